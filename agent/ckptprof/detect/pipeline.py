@@ -12,7 +12,8 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.deferred import Untold
 from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import LONGEST_CLOSING_NS, State, Trigger, after
+from ckptprof.detect.events.life import State, Trigger
+from ckptprof.detect.events.waits import LONGEST_CLOSING_NS
 from ckptprof.detect.recognition import Judged, Recogniser
 from ckptprof.detect.tolerances import FEW, MAX_EACH, TELLING_BYTES
 from ckptprof.detect.transfers.transfers import Transfers
@@ -172,27 +173,26 @@ class Detector:
         return done
 
     def _judge(self, now_ns: int, hurried: Callable[[], bool]) -> list[Checkpoint]:
-        waiting = self._gatherer.await_sizes(self._transfers.waiting, now_ns)
+        waiting, sized = self._transfers.estimates.await_sizes(self._transfers.waiting, now_ns)
         done: list[Checkpoint] = []
-        for candidate in self._gatherer.gather(self._transfers.waiting, self._transfers.still_open()):
-            state = State.OPEN if hurried() else self._state(candidate, now_ns)
-            if state is State.OPEN:
+        for candidate in self._gatherer.gather(sized, self._transfers.still_open()):
+            if not hurried():
+                self._turn(candidate, now_ns)
+            if candidate.life.state is State.OPEN:
                 waiting.extend(candidate.over())
                 continue
             whole = self._gatherer.settled(candidate)
-            if state is State.FINAL:
+            if candidate.life.state is State.FINAL:
                 self._recogniser.dismiss(whole)
-            elif whole.parts:
+            else:
                 done.extend(self._recogniser.judge(whole))
             _close(candidate)
         self._transfers.waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
 
-    def _state(self, candidate: Candidate, now_ns: int) -> State:
-        state = after(State.OPEN, self._gatherer.turn(candidate, now_ns))
-        if state is not State.QUIET:
-            return state
-        return after(state, Trigger.CLOSING if self._is_closing(candidate, now_ns) else Trigger.SETTLED)
+    def _turn(self, candidate: Candidate, now_ns: int) -> None:
+        if candidate.life.turn(self._gatherer.turn(candidate, now_ns)) is State.QUIET:
+            candidate.life.turn(Trigger.CLOSING if self._is_closing(candidate, now_ns) else Trigger.SETTLED)
 
     def _is_closing(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether the close(2) that ends it still sends it to its server, or a sync still waits for it."""
@@ -215,7 +215,7 @@ class Detector:
 def _close(candidate: Candidate) -> None:
     """Close the transfers of a candidate that was judged: what is seen of them later is another one."""
     for transfer in candidate.over():
-        transfer.close()
+        transfer.judged()
 
 
 def _name(candidate: Candidate) -> Hashable:

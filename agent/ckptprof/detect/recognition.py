@@ -20,7 +20,7 @@ from ckptprof.detect.events.decision_table import NEEDED, Hypothesis
 from ckptprof.detect.events.deferred import Untold
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import State, Trigger, after
+from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.signals import signals_of
@@ -46,6 +46,7 @@ class Judged:
     start_ns: int  # wall clock
     signals: tuple[Signal, ...]
     decision: Decision
+    life: Life  # what has become of it since
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -83,13 +84,15 @@ class Recogniser:
 
     def judge(self, candidate: Candidate) -> list[Checkpoint]:
         """Return what the candidate is, and with it what earlier ones were, as it shows."""
+        life = candidate.life
         if candidate.bytes < TELLING_BYTES:
+            life.turn(Trigger.TURNED_DOWN)
             return []
         event = Event(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
-        state = after(State.JUDGED, _turn(decision))
-        made = self._describe(candidate, evidence_of(signals), decision) if state is not State.FINAL else None
+        is_nothing = life.turn(_turn(decision, writes=event.writes)) is State.FINAL
+        made = None if is_nothing else self._describe(candidate, evidence_of(signals), decision)
         if made is None or CUT_AT_END not in made.cuts:  # with what follows of it a part is no series
             self._known.past.note(event.job, event.remembered, writes=event.writes)
         if decision.ends_series:
@@ -100,14 +103,14 @@ class Recogniser:
         if made is None:
             return []
         untold = self._untold(event, made, decision)
-        if state is State.DEFERRED:
-            self._known.deferred.hold(untold)
+        if decision.deferral is not None:
+            self._known.deferred.hold(untold, life)
             return []
         if decision.is_moved:
             if event.writes:
                 self._stand_ins.note(made, event)
             others = None if event.writes else frozenset(move.path for move in counterparts(event))
-            return self._copies.add(made, event.remembered, others)
+            return self._copies.add(made, event.remembered, others, life)
         return self._recognised(untold)
 
     def foresee(self, candidate: Candidate) -> Untold | None:
@@ -115,7 +118,8 @@ class Recogniser:
         event = Event(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
-        if _turn(decision) is Trigger.TURNED_DOWN or (decision.is_moved and decision.deferral is None):
+        is_copy = decision.is_moved and decision.deferral is None
+        if is_copy or _turn(decision, writes=event.writes) is Trigger.TURNED_DOWN:
             return None
         made, *_ = assemble(candidate, list(evidence_of(signals)), decision.confidence, self._known)
         return self._untold(event, made, decision)
@@ -133,7 +137,7 @@ class Recogniser:
             if one.if_alone is None:
                 told += self._recognised(one)
             else:
-                self._known.deferred.hold(one)
+                self._known.deferred.hold(one, Life(State.DEFERRED))
         return told
 
     def dismiss(self, candidate: Candidate) -> None:
@@ -148,11 +152,12 @@ class Recogniser:
         """Return what waited for something that did not come; what waits for its series may have it after a pause."""
         done = self._copies.take(now_ns, self._known.transfers.saved)
         done += self._stand_ins.tell(now_ns, self._known.world.ended)
-        for deferred in [] if goes_on else self._known.deferred.expire(now_ns, self._known.world.ended):
+        for deferred, life in [] if goes_on else self._known.deferred.expire(now_ns, self._known.world.ended):
             if deferred.if_alone is Hypothesis.SAVE:
                 done.append(self._saved(deferred))
             else:
-                done += self._copies.add(self._as_copy(deferred.checkpoint, writes=True), deferred.event, None)
+                copy = self._as_copy(deferred.checkpoint, writes=True)
+                done += self._copies.add(copy, deferred.event, None, life)
         return done
 
     def _untold(self, event: Event, made: Checkpoint, decision: Decision) -> Untold:
@@ -186,7 +191,7 @@ class Recogniser:
             earlier = self._known.deferred.release(sure.checkpoint.job, sure.event)
         else:
             earlier = self._known.deferred.read_again(sure.event)
-        return [self._saved(one) for one in (*earlier, sure)]
+        return [self._saved(one) for one in (*(one for one, _ in earlier), sure)]
 
     def _saved(self, sure: Untold) -> Checkpoint:
         """Take note of what was saved; return it. A restore is returned with what is known of its save."""
@@ -207,11 +212,11 @@ class Recogniser:
         uids = (made.uid, self._uid_of_copy(made, writes=candidate.writes)) if made is not None else ()
         start_ns = self._known.world.clock.wall(candidate.start_ns)
         own = (candidate.bytes, candidate.writes, candidate.job, start_ns)
-        self.judged.append(Judged(self._judged, uids, path, *own, signals, decision))
+        self.judged.append(Judged(self._judged, uids, path, *own, signals, decision, candidate.life))
 
 
-def _turn(decision: Decision) -> Trigger:
-    if decision.deferral is not None:
+def _turn(decision: Decision, *, writes: bool) -> Trigger:
+    if decision.deferral is not None or (decision.is_moved and not writes):
         return Trigger.IN_DOUBT
     is_nothing = decision.hypothesis in (Hypothesis.DATA, Hypothesis.NOTHING)
     return Trigger.TURNED_DOWN if is_nothing else Trigger.RECOGNISED

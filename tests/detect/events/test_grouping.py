@@ -273,6 +273,22 @@ def test_a_long_copy_of_a_stage_is_waited_for() -> None:
     assert (save.path, save.files, save.bytes) == ("/run/epoch=0-step=10.ckpt", 1, 80 * MIB)
 
 
+@pytest.mark.parametrize("trace", [True, False])
+@pytest.mark.parametrize("late_s", [0.3, 1.0, 5.0])
+def test_a_copy_that_is_closed_before_its_stage_is_not_lost(*, late_s: float, trace: bool) -> None:
+    """`with open(stage) as source, open(target, "wb") as copy` closes the copy first; what comes between takes long."""
+    stage = Stage(hz=10, trace=trace)
+    job = stage.process()
+    stage.write(job, "/tmp/tmpab12cd34", 2.0, 1.0, 80 * MIB)
+    reading = stage.read(job, "/tmp/tmpab12cd34", 3.02, 2.0, 80 * MIB, from_disk=False)
+    reading.closed_s += late_s
+    stage.write(job, "/run/epoch=0-step=10.ckpt", 3.03, 2.0, 80 * MIB)
+
+    (save,) = stage.play(30)
+
+    assert (save.path, save.files, save.bytes) == ("/run/epoch=0-step=10.ckpt", 1, 80 * MIB)
+
+
 def test_an_alias_that_takes_long_is_waited_for() -> None:
     """last.pt is still open when the file of the step has been quiet for long."""
     stage = Stage(hz=10, trace=True)

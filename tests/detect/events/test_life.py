@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.detect.stage import MIB, Stage
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.life import TRANSITIONS, State, Trigger, after, deferred_until_ns, is_followed
+from ckptprof.detect.events.life import TRANSITIONS, Life, State, Trigger
+from ckptprof.detect.events.waits import deferred_until_ns, is_followed
+from ckptprof.detect.pipeline import Detector
 
 
 def test_every_state_is_reached_and_every_trigger_is_one_of_some_state() -> None:
@@ -24,9 +27,32 @@ def test_what_is_final_stays_so() -> None:
     """No trigger moves it on, and nothing is reported that was not judged."""
     for trigger in Trigger:
         with pytest.raises(KeyError):
-            after(State.FINAL, trigger)
+            Life(State.FINAL).turn(trigger)
     for state in (State.OPEN, State.QUIET):
         assert State.REPORTED not in TRANSITIONS[state].values()
+
+
+def test_one_look_shows_where_each_event_is() -> None:
+    """The read side of a copy waits for the written side; a save is followed, a restore and a copy are not."""
+    stage = Stage()
+    job, copier = stage.process(100), stage.process(101, comm="cp", program="cp", runtimes=())
+    stage.write(job, "/ckpt/step_7.pt", 2.0, 1.0, 300 * MIB)
+    stage.read(copier, "/ckpt/step_7.pt", 6.0, 1.5, 300 * MIB)
+    stage.write(copier, "/backup/step_7.pt", 6.0, 1.5, 300 * MIB)
+    detector, waited = Detector(stage.header()), []
+    for frame in stage.frames(40):
+        detector.feed(frame)
+        waited += [one.path for one in detector.judged if one.life.state is State.DEFERRED]
+    followed = [one.life.state for one in detector.judged if one.path == "/ckpt/step_7.pt" and one.writes]
+    detector.finish()
+
+    assert set(waited) == {"/ckpt/step_7.pt"}
+    assert followed == [State.REPORTED]
+    assert {(one.path, one.writes): one.life.state for one in detector.judged} == {
+        ("/ckpt/step_7.pt", True): State.FINAL,
+        ("/ckpt/step_7.pt", False): State.FINAL,
+        ("/backup/step_7.pt", True): State.REPORTED,
+    }
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.detect.tracer import activity
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.deferred import DeferredEvents, Untold
 from ckptprof.detect.events.gathering import Gatherer
-from ckptprof.detect.events.life import Trigger
+from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.world.host.devices import Devices
 
@@ -140,7 +140,7 @@ def test_the_last_two_of_a_series_are_kept_however_many_files_they_have() -> Non
     waiting = DeferredEvents()
     held = [Untold(Mock(files=4500), Mock(), "", "", Hypothesis.SAVE) for _ in range(4)]
     for one in held:
-        waiting.hold(one)
+        waiting.hold(one, Life(State.DEFERRED))
 
     assert [one.has_room for one in held] == [False, False, True, True]
 

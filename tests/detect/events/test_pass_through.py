@@ -9,7 +9,8 @@ import pytest
 from tests.detect.stage import MIB, Actor, Stage, changed
 
 from ckptprof.detect.pipeline import Detector
-from ckptprof.detect.transfers.model.transfer import Look, Transfer
+from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.pieces import is_straight
 from ckptprof.detect.world.process_counters import Interval
 from ckptprof.model import Checkpoint, Kind

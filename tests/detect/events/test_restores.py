@@ -7,7 +7,8 @@ import pytest
 from tests.detect.observed import observed
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 
-from ckptprof.detect.transfers.model.transfer import Look, Transfer
+from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.detect.transfers.model.transfer import Look, Looks
+from ckptprof.detect.transfers.model.looks import Look, Looks
 
 LOOKS = [Look(1, 0, 10), Look(2, 5, 10), Look(3, 10, 12)]
 

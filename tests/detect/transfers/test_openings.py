@@ -10,7 +10,8 @@ from tests.detect.stage import MIB, SECOND_NS
 
 from ckptprof.detect.tolerances import MAX_FILES
 from ckptprof.detect.transfers.edges import read_edges
-from ckptprof.detect.transfers.model.transfer import Look, Transfer
+from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.remembered import SavedFiles
 from ckptprof.detect.transfers.unseen_reads import unseen_reads

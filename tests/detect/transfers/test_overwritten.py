@@ -12,7 +12,8 @@ from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SECOND_NS, Move, Stage
 from tests.detect.transfers.test_unasked_files import credited, fact, facts_of, history
 
 from ckptprof.detect.transfers.edges import write_edges
-from ckptprof.detect.transfers.model.transfer import Look, Transfer
+from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Checkpoint

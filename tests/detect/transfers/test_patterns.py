@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, Stage
 
-from ckptprof.detect.transfers.model.transfer import Look, Transfer
+from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import _after_the_probe, _order, layout_of
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import PatternClass

@@ -189,9 +189,10 @@ def test_what_is_told_of_a_transfer_after_it_was_judged_takes_nothing_from_it() 
     book = TracedTransfers()
     book.take(activity(), MONOTONIC_NS)
     (transfer,) = book.take_done(MONOTONIC_NS + 3 * SECOND_NS)
-    transfer.close()
+    transfer.judged()
     book.observe(life("closed-written", 9.0))
 
     assert transfer.closed_ns == MONOTONIC_NS + 9 * SECOND_NS
     assert transfer.operations is not None
     assert transfer.operations.bytes == 100 * MIB
+    assert book.take_done(MONOTONIC_NS + 10 * SECOND_NS) == [], "nobody judges it twice"

@@ -9,7 +9,8 @@ from tests.detect.stage import MIB, Stage, play
 
 from ckptprof.detect.transfers.edges import write_edges
 from ckptprof.detect.transfers.file_facts import FileFacts
-from ckptprof.detect.transfers.model.transfer import Look, Transfer
+from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers

@@ -13,6 +13,7 @@ from tests.detect.tracer import activity, life, mono
 from ckptprof.detect.events.past_events import PastEvent, PastEvents
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.file_facts import FileFacts
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
@@ -200,7 +201,7 @@ def test_the_streams_that_were_judged_are_bounded() -> None:
     for inode in range(_KEPT + 500):
         book.take(activity(100, f"/d/{inode}", 2.0, 2.01, 2000, inode=inode), 0)
         for stream in book.take_done(0):
-            stream.close()
+            stream.judged()
     book.forget_before(0)
     left = book.moved_by((100, 1000))
 
@@ -229,7 +230,7 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
         ]
         detector.feed(Frame(at_ns, stage.wall(at_s + 0.2), ("processes",), (process(100), process(200), *files)))
 
-    told = [stream for stream in detector._transfers.traced._over.values() if stream.is_judged]
+    told = [stream for stream in detector._transfers.traced._over.values() if stream.phase is Phase.JUDGED]
     assert min(stream.first_ns for stream in detector._transfers.waiting) < stage.header().at_ns + 2 * SECOND_NS
     assert len(told) < 600  # what came since the last time that old ones were looked for
 

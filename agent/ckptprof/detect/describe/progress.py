@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ckptprof.detect.describe.thinning import thinned
-from ckptprof.detect.transfers.model.transfer import Look, Transfer
+from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import uses_position
 from ckptprof.detect.world.clock import Clock
 from ckptprof.model import Progress

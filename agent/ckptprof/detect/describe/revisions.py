@@ -14,8 +14,9 @@ from ckptprof.detect.describe.stall import intervals
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import FOLLOWED_NS, State, Trigger, after, is_followed
+from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.events.past_events import MAX_REMEMBERED
+from ckptprof.detect.events.waits import FOLLOWED_NS, is_followed
 from ckptprof.detect.tolerances import COMMIT_NS, MAX_EACH
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
@@ -38,9 +39,9 @@ class _Awaited:
     shapes: frozenset[str]
     paths: frozenset[str]
     processes: tuple[ProcessKey, ...]
+    life: Life
     lost: bool = False  # a file of it was deleted again: it will never be durable
     seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
-    state: State = State.REPORTED
 
     def wall(self, mono_ns: int) -> int:
         """Return the wall time of a moment, by the clock as it was when the save was told."""
@@ -76,6 +77,7 @@ class Revisions:
         _put(self._noted, _Awaited(
             checkpoint, blind, candidate.start_ns, candidate.end_ns, ends[:MAX_ENDS], whole=len(ends) <= MAX_ENDS,
             shapes=frozenset(map(shape, paths)), paths=paths, processes=tuple(candidate.processes),
+            life=candidate.life,
         ))  # fmt: skip
 
     def follow(self, told: list[Checkpoint], now_ns: int | None) -> list[Checkpoint]:
@@ -90,12 +92,12 @@ class Revisions:
                 new[uid] = awaited.checkpoint
             elif awaited.checkpoint is not before:
                 awaited.checkpoint = msgspec.structs.replace(awaited.checkpoint, revision=before.revision + 1)
-                awaited.state = after(awaited.state, Trigger.REVISED)
+                awaited.life.turn(Trigger.REVISED)
                 revised.append(awaited.checkpoint)
             durable = awaited.checkpoint.durable_ns is not None
             if now_ns is None or is_followed(now_ns - awaited.end_ns, durable=durable):
-                awaited.state = after(awaited.state, Trigger.FOLLOWED)
-            if awaited.state is State.FINAL:
+                awaited.life.turn(Trigger.FOLLOWED)
+            if awaited.life.state is State.FINAL:
                 del self._awaited[uid]
         if now_ns is not None:
             self._known.transfers.writeback.forget_before(now_ns - FOLLOWED_NS)
@@ -109,7 +111,8 @@ class Revisions:
                 continue
             awaited.checkpoint = checkpoint
             self._awaited.pop(checkpoint.uid, None)
-            _put(self._awaited, awaited)
+            for dropped in _put(self._awaited, awaited):
+                dropped.life.turn(Trigger.FOLLOWED)
 
     def _revision(self, awaited: _Awaited, now_ns: int | None) -> Checkpoint:
         """Return the checkpoint with what is new of it; `now_ns` None: there is no later."""
@@ -198,12 +201,15 @@ class Revisions:
         return min(later, default=until_ns)
 
 
-def _put(awaited: dict[str, _Awaited], new: _Awaited) -> None:
-    """Add one; the oldest make room for it."""
+def _put(awaited: dict[str, _Awaited], new: _Awaited) -> list[_Awaited]:
+    """Add one; return the oldest, which made room for it."""
+    dropped = []
     files = sum(len(one.paths) for one in awaited.values())
     while awaited and (len(awaited) >= MAX_EACH or files > MAX_REMEMBERED):
-        files -= len(awaited.pop(next(iter(awaited))).paths)
+        dropped.append(awaited.pop(next(iter(awaited))))
+        files -= len(dropped[-1].paths)
     awaited[new.checkpoint.uid] = new
+    return dropped
 
 
 def newest(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:

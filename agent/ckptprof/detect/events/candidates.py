@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ckptprof.detect.events.life import Life
 from ckptprof.detect.tolerances import FEW, HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
@@ -19,6 +20,7 @@ class Candidate:
     job: str
     writes: bool
     parts: list[Transfer] = field(default_factory=list)
+    life: Life = field(default_factory=Life)
     start_ns: int = 0  # the first edge of its parts
     end_ns: int = 0  # the last one
     steps: set[int] = field(default_factory=set)  # that its names say
@@ -36,7 +38,7 @@ class Candidate:
         self.end_ns = max(self.end_ns, part.end_ns) if self.parts else part.end_ns
         self.parts.append(part)
         self.framework = None
-        self.open_parts += part.is_open
+        self.open_parts += part.is_awaited
         if part.name.step is not None:
             self.steps.add(part.name.step)
         if part.name.commit and not part.is_open and not part.temporary:

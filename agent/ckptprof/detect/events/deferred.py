@@ -8,9 +8,10 @@ import msgspec
 
 from ckptprof.detect.events.decision import evidence_of
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.life import State, Trigger, after, deferred_until_ns
+from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.detect.events.signal import Signal
+from ckptprof.detect.events.waits import deferred_until_ns
 from ckptprof.detect.tolerances import MAX_EACH, MAX_FILES, is_like
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.model import Checkpoint
@@ -53,23 +54,23 @@ class DeferredEvents:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._held: list[Untold] = []
+        self._held: list[tuple[Untold, Life]] = []
 
     @property
     def held(self) -> list[Untold]:
         """What waits now, the oldest first."""
-        return list(self._held)
+        return [held for held, _ in self._held]
 
-    def hold(self, held: Untold) -> None:
+    def hold(self, held: Untold, life: Life) -> None:
         """Keep one until more is known."""
-        self._held.append(held)
-        kept = [one for one in self._held if one.has_room]
+        self._held.append((held, life))
+        kept = [one for one in self.held if one.has_room]
         files = sum(one.checkpoint.files for one in kept)
         while len(kept) > MAX_EACH or (len(kept) > _LEAST_HELD and files > MAX_FILES):
             files -= kept[0].checkpoint.files
             kept.pop(0).has_room = False
 
-    def release(self, job: str, event: PastEvent) -> list[Untold]:
+    def release(self, job: str, event: PastEvent) -> list[tuple[Untold, Life]]:
         """Return the earlier ones of a series that was recognised: too little for one is enough for several."""
 
         def is_such(held: Untold) -> bool:
@@ -78,7 +79,7 @@ class DeferredEvents:
         again = Signal("recurs", "recurs", "the job wrote the like of it again", strength=2)
         return self._turn(Trigger.SERIES_RECURS, is_such, again)
 
-    def read_again(self, event: PastEvent) -> list[Untold]:
+    def read_again(self, event: PastEvent) -> list[tuple[Untold, Life]]:
         """Return those whose files a later run of the same program reads."""
         again = Signal("read-again", "read-again", "a later run of the same program read it")
         return self._turn(Trigger.READ_BACK, lambda held: not held.event.paths.isdisjoint(event.paths), again)
@@ -87,18 +88,18 @@ class DeferredEvents:
         """Forget those of a series that turned out to be data."""
         self._turn(Trigger.SERIES_IS_DATA, lambda held: held.is_of(job, event))
 
-    def expire(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[Untold]:
+    def expire(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[tuple[Untold, Life]]:
         """Return those for which nothing more will come, and which are a save or a copy alone."""
         something = (Hypothesis.SAVE, Hypothesis.COPY)
         found = self._turn(Trigger.ALONE, lambda held: held.if_alone in something and held.is_due(now_ns, ended))
         self._turn(Trigger.NOTHING_ALONE, lambda held: held.is_due(now_ns, ended))
         return found
 
-    def _turn(self, trigger: Trigger, is_such: Callable[[Untold], bool], *reasons: Signal) -> list[Untold]:
+    def _turn(self, trigger: Trigger, is_such: Callable[[Untold], bool], *reasons: Signal) -> list[tuple[Untold, Life]]:
         """Move on those of which something is the case; return those that are to be reported, with the reasons."""
-        found = [held for held in self._held if is_such(held)]
-        self._held = [held for held in self._held if held not in found]
-        for held in found:
+        found = [one for one in self._held if is_such(one[0])]
+        self._held = [one for one in self._held if one not in found]
+        for held, _ in found:
             evidence = (*held.checkpoint.evidence, *evidence_of(reasons))
             held.checkpoint = msgspec.structs.replace(held.checkpoint, evidence=evidence)
-        return found if after(State.DEFERRED, trigger) is State.REPORTED else []
+        return [one for one in found if one[1].turn(trigger) is State.REPORTED]

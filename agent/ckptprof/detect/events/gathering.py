@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, further_gap_ns, group
-from ckptprof.detect.events.life import LONGEST_CLOSING_NS, Trigger, patience_ns
+from ckptprof.detect.events.life import Trigger
+from ckptprof.detect.events.waits import LONGEST_CLOSING_NS, patience_ns
 from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, PATIENCE_NS
-from ckptprof.detect.transfers.estimates import is_nothing, untangle
+from ckptprof.detect.transfers.estimates import is_nothing
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.staging import join_stages
 from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
 from ckptprof.detect.world.building import built_after
 from ckptprof.detect.world.keys import ProcessKey
@@ -45,7 +45,7 @@ class Gatherer:
         parties: dict[ProcessKey, _Party] = {}
         moved, nothing = self._moved(waiting, parties)
         for transfer in nothing:
-            transfer.close()
+            transfer.judged()
         for party, part in self._open_parts(moved, still_open, parties):
             moved[party][not part.writes].append(part)
         return self._candidates(moved)
@@ -70,9 +70,7 @@ class Gatherer:
     def _candidates(self, moved: dict[_Party, _BothWays]) -> list[Candidate]:
         found: list[Candidate] = []
         for (job, _), directions in moved.items():
-            untangle(directions[0])
-            self._estimates.bound(directions[1])
-            for parts in join_stages(*directions):
+            for parts in self._estimates.join(*directions):
                 found += [made for made in group(job, parts, self._pause_ns) if any(made.over())]
         return sorted(found, key=lambda candidate: candidate.start_ns)
 
@@ -119,20 +117,6 @@ class Gatherer:
             if known and (transfer.writes or transfer.name.unit in units[party] or transfer.file in files[party]):
                 yield party, transfer
 
-    def await_sizes(self, waiting: list[Transfer], now_ns: int) -> list[Transfer]:
-        """Return what still waits for its file system to say how large it is; a server gets no more than a minute.
-
-        Then what its process wrote meanwhile, and to no other file, is taken for its size.
-        """
-        found = []
-        for transfer in waiting:
-            written = self._estimates.unsaid_bytes(transfer)
-            if written and now_ns - transfer.last_ns < PATIENCE_NS:
-                found.append(transfer)
-            elif written:
-                transfer.size, transfer.is_size_said = self._estimates.unexplained_bytes(transfer, written), False
-        return found
-
     def turn(self, candidate: Candidate, now_ns: int) -> Trigger:
         """Return what happens to an open event."""
         if _is_endless(candidate):
@@ -165,7 +149,7 @@ class Gatherer:
         kept = [part for part in candidate.parts if not part.is_open and not self._is_none(part)]
         if len(kept) == len(candidate.parts):
             return candidate
-        closed = Candidate(candidate.job, candidate.writes, patience_ns=candidate.patience_ns)
+        closed = Candidate(candidate.job, candidate.writes, life=candidate.life, patience_ns=candidate.patience_ns)
         for part in kept:
             closed.add(part)
         return closed

@@ -1,32 +1,30 @@
-"""The one table of an event's life: its states, what moves it from one to the next, and how long each waits.
+"""The one table of an event's life: its states, what moves it from one to the next, and who does so.
 
 Theory of operation. Transfers that may be one save or one restore are grouped into an event. It is
 
-OPEN      while more of it may follow. Files of a step's folder come even after a long barrier, a missing rank later
-          still; a marker, or the end of all its writers, says that nothing more comes.
+OPEN      while more of it may follow: files of a step's folder come even after a long barrier, a missing rank later
+          still; a marker, or the end of all its writers, says that nothing more comes. (`Gatherer.turn`, anew in each
+          round)
 QUIET     when its last sign is as old as that. A close(2) or a sync that still sends it to its server opens it again.
-JUDGED    at once after that, by the decision table.
-DEFERRED  if too little is known yet: it waits for the next of its series, for a later run that reads it, or, as the
-          read side of a copy, for the written side. Time, the end of its writers or a lack of room end the waiting:
-          then it is what it was alone.
-REPORTED  once users were told of it.
-UPDATED   each time more is known of it: when it was durable, what was deleted for it.
+          (`Detector`)
+JUDGED    at once after that, by the decision table. (`Recogniser.judge`)
+DEFERRED  if too little is known yet: it waits for the next of its series or for a later run that reads it
+          (`DeferredEvents`), or, as the read side of a copy, for the written side (`Copies`). Time, the end of its
+          writers or a lack of room end the waiting: then it is what it was alone.
+REPORTED  once users were told of it. A restore and a copy remain so.
+UPDATED   each time more is known of it: when a save was durable and what was deleted for it (`Revisions`), that a copy
+          stands where training was to write (`StandIns`).
 FINAL     when nothing more is to be learnt, or it was nothing.
 
+An event carries its `Life` from its candidate through all of these. Those of the last events are in
+`Recogniser.judged`, so that one look there shows who is DEFERRED.
 The end of a recording is as if all patience were over; if another session follows, what is DEFERRED waits on in it.
-TRANSITIONS has all of this; `after` refuses what it has not.
-Waits are functions of what is known of the event; they read no clock. The doing stays where it is: pipeline, gathering,
-recognition, deferred, copies, revisions.
+TRANSITIONS has all of this; a `Life` refuses what it has not. `waits` says how long each state lasts.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-
-from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
-from ckptprof.detect.tolerances import COMMIT_NS, PATIENCE_NS
-from ckptprof.detect.transfers.transfers import QUIET_NS
 
 
 class State(Enum):
@@ -93,40 +91,17 @@ TRANSITIONS: dict[State, dict[Trigger, State]] = {
     State.FINAL: {},
 }
 
-# OPEN: how long after its last sign more of an event may follow (from its last write to judgement).
-LONGEST_CLOSING_NS = 900_000_000_000  # a server that hangs holds no judgement up for longer
-# DEFERRED: from the end of the event.
-SERIES_NS = 3_600_000_000_000  # an unknown trainer may take so long from save to save
-# REPORTED, UPDATED: from the end of the event.
-FOLLOWED_NS = 150_000_000_000  # longer than the sampler asks what is durable
 
+class Life:
+    """The state of one event: all who hold the event hold this, and it moves only as the table has it."""
 
-def after(state: State, trigger: Trigger) -> State:
-    """Return the state that a trigger moves an event to; raises KeyError where a life has no such turn."""
-    return TRANSITIONS[state][trigger]
+    __slots__ = ("state",)
 
+    def __init__(self, state: State = State.OPEN) -> None:
+        """Begin in a state."""
+        self.state = state
 
-def patience_ns(*, ended: bool, writes: bool, lacks_ranks: bool, lacks_files: bool, again_ns: int) -> int:
-    """Return how long an open event waits after its last sign.
-
-    `ended`: all that wrote it are over. `lacks_ranks`, `lacks_files`: no marker completed it, and ranks, or files of
-    its step's folder, are to come. `again_ns`: so long its framework may take to write all of it once more.
-    """
-    if ended:
-        return QUIET_NS
-    if lacks_ranks:
-        return PATIENCE_NS if writes else CERTAIN_GAP_NS
-    return CERTAIN_GAP_NS if lacks_files else max(QUIET_NS, again_ns)
-
-
-def deferred_until_ns(if_alone: Hypothesis, end_ns: int, writers_ended_ns: int | None) -> int:
-    """Return when a deferred event is what it is alone; `writers_ended_ns`: all its writers are over since then."""
-    due_ns = end_ns + (PATIENCE_NS if if_alone is Hypothesis.SAVE else SERIES_NS)
-    if writers_ended_ns is None or if_alone not in (Hypothesis.SAVE, Hypothesis.COPY):
-        return due_ns  # a later run may read what is nothing alone
-    return min(due_ns, writers_ended_ns + LOOSE_GAP_NS)
-
-
-def is_followed(age_ns: int, *, durable: bool) -> bool:
-    """Return whether nothing more is to be learnt of a reported event that ended so long ago."""
-    return age_ns > FOLLOWED_NS or (durable and age_ns > COMMIT_NS + LOOSE_GAP_NS)
+    def turn(self, trigger: Trigger) -> State:
+        """Move on; return the new state. Raises KeyError where a life has no such turn."""
+        self.state = TRANSITIONS[self.state][trigger]
+        return self.state

@@ -5,20 +5,28 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from ckptprof.detect.tolerances import BESIDE_NS, LATE_NS, LITTLE_SHARE, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
+from ckptprof.detect.tolerances import (
+    BESIDE_NS,
+    LATE_NS,
+    LITTLE_SHARE,
+    PATIENCE_NS,
+    STAMP_NS,
+    TELLING_BYTES,
+    WHOLE_SHARE,
+)
 from ckptprof.detect.transfers.edges import read_edges, write_edges
 from ckptprof.detect.transfers.model.traced import TracedTransfer
-from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import NOTHING, Estimate, Transfer
 from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, mapped_openings, part_bytes
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.remembered import RecentTransfers
+from ckptprof.detect.transfers.staging import join_stages
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.formats import COMPRESSED, file_format
-from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import OperationKind
 
 _SUPPORTED = 0.5  # of its bytes were counted while a file was open: it is not that one which was looked at only
@@ -34,12 +42,9 @@ def untangle(written: Iterable[Transfer]) -> None:
     polled = (transfer for transfer in written if not isinstance(transfer, TracedTransfer))
     for transfer in sorted(polled, key=lambda transfer: transfer.first_ns):
         before = last.get(transfer.file)
-        first_ns = transfer.first_ns
-        was_over = before is not None and before.last_ns < first_ns
+        was_over = before is not None and before.last_ns < transfer.first_ns
         if before is not None and before.closed_ns is not None and was_over and transfer.start_ns < before.end_ns:
-            transfer.start_ns = min(max(transfer.before_ns, before.end_ns), transfer.end_ns)
-            if transfer.before_ns >= first_ns:
-                transfer.before_ns = min(before.closed_ns, first_ns - 1)  # not open then: the next round knows
+            transfer.begin_after(before)
         last[transfer.file] = transfer
 
 
@@ -71,20 +76,25 @@ class Estimates:
 
     def estimate(self, transfer: Transfer) -> bool:
         """Estimate edges and bytes; return False if it carries nothing that could be of a checkpoint."""
-        transfer.staged, transfer.carried, transfer.is_open = None, (), False
+        transfer.begin_round(is_open=False)
         state = self._state_of(transfer)
-        if state is None or state != transfer.estimated_from:
-            transfer.name, transfer.estimated_from, transfer.estimate = read_name(transfer.path), state, (0, 0, 0)
+        if state is not None and state == transfer.estimated_from:
+            transfer.conclude(transfer.estimate)
+        else:
+            counted = isinstance(transfer, TracedTransfer)
+            transfer.take_name(state, temporary=counted and is_temporary(transfer.path))
             if is_nothing(transfer):
                 return False
-            if isinstance(transfer, TracedTransfer):
-                transfer.estimate, transfer.temporary = self._counted(transfer), is_temporary(transfer.path)
-            elif transfer.process in self._world.histories:
-                transfer.estimate = self._bracketed(transfer)
-        transfer.start_ns, transfer.end_ns, transfer.bytes = transfer.estimate
+            transfer.conclude(self._alone(transfer))
         return transfer.bytes > 0
 
-    def _counted(self, transfer: TracedTransfer) -> tuple[int, int, int]:
+    def _alone(self, transfer: Transfer) -> Estimate:
+        """Return (start, end, bytes) by what is known of this one."""
+        if isinstance(transfer, TracedTransfer):
+            return self._counted(transfer)
+        return self._bracketed(transfer) if transfer.process in self._world.histories else NOTHING
+
+    def _counted(self, transfer: TracedTransfer) -> Estimate:
         """Return (start, end, bytes) as the operations tell; pages of a mapping count once, however often it is opened.
 
         Large folios come in without an event each: the end of the mapping counts how many. Until then, if those are a
@@ -118,7 +128,7 @@ class Estimates:
             end_ns = max(end_ns, edges[1])
         return start_ns, end_ns, max(size, touched)
 
-    def _bracketed(self, transfer: Transfer) -> tuple[int, int, int]:
+    def _bracketed(self, transfer: Transfer) -> Estimate:
         """Return (start, end, bytes) as the looks, the counters and the file system leave them."""
         history = self._world.histories[transfer.process]
         if transfer.writes:
@@ -144,7 +154,24 @@ class Estimates:
         return (transfer.path, transfer.first_ns, transfer.before_ns, transfer.last_ns, transfer.closed_ns, stamps,
                 sent, synced)  # fmt: skip
 
-    def unsaid_bytes(self, transfer: Transfer) -> int:
+    def await_sizes(self, waiting: Iterable[Transfer], now_ns: int) -> tuple[list[Transfer], list[Transfer]]:
+        """Return (what still waits for its file system to say how large it is, the rest).
+
+        A server gets no more than a minute. Then what its process wrote meanwhile, and to no other file, is its size.
+        """
+        unsized: list[Transfer] = []
+        sized: list[Transfer] = []
+        for transfer in waiting:
+            written = self._unsaid_bytes(transfer)
+            if written and now_ns - transfer.last_ns < PATIENCE_NS:
+                unsized.append(transfer)
+                continue
+            if written:
+                transfer.take_size(self._unexplained_bytes(transfer, written), said=False)
+            sized.append(transfer)
+        return unsized, sized
+
+    def _unsaid_bytes(self, transfer: Transfer) -> int:
         """Return what a process wrote while a file was open that is empty as far as polling saw; 0: it is not empty.
 
         A server gets what was written as late as in close(2), and asked for the size only later. Of a process whose
@@ -155,14 +182,15 @@ class Estimates:
         if self._traced.moved_by(transfer.process):
             return 0
         if transfer.fact is None:  # it may be deleted since
-            transfer.size = max(transfer.size, self._openings.size_when_closed(transfer))
+            size = max(transfer.size, self._openings.size_when_closed(transfer))
+            transfer.take_size(size, said=transfer.is_size_said)
         if transfer.size or transfer.fact is not None:
             return 0
         history = self._world.histories[transfer.process]
         written = history.wrote_bytes(transfer.begin.least - BESIDE_NS, transfer.end.most)
         return written if written >= TELLING_BYTES else 0
 
-    def unexplained_bytes(self, transfer: Transfer, written: int) -> int:
+    def _unexplained_bytes(self, transfer: Transfer, written: int) -> int:
         """Return what of the unsaid bytes of a file no other file got; 0 if it is next to nothing.
 
         A job that says nothing may have an empty file open for its output all the time.
@@ -173,14 +201,18 @@ class Estimates:
 
     def estimate_open(self, transfer: Transfer) -> bool:
         """Take what is known by now of one that goes on; return False if it is nothing of a checkpoint's."""
-        transfer.name = read_name(transfer.path)
+        transfer.begin_round(is_open=True)
+        transfer.take_name(None)
         if is_nothing(transfer):
             return False
-        transfer.start_ns, transfer.end_ns = transfer.first_ns, transfer.last_ns
-        transfer.bytes = transfer.counted_bytes or transfer.size
-        transfer.staged, transfer.carried, transfer.is_open = None, [], True
-        transfer.temporary, transfer.estimated_from = False, None
+        transfer.conclude((transfer.first_ns, transfer.last_ns, transfer.counted_bytes or transfer.size))
         return True
+
+    def join(self, written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
+        """Hold what a job wrote and read against each other; return it without stages and the reading of them."""
+        untangle(written)
+        self.bound(read)
+        return join_stages(written, read)
 
     def bound(self, read: list[Transfer]) -> None:
         """Take from files what their process cannot have read of them: it read less in all than they seem to be.
@@ -201,7 +233,7 @@ class Estimates:
             over -= history.returned_bytes(min(transfer.start_ns for transfer in own), end_ns + STAMP_NS)
             for transfer in _doubtful(own, history) if over > 0 else ():
                 taken = min(transfer.bytes - 1, over)
-                transfer.bytes -= taken
+                transfer.take_away(taken)
                 over -= taken
 
 

@@ -171,8 +171,7 @@ class FileFacts:
             if whole is None:
                 found.append(transfer)
                 continue
-            whole.first_ns = min(whole.first_ns, transfer.first_ns)
-            whole.before_ns = min(whole.before_ns, transfer.before_ns)
+            whole.begin_with(transfer)
             self._claims.pop((transfer.process, transfer.file, transfer.first_ns), None)
         return found
 
@@ -246,9 +245,10 @@ class FileFacts:
             if not _is_midway(transfer, later, self._world.clock):
                 continue
             sizes = [*(other.stored_size for other in of_file), *self._openings.sizes_when_closed(transfer)]
-            transfer.size = max(transfer.size, min(transfer.reach, max(sizes)))
+            transfer.take_size(max(transfer.size, min(transfer.reach, max(sizes))), said=transfer.is_size_said)
             if fact is not None:
-                transfer.fact = msgspec.structs.replace(fact, size=transfer.size, whole=None)
+                fact = msgspec.structs.replace(fact, size=transfer.size, whole=None)
+                transfer.take_fact(fact, transfer.fact_at_ns)
 
     def _claim(self, transfer: Transfer) -> None:
         if transfer.writes and not isinstance(transfer, TracedTransfer):  # those are kept where they are followed
@@ -368,19 +368,12 @@ def _join(transfer: Transfer, at_ns: int, fact: FileFact) -> None:
         fact = msgspec.structs.replace(fact, changed_ns=transfer.fact.changed_ns)
     if at_ns < transfer.last_ns and fact.size < transfer.size:  # looked at while it grew, and gone or unasked for since
         fact = msgspec.structs.replace(fact, size=transfer.size)
-    transfer.fact = fact
-    transfer.fact_at_ns = at_ns
+    transfer.take_fact(fact, at_ns)
     if fact.path == transfer.earlier_path:
         return  # an earlier look: the rename was seen
     if transfer.looks and read_name(fact.path).is_further(read_name(transfer.path)):
         return  # a link to it
-    if isinstance(transfer, TracedTransfer):
-        if is_temporary(fact.path) > is_temporary(transfer.path):
-            return
-        transfer.version += fact.path != transfer.path
-        if not transfer.path.startswith("/"):
-            transfer.path = fact.path
-            return
+    if isinstance(transfer, TracedTransfer) and is_temporary(fact.path) > is_temporary(transfer.path):
+        return
     if fact.path != transfer.path:
-        transfer.earlier_path = transfer.path
-        transfer.path = fact.path
+        transfer.rename(fact.path)

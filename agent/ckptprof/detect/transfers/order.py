@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, NEARLY_ALL, STAMP_NS
 from ckptprof.detect.transfers.edges import born_within
 from ckptprof.detect.transfers.model.group import intervals_of, level_of
+from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.operations import LARGE_BYTES, Operations, silent_of
-from ckptprof.detect.transfers.model.transfer import Look, Transfer, evenly
+from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.world.process_counters import Histories, ProcessHistory
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity

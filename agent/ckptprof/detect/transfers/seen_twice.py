@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
@@ -18,12 +19,12 @@ def unexplained(transfers: Sequence[Transfer], book: TracedTransfers) -> list[Tr
         traced = [] if isinstance(transfer, TracedTransfer) else _explaining(transfer, book)
         if not traced:
             left.append(transfer)
-        for exact in traced:
-            if transfer.is_mapped and exact.mapped_bytes < transfer.mapped_bytes:
-                # how much of it was touched: large folios come in without an event
-                exact.mapping, exact.mapped_bytes = transfer, transfer.mapped_bytes
+        for exact in (one for one in traced if one.phase is not Phase.JUDGED):
+            exact.take_mapping(transfer)
             if exact.process == transfer.process and exact.writes == transfer.writes:
-                _take_over(exact, transfer, book)
+                exact.take_over(transfer)
+                if transfer.closed_ns is not None:
+                    book.close(exact, transfer.closed_ns)
     return left
 
 
@@ -34,16 +35,3 @@ def _explaining(polled: Transfer, book: TracedTransfers) -> list[TracedTransfer]
     if polled.is_mapped:
         return [exact for exact in near if exact.faulted_bytes > 0]
     return [exact for exact in near if by_whom or exact.process == polled.process or exact.writes == polled.writes]
-
-
-def _take_over(exact: TracedTransfer, polled: Transfer, book: TracedTransfers) -> None:
-    """Keep what only polling knows: an unseen name, what the file system says, how it was opened."""
-    if not exact.path.startswith("/"):
-        exact.path = polled.path
-        exact.earlier_path = polled.earlier_path
-        exact.version += 1
-    exact.append = exact.append or polled.append
-    if polled.fact is not None and polled.fact_at_ns >= exact.fact_at_ns:
-        exact.fact, exact.fact_at_ns = polled.fact, polled.fact_at_ns
-    if polled.closed_ns is not None:
-        book.close(exact, polled.closed_ns)

@@ -40,16 +40,8 @@ def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Tra
             found[id(target)] = target, stage, reading
             gone |= {id(stage), id(reading)}
     for target, stage, reading in found.values():
-        _carry(target, stage, reading)
+        target.carry(stage, reading)
     return [part for part in written if id(part) not in gone], [part for part in read if id(part) not in gone]
-
-
-def _carry(target: Transfer, stage: Transfer, reading: Transfer) -> None:
-    """Let the target stand for its stage until more is observed, and for the stage of that."""
-    target.staged = stage
-    target.carried = [stage, *stage.carried, *([] if reading.is_open else [reading])]
-    target.start_ns = min(target.start_ns, stage.start_ns)
-    target.is_open = target.is_open or reading.is_open
 
 
 def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Transfer | None:

@@ -9,6 +9,7 @@ from ckptprof.detect.tolerances import COMMIT_NS, LATE_TICK_NS, STAMP_NS
 from ckptprof.detect.transfers.estimates import Estimates
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.flows import Flow, flow_of
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
@@ -84,7 +85,7 @@ class Transfers:
         for transfer in (*self.waiting, *self.polled.done, *self.polled.open_transfers()):
             is_it = transfer.writes and transfer.file == (event.device, event.inode) and transfer.operations is None
             if is_it and transfer.path != event.path:
-                transfer.earlier_path, transfer.path = transfer.path, event.path
+                transfer.rename(event.path)
 
     def update(self, now_ns: int) -> None:
         """Bring what waits, and what is still open, up to date."""
@@ -109,9 +110,9 @@ class Transfers:
             earlier = later.retried
             if earlier is None or now_ns - later.first_ns < LATE_TICK_NS:  # what was heard comes later
                 continue
-            later.retried = None
-            if self.openings.stayed_open(earlier, later.first_ns):
-                later.first_ns, later.before_ns = earlier.first_ns, earlier.before_ns
+            stayed_open = self.openings.stayed_open(earlier, later.first_ns)
+            later.settle_retried(stayed_open=stayed_open)
+            if stayed_open:
                 self.waiting = [one for one in self.waiting if one is not earlier]
 
     def still_open(self) -> list[Transfer]:
@@ -129,7 +130,7 @@ class Transfers:
         waiting = {id(transfer) for transfer in self.waiting}
         self.waiting += [transfer for transfer in done if id(transfer) not in waiting]
         # one that was opened again goes back to those that are open
-        self.waiting = [one for one in self.waiting if not (isinstance(one, TracedTransfer) and one.is_unclosed)]
+        self.waiting = [one for one in self.waiting if one.phase is Phase.OVER]
         return polled_open
 
     def flow_of(self, group: Sequence[Transfer], own: AbstractSet[FileKey]) -> Flow | None:

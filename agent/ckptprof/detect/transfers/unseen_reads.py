@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.tolerances import FEW, LATE_TICK_NS, LOOK_NS, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.ledger import Ledger
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Opening, Openings
 from ckptprof.detect.transfers.remembered import SavedFiles
@@ -91,6 +92,7 @@ def _reader(
             continue  # what its child read, and what that one's children did, came into its counters
         if ledger.unexplained_read(process, from_ns, opening.closed_ns, openings) >= WHOLE_SHARE * opening.size:
             return Transfer(
+                phase=Phase.OVER,
                 process=process,
                 file=opening.file,
                 writes=False,

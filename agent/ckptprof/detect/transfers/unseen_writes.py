@@ -11,6 +11,7 @@ import msgspec
 from ckptprof.detect.tolerances import BESIDE_NS, BORN_NS, COMMIT_NS, MOST_SHARE, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.edges import born_and_written
 from ckptprof.detect.transfers.ledger import Ledger
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -72,6 +73,7 @@ def unseen_write(
         start_ns = _written_since(process, fact, world, ledger, ended_ns)
         if start_ns is not None:
             return Transfer(
+                phase=Phase.OVER,
                 process=process,
                 file=file,
                 writes=True,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS
 from ckptprof.detect.transfers.model.movement import Movement, merged, movement_of
 from ckptprof.detect.transfers.model.operations import Operations, since, sums_of
+from ckptprof.detect.transfers.model.phase import Change, Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof_collectors.samples import FileActivity, OperationKind
@@ -29,9 +30,7 @@ class TracedTransfer(Transfer):
     points: list[Movement] = field(default_factory=list)
     mapping: Transfer | None = None  # of one by page faults: the mapping as looks saw it
     version: int = 0  # rises with everything that is observed
-    is_unclosed: bool = True
     over_ns: int = 0  # up to here it is taken as over, whether all its threads closed it or not
-    is_judged: bool = False  # what comes later is another transfer
     active_ns: int = 0  # when its last operation ended
     _sums: Operations | None = None
 
@@ -52,10 +51,42 @@ class TracedTransfer(Transfer):
     def changed(self) -> None:
         """Take note that something was observed; of one that was judged the sums stay."""
         self.version += 1
-        if not self.is_judged:
-            self._sums = None
+        if self.phase is Phase.JUDGED:
+            self.move_on(Change.STORED)
+            return
+        self._sums = None
         unclosed = any(session.closed_ns is None for session in self.sessions.values())
-        self.is_unclosed = unclosed and self.active_ns > max(self.closed_ns or 0, self.over_ns)
+        goes_on = unclosed and self.active_ns > max(self.closed_ns or 0, self.over_ns)
+        self.move_on(Change.USED if goes_on else Change.CLOSED)
+
+    def finish(self) -> None:
+        """Take note that it is over, whether all its threads closed its file or not."""
+        self.move_on(Change.CLOSED)
+        self.over_ns = self.active_ns
+
+    def take_mapping(self, polled: Transfer) -> None:
+        """Take how much of it was touched, as looks saw it: large folios come in without an event."""
+        if polled.is_mapped and self.mapped_bytes < polled.mapped_bytes:
+            self.move_on(Change.LEARNT)
+            self.mapping, self.mapped_bytes = polled, polled.mapped_bytes
+
+    def take_over(self, polled: Transfer) -> None:
+        """Take what only looks know: an unseen name, what the file system says, how it was opened."""
+        self.move_on(Change.LEARNT)
+        if not self.path.startswith("/"):
+            self.path = polled.path
+            self.earlier_path = polled.earlier_path
+            self.version += 1
+        self.append = self.append or polled.append
+        if polled.fact is not None and polled.fact_at_ns >= self.fact_at_ns:
+            self.fact, self.fact_at_ns = polled.fact, polled.fact_at_ns
+
+    def rename(self, path: str) -> None:
+        """Take the new name of its file, or the first one that is known."""
+        earlier_path = self.earlier_path if not self.path.startswith("/") else self.path
+        Transfer.rename(self, path)
+        self.earlier_path = earlier_path
+        self.version += 1
 
     def _point(self, movement: Movement) -> None:
         if len(self.points) >= _MAX_POINTS:
@@ -63,9 +94,9 @@ class TracedTransfer(Transfer):
             self.points = [merged(*pair) for pair in zip(by_thread[::2], by_thread[1::2], strict=True)]
         self.points.append(movement)
 
-    def close(self) -> None:
+    def judged(self) -> None:
         """Take note that it was judged: only its sums and edges are asked for from now on."""
-        self.is_judged = True
+        self.move_on(Change.JUDGED)
         self._sums = self.operations
         self.sessions = {}
         self.points = []

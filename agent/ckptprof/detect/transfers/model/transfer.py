@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from ckptprof.detect.tolerances import COMMIT_NS, EDGE_NS
+from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.movement import Movement
 from ckptprof.detect.transfers.model.operations import Operations
+from ckptprof.detect.transfers.model.phase import Change, Phase, after
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.names import Name, read_name
 from ckptprof.frameworks.words import NAMELESS
 from ckptprof_collectors.samples import FileActivity, FileFact
 
+Estimate = tuple[int, int, int]  # start, end, bytes
+NOTHING: Estimate = (0, 0, 0)
 _UNNAMED = read_name("")
-MAX_LOOKS = 4000  # at one file
-_WIDTH = 3  # numbers of a look
-_LARGEST = (1 << 63) - 1  # of the kernel's loff_t; a damaged recording may say more
 _COUNTED_EDGE_NS = 20_000_000  # of operations that were counted: the counters are exact to a tick
 
 
@@ -39,97 +38,123 @@ class Bounds(NamedTuple):
         return Bounds(value, value, value)
 
 
-class Look(NamedTuple):
-    """Where in the file the process was at one instant."""
-
-    at_ns: int
-    position: int
-    size: int
-
-
-_as_look = partial(tuple.__new__, Look)  # half the time of its constructor
-
-
-class Looks(Sequence[Look]):
-    """The looks at one file, as numbers side by side: a log that is open for hours is looked at thousands of times."""
-
-    __slots__ = ("_numbers",)
-
-    def __init__(self) -> None:
-        """Start with none."""
-        self._numbers = array("q")
-
-    def append(self, look: Look) -> None:
-        """Add a later one; once there are `MAX_LOOKS`, in the place of the last."""
-        if len(self._numbers) >= MAX_LOOKS * _WIDTH:
-            del self._numbers[-_WIDTH:]
-        try:
-            self._numbers.extend(array("q", look))
-        except OverflowError:
-            self._numbers.extend([min(number, _LARGEST) for number in look])
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self._numbers) // _WIDTH
-
-    def __iter__(self) -> Iterator[Look]:
-        """Yield all of them, the oldest first."""
-        numbers = iter(self._numbers)
-        return map(_as_look, zip(numbers, numbers, numbers, strict=False))
-
-    @overload
-    def __getitem__(self, index: int) -> Look: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Look]: ...
-    def __getitem__(self, index: int | slice) -> Look | list[Look]:
-        """Return one, or some of them; raises IndexError."""
-        if isinstance(index, slice):
-            return list(self)[index]
-        found = self._numbers[index * _WIDTH : (index + 1) * _WIDTH or None]
-        if len(found) < _WIDTH:
-            raise IndexError(index)
-        return _as_look(found)
-
-
 @dataclass(slots=True, eq=False)
 class Transfer:
     """One transfer, as looks at its file saw it. Times are CLOCK_MONOTONIC, those of a fact wall clock.
 
     What was not seen is None or empty. A `TracedTransfer` answers by its operations what it overrides here.
-    `start_ns`, `end_ns` and `bytes` are the best estimate; they are made anew in each round that it waits.
+    `phase` has the theory of operation: who changes it, and when. Rooms of `observed` note what they see; all others
+    change it by what it offers for that, which its phase may refuse.
     """
 
     process: ProcessKey
     file: FileKey
     writes: bool
-    path: str
+    path: str  # the last one that is known
     first_ns: int  # first seen
     last_ns: int  # last seen open
     before_ns: int  # the look before the first, at which it was not open; equal to first_ns if there was none
     closed_ns: int | None = None  # first known to be closed
+    phase: Phase = Phase.OPEN
+    # What is seen of it, while it is open.
+    seen_by: str = "fdinfo"
     append: bool = False
     direct: bool = False
-    fact: FileFact | None = None
-    fact_at_ns: int = 0
     unlinked: bool = False  # at each look it had no name, or none any more
     retried: Transfer | None = None  # what was written before its file was emptied, if it was not closed for that
-    earlier_path: str | None = None  # the temporary name under which it was written
-    seen_by: str = "fdinfo"
     size: int = 0  # of the file
     looks: Sequence[Look] = ()
     mapped_bytes: int = 0  # how much of the file was seen in the memory of its process
     reach: int = 0  # how far its process can have written it by when it was known to be closed; 0: not counted
+    # What is learnt of its file, up to its judgement.
+    fact: FileFact | None = None
+    fact_at_ns: int = 0
+    earlier_path: str | None = None  # the temporary name under which it was written
     is_size_said: bool = True  # by its file system, else it is what its process wrote meanwhile
+    # What is estimated of it, anew in each round that it waits.
     name: Name = _UNNAMED  # what its path says
     start_ns: int = 0
     end_ns: int = 0
     bytes: int = 0
     temporary: bool = False  # its name is not the last one: a rename may follow
-    is_open: bool = False  # it is not over: only to be waited for
+    is_open: bool = False  # it goes on: only to be waited for
+    is_awaited: bool = False  # it goes on, or the reading of its stage does
     staged: Transfer | None = None  # the file elsewhere that it was written to first, to be copied from there
     carried: Sequence[Transfer] = ()  # what it stands for: the stage, and its reading
-    estimate: tuple[int, int, int] = (0, 0, 0)  # the last one: start, end, bytes
+    estimate: Estimate = NOTHING  # the last one by itself
     estimated_from: tuple[object, ...] | None = None  # what that depended on; None: on more than is told apart
+
+    # What is done to it. Each raises KeyError in a phase that does not own the change.
+
+    def move_on(self, change: Change) -> None:
+        """Take note of a change, and go to the phase that follows."""
+        self.phase = after(self.phase, change)
+
+    def judged(self) -> None:
+        """Take note that it was judged: what is seen of the same later is another one."""
+        self.move_on(Change.JUDGED)
+
+    def begin_with(self, earlier: Transfer) -> None:
+        """Take another one as its begin."""
+        self.move_on(Change.LEARNT)
+        self.first_ns, self.before_ns = min(self.first_ns, earlier.first_ns), min(self.before_ns, earlier.before_ns)
+
+    def settle_retried(self, *, stayed_open: bool) -> None:
+        """Take what was written before its file was emptied as its begin, if its process had it open all the time."""
+        if stayed_open and self.retried is not None:
+            self.begin_with(self.retried)
+        self.retried = None
+
+    def rename(self, path: str) -> None:
+        """Take the new name of its file."""
+        self.move_on(Change.LEARNT)
+        self.earlier_path, self.path = self.path, path
+
+    def take_fact(self, fact: FileFact, at_ns: int) -> None:
+        """Take what its file system said of its file at a time."""
+        self.move_on(Change.LEARNT)
+        self.fact, self.fact_at_ns = fact, at_ns
+
+    def take_size(self, size: int, *, said: bool) -> None:
+        """Take how large its file is, as the file system `said`, or as its process must have written it."""
+        self.move_on(Change.LEARNT)
+        self.size, self.is_size_said = size, said
+
+    def begin_round(self, *, is_open: bool) -> None:
+        """Forget what was concluded in the round before of it and others together."""
+        self.move_on(Change.ESTIMATED)
+        self.staged, self.carried = None, ()
+        self.is_open = self.is_awaited = is_open
+
+    def take_name(self, since: tuple[object, ...] | None, *, temporary: bool = False) -> None:
+        """Take what its path says, and what the estimate that follows will have depended on."""
+        self.name, self.temporary = read_name(self.path), temporary
+        self.estimated_from, self.estimate = since, NOTHING
+
+    def conclude(self, estimate: Estimate) -> None:
+        """Take the estimate of this round."""
+        self.estimate = estimate
+        self.start_ns, self.end_ns, self.bytes = estimate
+
+    def begin_after(self, before: Transfer) -> None:
+        """Let it begin after another one of its process and file that was over: the next round knows that bound."""
+        self.move_on(Change.ESTIMATED)
+        self.start_ns = min(max(self.before_ns, before.end_ns), self.end_ns)
+        if before.closed_ns is not None and self.before_ns >= self.first_ns:
+            self.before_ns = min(before.closed_ns, self.first_ns - 1)
+
+    def take_away(self, moved: int) -> None:
+        """Take away bytes that its process cannot have moved in this round's time."""
+        self.move_on(Change.ESTIMATED)
+        self.bytes -= moved
+
+    def carry(self, stage: Transfer, reading: Transfer) -> None:
+        """Stand for the stage that it is copied from, and for the stage of that."""
+        self.move_on(Change.ESTIMATED)
+        self.staged = stage
+        self.carried = [stage, *stage.carried, *([] if reading.is_open else [reading])]
+        self.start_ns = min(self.start_ns, stage.start_ns)
+        self.is_awaited = self.is_awaited or stage.is_awaited or reading.is_open
 
     @property
     def begin(self) -> Bounds:
@@ -188,9 +213,6 @@ class Transfer:
     def used_size(self) -> int:
         """How large the file was when its process used it."""
         return self.size if self.operations is not None else self.stored_size
-
-    def close(self) -> None:
-        """Take note that it was judged: what is seen of the same later is another one."""
 
     # Of a transfer whose operations were counted.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LOOK_NS, MAX_EACH, MAX_FILES, STAMP_NS
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -58,7 +59,7 @@ class FileEvents:
     def _note(self, transfer: TracedTransfer, event: FileLifeEvent) -> bool:
         """Give the event to a transfer; return whether it is about it."""
         if event.kind == "created":
-            if not 0 <= transfer.first_ns - event.at_ns <= COMMIT_NS:
+            if transfer.phase is Phase.JUDGED or not 0 <= transfer.first_ns - event.at_ns <= COMMIT_NS:
                 return False
             transfer.created_ns = event.at_ns
             if event.path is not None and event.path.startswith("/"):
@@ -119,7 +120,7 @@ class FileEvents:
                 if s.writes and s.path.endswith("/" + old)
             ]
         for transfer, path in moved:
-            if transfer.is_judged or event.at_ns < transfer.first_ns:
+            if transfer.phase is Phase.JUDGED or event.at_ns < transfer.first_ns:
                 continue
             if not is_temporary(transfer.path) and event.at_ns - transfer.last_sign_ns > LOOK_NS:
                 continue  # it makes room for another, as a log does
@@ -152,7 +153,7 @@ def _take_sync(transfer: TracedTransfer, event: FileLifeEvent) -> bool:
     It is a part of the save if it begins as soon as its last byte is written, or right after another sync of it.
     """
     begun_ns = event.at_ns - (event.duration_ns or 0)
-    if transfer.is_judged or not transfer.writes or begun_ns < transfer.first_ns:
+    if transfer.phase is Phase.JUDGED or not transfer.writes or begun_ns < transfer.first_ns:
         return False
     if event.device not in (None, transfer.file[0]):
         return False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ckptprof.detect.tolerances import BESIDE_NS, LOOK_NS, MAX_FILES, NEARLY_ALL, PATIENCE_NS
 from ckptprof.detect.transfers.model.operations import Operations, minus, since
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.observed.file_events import FileEvents, TransfersOf, is_of_all
 from ckptprof.detect.world.bounded import Bounded
@@ -61,10 +62,11 @@ class TracedTransfers:
         """Return what the session did in its transfer, which is a new one if the last was over; None: nothing."""
         moved = activity.operations > known.raw.operations
         transfer = known.transfer
-        if transfer.is_judged and not moved:
+        is_judged = transfer.phase is Phase.JUDGED
+        if is_judged and not moved:
             return None
         again_ns = _reads_again_ns(transfer, known.raw, activity, before_ns) if moved else None
-        if moved and (transfer.is_judged or again_ns is not None or _begins_anew(transfer, known.raw, activity)):
+        if moved and (is_judged or again_ns is not None or _begins_anew(transfer, known.raw, activity)):
             known.base = known.raw
             known.since_ns = max(since(known.raw, activity, before_ns), transfer.closed_ns or 0, again_ns or 0)
             part = minus(activity, known.base, known.since_ns)
@@ -81,7 +83,7 @@ class TracedTransfers:
         if same:
             if same[-1] is not but and _continues(same[-1], activity):
                 return same[-1]
-            if same[-1].is_unclosed:  # truncated, or begun again, by another thread
+            if same[-1].phase is Phase.OPEN:  # truncated, or begun again, by another thread
                 self._finish(same[-1])
         transfer = TracedTransfer(
             process=process,
@@ -116,13 +118,15 @@ class TracedTransfers:
         transfer.last_ns = transfer.last_sign_ns
         for book in (self._open, self._over, self._done):
             book.pop(id(transfer), None)
-        if transfer.is_unclosed:
+        if transfer.phase is Phase.OPEN:
             self._open[id(transfer)] = transfer
-        else:
+        elif transfer.phase is Phase.OVER:
             self._finish(transfer)
+        else:  # a sync came late: nobody is to judge it again
+            self._over[id(transfer)] = transfer
 
     def _finish(self, transfer: TracedTransfer) -> None:
-        transfer.over_ns, transfer.is_unclosed = transfer.active_ns, False
+        transfer.finish()
         self._open.pop(id(transfer), None)
         self._done[id(transfer)] = self._over[id(transfer)] = transfer
 
@@ -139,7 +143,7 @@ class TracedTransfers:
 
     def close(self, transfer: TracedTransfer, at_ns: int) -> None:
         """Take note that polling saw the file closed: not every thread that used it tells so."""
-        if transfer.is_unclosed and at_ns >= transfer.active_ns:
+        if transfer.phase is Phase.OPEN and at_ns >= transfer.active_ns:
             self._finish(transfer)
 
     def end(self, process: ProcessKey, at_ns: int) -> None:
@@ -192,7 +196,7 @@ class TracedTransfers:
         for transfer in list(itertools.takewhile(lambda transfer: transfer.last_ns < at_ns, self._over.values())):
             self._forget(transfer)
         for transfer in self._over.values():
-            if transfer.is_judged:
+            if transfer.phase is Phase.JUDGED:
                 self.lives.forget(transfer)  # no renaming counts for what was judged
         self.cut(1.0)
         gone = {process for process, ended_ns in self._gone.items() if ended_ns < at_ns}
@@ -210,7 +214,7 @@ class TracedTransfers:
         """Keep so many of the latest that are over, as a share of the bound; one that still waits keeps no others."""
         crowd = max(0, len(self._over) - int(share * MAX_FILES))
         for transfer in list(itertools.islice(self._over.values(), crowd)):
-            if transfer.is_judged:
+            if transfer.phase is Phase.JUDGED:
                 self._forget(transfer)
 
     def _forget(self, transfer: TracedTransfer) -> None:
@@ -227,15 +231,17 @@ class TracedTransfers:
         siblings.pop(id(transfer), None)
         if not siblings:
             self._streams_of.pop(transfer.process, None)
-        transfer.is_judged = True
+        if transfer.phase is not Phase.JUDGED:
+            transfer.judged()
         self.lives.forget(transfer)
 
 
 def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
     """Return whether a new session belongs to the transfer that was the last of its process, file and direction."""
-    if transfer.is_judged or transfer.generation != activity.generation or (sums := transfer.operations) is None:
+    sums = transfer.operations
+    if sums is None or transfer.phase is Phase.JUDGED or transfer.generation != activity.generation:
         return False
-    if not transfer.is_unclosed and (transfer.closed_ns is None or activity.first_ns >= transfer.closed_ns):
+    if transfer.phase is Phase.OVER and (transfer.closed_ns is None or activity.first_ns >= transfer.closed_ns):
         ended_ns = sums.last_ns if transfer.closed_ns is None else transfer.closed_ns
         end_offset = max(transfer.threads, key=lambda session: session.last_ns).end_offset
         goes_on = activity.first_offset in (sums.high_offset, end_offset) and activity.first_offset > 0
@@ -255,7 +261,9 @@ def _covers(sums: Operations) -> bool:
 
 def _begins_anew(transfer: TracedTransfer, before: FileActivity, after: FileActivity) -> bool:
     """Return whether a session that nobody closes goes over its file again, after the file itself was closed."""
-    if not transfer.writes or transfer.is_unclosed or transfer.closed_ns is None or after.last_ns <= transfer.closed_ns:
+    if not transfer.writes or transfer.phase is Phase.OPEN:
+        return False
+    if transfer.closed_ns is None or after.last_ns <= transfer.closed_ns:
         return False
     sums = transfer.operations
     return sums is not None and _covers(sums) and after.high_offset <= before.high_offset
