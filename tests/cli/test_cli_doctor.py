@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof.cli.checks import connections, host, training
+from ckptprof.cli.checks import host, training
 from ckptprof.cli.checks import kernel as checks
 from ckptprof.cli.main import main
 from ckptprof.report.doctor import Check, degraded, groups
@@ -152,10 +152,10 @@ def test_tcp_is_asked_of_the_kernel(tree: Callable[..., KernelFs], monkeypatch: 
             raise UnavailableError("TCP sockets: this kernel has no tcp_diag (CONFIG_INET_TCP_DIAG)")
 
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
-        assert connections.tcp(KernelFs()).status == "ok"
-    assert connections.tcp(tree()).status == "note"
-    monkeypatch.setattr(connections, "TcpTable", Lacking)
-    found = connections.tcp(KernelFs())
+        assert checks.tcp(KernelFs()).status == "ok"
+    assert checks.tcp(tree()).status == "note"
+    monkeypatch.setattr(checks, "TcpTable", Lacking)
+    found = checks.tcp(KernelFs())
     assert (found.status, "told by links alone" in found.text) == ("note", True)
     assert found.fix is not None
 

@@ -272,6 +272,10 @@ JOBS = {
     },
     "plain": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}}", "record.py", "pickle",
                  host="disks", mode="sync"),
+    **{
+        f"unknown-{way}": Job(f"{{python}} {E2E}/jobs/unknown.py {way} {{dir}}/job {{truth}}", "record.py", framework)
+        for way, framework in (("epochs", None), ("beside", None), ("activations", "numpy"))
+    },
     "short-of-cpu": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}} --short-of-cpu --saves 2",
                         "record.py", "numpy", host="disks", mode="sync"),
     **{

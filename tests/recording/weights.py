@@ -30,7 +30,7 @@ from ckptprof.service.commands.replaying import replay  # noqa: E402
 
 TESTS = HERE.parent / "detect"
 COLUMNS = ("made", "moved", "data")
-SHOWN = {"tool", "copies-exactly", "received", "downloaded", "uploads", "unkept", "endless"}  # a rule decides
+SHOWN = {"tool", "copies-exactly", "received", "downloaded", "uploads", "unkept", "unseen", "endless"}  # a rule decides
 RANDOM = "test_properties.py"  # its events are of chance: they assert nothing of a weight
 
 
@@ -109,7 +109,7 @@ def changes() -> Iterator[Changed]:
         for factor in (2.0, 0.5):
             needed = {**TABLE.needed, hypothesis: need * factor}
             yield Changed(f"needed: {hypothesis.value}", dataclasses.replace(TABLE, needed=needed))
-    for kind in ("overrides", "deferrals"):
+    for kind in ("overrides", "deferrals", "doubts"):
         rules: tuple[Combination, ...] = getattr(TABLE, kind)
         for number, rule in enumerate(rules):
             for what, others in _without(rule):
@@ -134,9 +134,6 @@ def _without(rule: Combination) -> Iterator[tuple[str, tuple[Combination, ...]]]
         value: float = getattr(rule, bound)
         for factor in (2.0, 0.5) if abs(value) < 100 else ():
             yield f": {bound}", (dataclasses.replace(rule, **{bound: value * factor}),)  # type: ignore[arg-type] # as above
-    if rule.count > 1:
-        yield ": count", (dataclasses.replace(rule, count=rule.count * 2),)
-        yield ": count", (dataclasses.replace(rule, count=rule.count // 2),)
 
 
 def outcome(signals: tuple[Signal, ...], table: DecisionTable) -> tuple[object, ...]:
@@ -146,7 +143,7 @@ def outcome(signals: tuple[Signal, ...], table: DecisionTable) -> tuple[object, 
     except KeyError:
         return ("a save of what was read",)
     told = decision.hypothesis.value if decision.hypothesis.value not in ("copy", "stream") else "copy"
-    return told, decision.deferral is not None, decision.ends_series
+    return told, decision.deferral is not None, decision.doubt is not None, decision.ends_series
 
 
 def holders(events: list[Event]) -> dict[str, list[str]]:

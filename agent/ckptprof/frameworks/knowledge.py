@@ -110,7 +110,6 @@ class Framework:
     companions: tuple[Companion, ...] = ()
     doubtful: re.Pattern[str] | None = None  # in its names that are another's, too: the first bytes must tell
     magics: tuple[tuple[bytes, str], ...] = ()  # first bytes, and the format that they show
-    sought: tuple[str, ...] = ()  # endings of files that its loader maps, or looks for the directory of first
     sharded: str | None = None  # the folder of shards that are then put together beside it,
     consolidated: str | None = None  # or in this folder beside it
     code: Code = Code()

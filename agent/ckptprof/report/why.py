@@ -60,6 +60,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     override: Rule | None  # the rule that excludes save and restore whatever their sum is
     deferral: Rule | None  # the rule that made it wait for what comes later
     then: str | None  # what came of the waiting
+    doubt: Rule | None  # the rule that leaves a save unsure, however large its sum is
     signals: tuple[Weighed, ...]
 
 
@@ -152,6 +153,8 @@ def _explained(judged: Judged, told: Checkpoint | None) -> Iterator[str]:
     if decision.deferral is not None:
         yield f"  rule '{decision.deferral.name}' made it wait: {decision.deferral.why}"
         yield f"  then: {_later(judged, told)}"
+    if decision.doubt is not None:
+        yield f"  rule '{decision.doubt.name}' leaves it unsure: {decision.doubt.why}"
     for signal in judged.signals:
         if signal.text:
             yield f"  {_weights(signal.row, signal.strength):<31} {signal.row}: {signal.text}"
@@ -204,6 +207,7 @@ def _document(judged: Judged, told: Checkpoint | None) -> Explained:
         override=_rule(decision.override),
         deferral=_rule(decision.deferral),
         then=_later(judged, told) if decision.deferral is not None else None,
+        doubt=_rule(decision.doubt),
         signals=tuple(_weighed(signal, decision) for signal in judged.signals),
     )
 

@@ -154,7 +154,7 @@ def test_an_upload_by_a_thread_of_the_trainer_is_a_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "kind"), [(0.0, Kind.COPY), (0.3, Kind.COPY), (0.6, Kind.RESTORE), (1.1, Kind.RESTORE)]
+    ("kept", "kind"), [(0.0, Kind.COPY), (0.2, Kind.COPY), (0.4, Kind.RESTORE), (1.1, Kind.RESTORE)]
 )
 def test_who_keeps_what_it_reads_from_end_to_end_loads_it(kept: float, kind: Kind) -> None:
     """Three files in even pieces: a loader's memory grows by them, an uploader's or a hasher's does not."""

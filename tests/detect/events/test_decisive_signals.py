@@ -9,10 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.detect.stage import MIB, SAFETENSORS, Actor, Stage
+from tests.detect.stage import MIB, SAFETENSORS, Stage
 from tests.detect.tracer import life
-
-from ckptprof_collectors.samples import NicSample
 
 NATIVE: dict[str, Any] = {"comm": "train_gpt2", "program": "train_gpt2", "runtimes": ()}
 NUMERIC: dict[str, Any] = {"program": "prepare.py", "runtimes": ("numpy",)}
@@ -26,47 +24,11 @@ def told(stage: Stage, until_s: float, **options: Any) -> Told:
     return [(one.kind.value, one.path or "") for one in stage.play(until_s, **options)]
 
 
-def sends(stage: Stage, size: int, start_s: float, seconds: float) -> None:
-    """Let an interface send so much meanwhile."""
-    for look in range(200):
-        share = min(1.0, max(0.0, (look / 10 - start_s) / seconds))
-        stage.extra.append((look / 10, NicSample("eth0", 0, 0, 0, 0, int(share * size), 0, 0, 0)))
-
-
 def format_safetensors() -> Told:
     """Write a file of no known name without any library but numpy: its header makes it a model."""
     stage = Stage()
     stage.write(stage.process(**NUMERIC), "/run/x.st", 2.0, 1.0, SIZE, magic=SAFETENSORS, rename_to="/run/blob.st")
     return told(stage, 70)
-
-
-def rank() -> Told:
-    """Let a rank write a file of no known name, with care for it."""
-    stage = Stage()
-    trainer = stage.process(environment={"RANK": "0", "WORLD_SIZE": "1"})
-    stage.write(trainer, "/run/blob.tmp", 2.0, 1.0, SIZE, magic=HDF5, rename_to="/run/blob")
-    return told(stage, 70)
-
-
-def dcp(stage: Stage, who: Actor, marker: str | None = ".metadata", folder: str = "/run/x7") -> None:
-    """Write a checkpoint of torch-dcp whose folder has no step."""
-    stage.write(who, f"{folder}/__0_0.distcp", 6.0, 1.0, SIZE, magic=None)
-    if marker is not None:
-        stage.write(who, f"{folder}/{marker}.tmp", 7.1, 0.1, MIB, magic=None, rename_to=f"{folder}/{marker}")
-
-
-def commit_made() -> Told:
-    """Let a native program that computes complete its folder with a marker."""
-    stage = Stage()
-    dcp(stage, stage.process(**NATIVE))
-    return told(stage, 40)
-
-
-def commit_moved() -> Told:
-    """Receive a folder without a step by rsync: its marker shows that it is a checkpoint."""
-    stage = Stage()
-    dcp(stage, stage.process(comm="rsync", program="rsync", runtimes=()))
-    return told(stage, 40)
 
 
 def rotates() -> Told:
@@ -78,15 +40,6 @@ def rotates() -> Told:
         if number > 1:
             gone_s = 7.5 + 8 * number
             stage.extra.append((gone_s, life("unlinked", gone_s, inode=None, path=f"/run/{number - 1}00.blob")))
-    return told(stage, 60)
-
-
-def continuous() -> Told:
-    """Let a recorder hardly ever stop writing, under names that count as a training does."""
-    stage = Stage()
-    who = stage.process(busy=0.1, comm="recorder", program="recorder", runtimes=(), exit_s=31.0)
-    for number in range(6):
-        stage.write(who, f"/cam/step_{number + 1}00.ubj", 2.0 + 4.6 * number, 4.0, 4 * SIZE, magic=None)
     return told(stage, 60)
 
 
@@ -129,17 +82,6 @@ def packs(path: str, magic: bytes | None, **fields: Any) -> Told:
     return told(stage, 90)
 
 
-def loads(*names: str, sent: bool = False, exit_s: float | None = None, poll: bool = True, **fields: Any) -> Told:
-    """Let a process read files from end to end in even pieces, and keep some of it."""
-    stage = Stage(trace=True, poll=poll)
-    who = stage.process(exit_s=exit_s, **fields)
-    for number, name in enumerate(names):
-        stage.read(who, f"/run/{name}", 2.0 + number, 1.0, SIZE, kept=0.4)
-    if sent:
-        sends(stage, len(names) * SIZE, 2.0, len(names))
-    return told(stage, 40)
-
-
 def read_again() -> Told:
     """Let the second run of a native trainer read what the first one wrote."""
     stage = Stage()
@@ -160,26 +102,14 @@ def recurs() -> Told:
 MERGED, NATIVE_STATE = "/out/step_100.safetensors", "/run/model_0000{}000.bin"
 SCENES: dict[str, tuple[Callable[[], Told], Told]] = {
     "row format-safetensors: made": (format_safetensors, [("save", "/run/blob.st")]),
-    "row rank: made": (rank, [("save", "/run/blob")]),
-    "row commit: made": (commit_made, [("save", "/run/x7")]),
-    "row commit: moved": (commit_moved, [("copy", "/run/x7")]),
     "row rotates: made": (rotates, [("save", f"/run/{number}00.blob") for number in range(1, 7)]),
-    "row continuous: made": (continuous, []),
-    "row continuous: data": (continuous, []),
     "row read-back: made": (read_back_made, [("restore", "/run/model.safetensors")]),
     "row read-back: moved": (read_back_moved, [("copy", "/run/x.pt")]),
     "row data: moved": (data_moved, []),
     "row foreign: moved": (foreign_moved, []),
     "row copies-in-sum: made": (lambda: packs("/run/bundle.ckpt", None), []),
-    "row several: made": (lambda: loads("x.pdparams", "x.pdopt"), []),
-    "row sent: made": (lambda: loads("x.pdparams", sent=True), []),
-    "row ends: made": (lambda: loads("x.pdparams", exit_s=3.1), []),
     "rule 'copied in sum'": (lambda: packs(MERGED, SAFETENSORS, **NUMERIC), [("copy", MERGED)]),
     "rule 'copied in sum': none trains": (lambda: packs(MERGED, SAFETENSORS), [("save", MERGED)]),
-    "rule 'read as uploads and checks do': any sent": (
-        lambda: loads("model.pdparams", "model.pdopt", sent=True, poll=False, **NUMERIC),
-        [("copy", "/run")],
-    ),
     "rule 'read by a stranger': none read-again": (
         read_again,
         [("save", NATIVE_STATE.format(1)), ("restore", NATIVE_STATE.format(1))],

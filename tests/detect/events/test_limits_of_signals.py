@@ -70,32 +70,6 @@ def test_the_last_sixteen_of_a_series_tell_whether_it_is_regular(even: int, *, t
     assert ("regular" in signs_of(stage, at_s)) is told
 
 
-def of_sizes(*operations: tuple[int, int]) -> Stage:
-    """Return a stage on which a file is written by (number, size) of operations."""
-    sizes = tuple((size, number, number * size) for number, size in operations)
-    moved = sum(number * size for number, size in operations)
-    stage = Stage(trace=True, poll=False)
-    stage.process()
-    stage.extra = [(3.1, activity(path="/run/model.blob", moved=moved, size=moved, sizes=sizes))]
-    return stage
-
-
-@pytest.mark.parametrize(
-    ("operations", "told"),
-    [
-        (((1, 4 << 10), (1, 64 << 10), (80, MIB), (2, 4 * MIB)), True),
-        (((1, 64 << 10), (80, MIB), (2, 4 * MIB)), False),
-        (((1, 4 << 10), (1, 64 << 10), (80, MIB // 2), (2, 4 * MIB)), False),
-    ],
-    ids=["arrays", "three sizes", "half a mebibyte"],
-)
-def test_arrays_of_a_model_have_many_sizes_and_the_large_ones_have_the_bytes(
-    operations: tuple[tuple[int, int], ...], *, told: bool
-) -> None:
-    """A buffer that is flushed has one size, and a rest."""
-    assert ("tensors" in signs_of(of_sizes(*operations), 20)) is told
-
-
 @pytest.mark.parametrize(("size", "told"), [(6 * MIB, False), (12 * MIB, True)])
 def test_a_little_that_came_by_the_network_may_be_anybodys(
     monkeypatch: pytest.MonkeyPatch, size: int, *, told: bool

@@ -10,6 +10,7 @@ TASKS = (
     python("cached features", "dataset.py", "features"),
     python("loader reads shards", "dataset.py", "loader", "{store}/shards"),
     python("loader reads a memmap", "dataset.py", "map", "{store}/tokens.bin"),
+    python("loader reads latents", "dataset.py", "latents", "{store}/latents"),
     python("data set in one file", "dataset.py", "one", "{store}/train_images.npy"),
     python("event files", "learning.py", "events"),
     python("tracker", "learning.py", "tracker"),

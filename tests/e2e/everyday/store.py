@@ -60,6 +60,11 @@ def _data(store: Path) -> None:
     (store / "shards").mkdir()
     for number in range(8):
         np.save(store / "shards" / f"train_{number:05d}.npy", random.integers(0, 50_000, 2 * MB, dtype=np.uint32))
+    import torch  # noqa: PLC0415 - takes seconds
+
+    (store / "latents").mkdir()
+    for number in range(8):
+        torch.save(torch.rand(MB), store / "latents" / f"{number:05d}.pt")
     (store / "tokens.bin").write_bytes(os.urandom(100 * MB))
     np.save(store / "train_images.npy", random.random(8 * MB, dtype=np.float32))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ckptprof.service.sampler import gpulooks
-from ckptprof.service.sampler.gpulooks import EACH_NS, GpuLooks
+from ckptprof.service.sampler import looks as module
+from ckptprof.service.sampler.looks import GPUS_AGAIN_NS, GpuLooks
 from ckptprof_collectors.samples import GpuUse, Sample, Unavailable
 
 SECOND_NS = 1_000_000_000
@@ -39,7 +39,7 @@ class Looker:
 
 def looked(monkeypatch: pytest.MonkeyPatch, looker: Looker, until_s: float) -> list[tuple[float, Sample]]:
     """Return what is told in 20 s, while a child of a trainer writes from second 2 until another, beside an idler."""
-    monkeypatch.setattr(gpulooks, "GpuLooker", lambda: looker)
+    monkeypatch.setattr(module, "GpuLooker", lambda: looker)
     looks, told = GpuLooks(), []
     watched: dict[int, Any] = {
         pid: SimpleNamespace(
@@ -65,7 +65,7 @@ def test_the_writer_and_the_trainer_above_it_are_asked_about_while_it_writes_and
     told = looked(monkeypatch, looker, 8.0)
 
     assert set(looker.asked) == {(100, 200)}
-    assert 6 * SECOND_NS // EACH_NS <= len(looker.asked) <= 10 * SECOND_NS // EACH_NS + 1
+    assert 6 * SECOND_NS // GPUS_AGAIN_NS <= len(looker.asked) <= 10 * SECOND_NS // GPUS_AGAIN_NS + 1
     assert min(at_s for at_s, _ in told) >= 2.0
 
 

@@ -11,16 +11,18 @@ from pathlib import Path
 import psutil
 
 from ckptprof import units
-from ckptprof.cli.checks import connections, kernel, remedies, samplers, trace, training, watching
+from ckptprof.cli.checks import kernel, remedies, trace, training, watching
 from ckptprof.errors import CkptprofError
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.store import library
 from ckptprof.store.location import shown, to_path, where_to_get_data
 from ckptprof_collectors.files.statx import statx
-from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.kernelfs import KernelFs, read_text
 
 _OLDEST_PYTHON = (3, 10)
+_SAMPLER = "Name:\tckptprof:sample"  # as much of it as the kernel keeps
+_KILLED = 1 << 8  # SIGKILL, in the masks of pending signals of proc_pid_status(5)
 
 
 def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], now_ns: int) -> list[Check]:
@@ -42,7 +44,7 @@ def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], 
         kernel.hidepid(fs),
         kernel.block_devices(fs),
         kernel.network(fs),
-        connections.tcp(fs),
+        kernel.tcp(fs),
         kernel.pressure(fs),
         kernel.delay_accounting(fs),
         kernel.udev(run),
@@ -51,7 +53,7 @@ def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], 
         sqlite(library.sqlite_version()),
         stored,
     ]
-    checks += [*room(db), *samplers.stuck(fs)]
+    checks += [*room(db), *stuck_samplers(fs)]
     newest_ns = None if newest is None else newest.end_ns
     return [*checks, kernel.clock(now_ns=now_ns, newest_ns=newest_ns), metrics_port(at[1], mine=standing is not None)]
 
@@ -116,6 +118,27 @@ def room(db: str | Path) -> list[Check]:
         kernel.birth_time(folder, birth_ns=birth_ns),
         kernel.disk_free(folder, free_bytes=usage.free, total_bytes=usage.total),
     ]
+
+
+def stuck_samplers(fs: KernelFs) -> list[Check]:
+    """Warn of samplers that were ended and do not go: only the call in the kernel that holds them can let them go."""
+    pids = [folder.name for folder in fs.proc.glob("[0-9]*") if _is_stuck(read_text(folder / "status") or "")]
+    if not pids:
+        return []
+    text = (
+        f"ended, but held by a call to a file system that does not answer: sampler {', '.join(sorted(pids, key=int))}"
+    )
+    fix = "end the hanging mount (`umount -f`, or its server); /proc/PID/task/*/stack shows where each thread waits"
+    return [Check("samplers", "warn", text, fix)]
+
+
+def _is_stuck(status: str) -> bool:
+    if not status.startswith(_SAMPLER):
+        return False
+    fields = dict(line.partition(":\t")[::2] for line in status.splitlines())
+    pending = int(fields.get("SigPnd", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
+    is_leaderless = fields.get("State", "").startswith("Z") and int(fields.get("Threads", "0")) > 1
+    return is_leaderless or bool(pending & _KILLED)
 
 
 def metrics_port(port: int, *, mine: bool = False) -> Check:

@@ -13,7 +13,8 @@ from ckptprof import units
 from ckptprof.cli.checks import remedies
 from ckptprof.report.doctor import Check
 from ckptprof_collectors import hostfacts
-from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
+from ckptprof_collectors.networks.inetdiag import TcpSocket, TcpTable
 
 # include/uapi/linux/capability.h: bit numbers
 CAPABILITIES = {"DAC_READ_SEARCH": 2, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "PERFMON": 38, "BPF": 39}
@@ -21,6 +22,7 @@ FOR_OTHERS = ("SYS_PTRACE", "DAC_READ_SEARCH")  # both, to read /proc/PID/io and
 _LOOKED_AT = 200  # processes of other users, before giving up
 _PATIENCE_SECONDS = 5.0  # with a process that holds whoever reads of it
 _MIB = 1 << 20
+_WITHOUT_TCP = "whether the server or the network limits a save is told by links alone"
 
 
 def held_capabilities(fs: KernelFs) -> frozenset[str] | None:
@@ -155,6 +157,24 @@ def network(fs: KernelFs) -> Check:
         "the only interface is lo: this is a separate network namespace, or the host has no network",
         "start this container or unit with the network of the host (--network=host, PrivateNetwork=no)",
     )
+
+
+def tcp(fs: KernelFs) -> Check:
+    """Ask for the TCP sockets of this network namespace, as the sampler does."""
+    if not fs.is_live:
+        return Check("tcp", "note", f"TCP sockets are asked of the kernel itself, and not here: {_WITHOUT_TCP}")
+    try:
+        table = TcpTable(TcpSocket)
+    except UnavailableError as error:
+        return Check(
+            "tcp", "note", f"{error}: {_WITHOUT_TCP}", "load the module tcp_diag, and allow AF_NETLINK sockets"
+        )
+    counts = [one.counts() for one in table.open()]
+    table.close()
+    if counts and all(one.busy_us is None for one in counts):
+        text = f"the kernel does not count what TCP connections wait for (since 4.10): {_WITHOUT_TCP}"
+        return Check("tcp", "note", text)
+    return Check("tcp", "ok", f"what TCP connections wait for can be read, {len(counts)} of them in sight")
 
 
 def pressure(fs: KernelFs) -> Check:

@@ -9,7 +9,7 @@ from ckptprof.detect.events.decision_table import TABLE, Combination, DecisionTa
 from ckptprof.detect.events.signal import Signal
 from ckptprof.model import Evidence
 
-DOUBT = 0.5  # the confidence of what waits
+DOUBT = 0.5  # the confidence of what waits, or is in doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Decision:
     scores: dict[Hypothesis, float]  # the sum for each hypothesis that is possible in its direction
     override: Combination | None = None  # takes save and restore out of question
     deferral: Combination | None = None  # makes it wait
+    doubt: Combination | None = None  # leaves it unsure, whatever its sum is
     ends_series: bool = False  # earlier ones of its series that wait are data
 
     @property
@@ -50,9 +51,11 @@ def decide(signals: tuple[Signal, ...], table: DecisionTable = TABLE) -> Decisio
     wanted = decisive.then if decisive is not None else made
     likely = next((one for one in (wanted, Hypothesis.DATA) if scores[one] >= table.needed[one]), Hypothesis.NOTHING)
     told = likely not in (Hypothesis.DATA, Hypothesis.NOTHING)
-    sure = confidence(scores[likely], table.needed[made]) if told and deferral is None else DOUBT
+    doubt = _first(table.doubts, names, scores[made]) if likely is Hypothesis.SAVE else None
+    is_sure = told and deferral is None and doubt is None
+    sure = confidence(scores[likely], table.needed[made]) if is_sure else DOUBT
     ends_series = override is None and not names.isdisjoint(table.series_of_data)
-    return Decision(likely, sure, scores, override, deferral, ends_series)
+    return Decision(likely, sure, scores, override, deferral, doubt, ends_series)
 
 
 def _first(combinations: tuple[Combination, ...], names: frozenset[str], made: float) -> Combination | None:

@@ -5,18 +5,19 @@ weight (times the signal's strength) to the hypotheses: *made*, the event is a s
 *moved*, its bytes are a checkpoint's, but somebody copied them, or they only passed through a process (an upload, a
 check, a download); *data*, it is something else that is kept in files. A hypothesis needs the sum that NEEDED says.
 
-Three lists of combinations follow, each entry a plain expression over names of signals. The first of OVERRIDES that
+Four lists of combinations follow, each entry a plain expression over names of signals. The first of OVERRIDES that
 holds takes save and restore out of question, whatever their sum is. The first of DEFERRALS that holds makes a written
-event wait for what comes later, and says what it is if nothing does. If a name of SERIES_OF_DATA holds, earlier events
-of its series that still wait are data, too. `decision.decide` applies all of this and looks at nothing else.
+event wait for what comes later, and says what it is if nothing does. The first of DOUBTS that holds leaves a save
+unsure, however large its sum is (`save?` in reports). If a name of SERIES_OF_DATA holds, earlier events of its series
+that still wait are data, too. `decision.decide` applies all of this and looks at nothing else.
 
 To mend a false alarm: `ckptprof replay --why FILE` shows the sums, the rows and the combination; change one of them,
 then run `make weights` and `make shadow`.
 
 How the weights were set: a known name that a trainer writes must pass without anything else (name + runtime). An
 unknown name needs a trainer and a series, or a series with two signs of care for the files (renamed, rotated,
-overwritten). What a data set does outweighs the weak names (`.pt`, `.npy`, `.safetensors`), never all the marks of a
-framework.
+overwritten); without any such sign it stays in doubt, for what evaluations yield comes at a rhythm as saves do. What a
+data set does outweighs the weak names (`.pt`, `.npy`, `.safetensors`), never all the marks of a framework.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Signals that together decide more than their sum: all of `all`, `count` of `any`, none of `none`."""
+    """Signals that together decide more than their sum: all of `all`, one of `any`, none of `none`."""
 
     name: str
     then: Hypothesis
@@ -64,7 +65,6 @@ class Combination:
     all: tuple[str, ...] = ()
     any: tuple[str, ...] = ()
     none: tuple[str, ...] = ()
-    count: int = 1
     least: float = -math.inf  # the sum for a save that it takes
     below: float = math.inf
 
@@ -74,7 +74,7 @@ class Combination:
             self.least <= made < self.below
             and names.issuperset(self.all)
             and names.isdisjoint(self.none)
-            and (not self.any or len(names.intersection(self.any)) >= self.count)
+            and not (self.any and names.isdisjoint(self.any))
         )
 
 
@@ -86,6 +86,7 @@ class DecisionTable:
     needed: dict[Hypothesis, float]
     overrides: tuple[Combination, ...]
     deferrals: tuple[Combination, ...]
+    doubts: tuple[Combination, ...]
     series_of_data: frozenset[str]
 
 
@@ -104,24 +105,19 @@ ROWS = (
     Row("runtime-gpu",            0.35,  0.0,  0.0, "as a library for training"),
     Row("runtime-numeric",        0.25,  0.0,  0.0, "numpy is loaded by all sorts of programs"),
     Row("runtime-none",           -0.4,  0.0,  0.0, "needs a series with signs of care to be outweighed"),
-    Row("rank",                    0.1,  0.0,  0.0, "a launcher of training jobs started it"),
     Row("computes",               0.15,  0.0,  0.0, "it makes what it writes"),
     Row("tool",                   -0.8,  0.0,  0.0, "what copies saves nothing; see OVERRIDES"),
     Row("service",                -1.2,  0.0,  0.0, "even snapshots that it takes often and rotates are not a model's"),
     # How one event was written.
     Row("renamed",                0.15,  0.0,  0.0, "care for the file"),
-    Row("commit",                  0.2,  0.2,  0.0, "the marker of a framework"),
-    Row("tensors",                 0.1,  0.0,  0.0, "many arrays in one file"),
-    Row("bulk",                    0.1,  0.0,  0.0, "a trainer writes little else"),
     Row("appends",                -0.5,  0.0,  0.6, "logs"),
     Row("random",                 -0.4,  0.0,  0.6, "databases"),
     # How it stands among what the job did before.
     Row("recurs",                 0.15,  0.0,  0.0, "each time, twice at most"),
     Row("regular",                 0.2,  0.0,  0.0, "between its saves a trainer trains"),
-    Row("overwrites",              0.2,  0.0,  0.0, "only the last state is wanted"),
-    Row("rotates",                 0.3,  0.0,  0.0, "only the last few states are wanted"),
+    Row("overwrites",              0.3,  0.0,  0.0, "only the last state is wanted"),
+    Row("rotates",                 0.4,  0.0,  0.0, "only the last few states are wanted"),
     Row("shards",                 -0.7,  0.0,  0.6, "numbers of a data set go on, those of ranks begin anew"),
-    Row("continuous",             -0.5,  0.0,  0.6, "films and captures have no pauses"),
     Row("endless",                -2.0,  0.0,  0.6, "a data set that is made or read, a stream"),
     # Of reads.
     Row("read-back",               0.5,  0.5,  0.0, "seen being saved"),
@@ -137,15 +133,10 @@ ROWS = (
     Row("received",               -0.5,  0.0,  0.0, "as much came in by the network"),
     Row("downloaded",             -0.5,  0.0,  0.0, "where, or named as, downloads are"),
     Row("uploads",                -0.7,  0.0,  0.0, "read by another thread of the process that wrote it"),
-    Row("of-a-save",               0.0,  0.5,  0.0, "the other side of the copy was seen being saved"),
-    # That it only passed through its process; see OVERRIDES. Alone each may be a loader of its own kind. Where one of
-    # them holds, `straight` does, too.
+    # That it only passed through its process; see OVERRIDES. Where `unkept` or `unseen` holds, `straight` does, too.
     Row("straight",               -0.3,  0.0,  0.0, "from end to end in even pieces"),
-    Row("unsought",              -0.15,  0.0,  0.0, "a loader of such a file jumps, or maps it"),
-    Row("several",               -0.15,  0.0,  0.0, "one file alone may have a loader of its own kind"),
     Row("unkept",                -0.35,  0.0,  0.0, "who loads a model has it in memory then"),
-    Row("sent",                  -0.25,  0.0,  0.0, "as much went out by the network"),
-    Row("ends",                   -0.2,  0.0,  0.0, "who restores goes on"),
+    Row("unseen",                -0.35,  0.0,  0.0, "who restores goes on"),
 )  # fmt: skip
 
 NEEDED = {
@@ -170,12 +161,8 @@ OVERRIDES = (
         all=("copies-in-sum",), none=("trains",),
     ),
     Combination(
-        "read and not kept", Hypothesis.STREAM, "read from end to end, and memory did not grow: sent or checked",
-        all=("unkept",), none=("service",),
-    ),
-    Combination(
-        "read as uploads and checks do", Hypothesis.STREAM, "read from end to end, and two more signs of passing on",
-        any=("unsought", "several", "sent", "ends"), count=2, none=("service",),
+        "read and not kept", Hypothesis.STREAM, "read from end to end, and memory did not grow, or at once was no more",
+        any=("unkept", "unseen"), none=("service",),
     ),
     Combination(
         "read by a stranger", Hypothesis.COPY, "its process has no library of machine learning, and maps little",
@@ -183,7 +170,7 @@ OVERRIDES = (
     ),
 )  # fmt: skip
 
-SERIES_OF_DATA = frozenset(("shards", "continuous"))
+SERIES_OF_DATA = frozenset(("shards",))
 
 DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data suffices
     Combination(
@@ -200,10 +187,18 @@ DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data
     ),
 )  # fmt: skip
 
+DOUBTS = (  # of what is told as a save
+    Combination(
+        "only a rhythm", Hypothesis.SAVE, "what evaluations yield has a rhythm, too; nothing shows care for the files",
+        all=("writes", "weak-name"), none=("word", "step", "renamed", "overwrites", "rotates"),
+    ),
+)  # fmt: skip
+
 TABLE = DecisionTable(
     rows={row.signal: row for row in ROWS},
     needed=NEEDED,
     overrides=OVERRIDES,
     deferrals=DEFERRALS,
+    doubts=DOUBTS,
     series_of_data=SERIES_OF_DATA,
 )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from ckptprof.service.sampler.gpulooks import GpuLooks
-from ckptprof.service.sampler.stacklooks import Stacks
+from ckptprof.service.sampler.stacklooks import WRITES_NS, Stacks, line_of
 from ckptprof.service.sampler.threadlooks import MANY, ThreadLooks, descriptors_of
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.devices.throttles import Throttles
+from ckptprof_collectors.gpus.gpuuse import NAME, GpuLooker
 from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.samples import Sample, ThrottleInfo
+from ckptprof_collectors.samples import Sample, ThrottleInfo, Unavailable
 
 LIMITS_AGAIN_NS = 15_000_000_000  # within a burst that lasts: somebody may change them
+GPUS_AGAIN_NS = 2_000_000_000  # the driver keeps some seconds
+GPUS_AFTER_NS = 2_000_000_000  # the last writing
 MAX_LIMITED = 16  # processes of which they are looked at in one tick
 
 
@@ -43,6 +45,35 @@ class Limits:
             self._looked_ns[pid] = now_ns
             infos += self._throttles.look(pid)
         return infos
+
+
+class GpuLooks:
+    """Asks how busy the GPUs are of those who write, and of their parents, who may train: meanwhile, and once after."""
+
+    def __init__(self) -> None:
+        """Start with nobody writing."""
+        self._looker = GpuLooker()
+        self._wanted: dict[int, int] = {}  # pid -> start in ticks
+        self._until_ns = 0
+        self._next_ns = 0
+        self._has_told = False
+
+    def look(self, now_ns: int, watched: dict[int, Watching]) -> list[Sample]:
+        """Ask for what is due and return what was seen; never waits."""
+        for watching in watched.values():
+            if now_ns - watching.wrote_ns <= WRITES_NS:
+                self._wanted |= {one.process.pid: one.process.start_ticks for one in line_of(watching, watched)}
+                self._until_ns = now_ns + GPUS_AFTER_NS
+        if self._wanted and now_ns >= self._next_ns and self._looker.ask(self._wanted):
+            self._next_ns = now_ns + GPUS_AGAIN_NS
+            if now_ns >= self._until_ns:
+                self._wanted = {}
+        samples: list[Sample] = list(self._looker.take())
+        reason = None if self._has_told else self._looker.take_reason()
+        if reason is not None:
+            self._has_told = True
+            samples.append(Unavailable(NAME, reason))
+        return samples
 
 
 class Looks:

@@ -90,6 +90,15 @@ def loader(folder: str) -> None:
             _train_on(iter(pool.imap(read_shard, paths)))
 
 
+def latents(folder: str) -> None:
+    """Load what an encoder left of each image, one by one, in each of two epochs."""
+    import torch  # noqa: PLC0415 - the job that reads
+
+    for _ in range(2):
+        _train_on(torch.load(path)[:100_000].numpy() for path in sorted(Path(folder).iterdir()))
+        time.sleep(1.5)
+
+
 def map_reader(path: str) -> None:
     """Read random windows of a map of tokens."""
     values = np.memmap(path, dtype=np.uint16, mode="r")
@@ -110,6 +119,7 @@ if __name__ == "__main__":
         "tokens": tokens,
         "features": features,
         "loader": loader,
+        "latents": latents,
         "map": map_reader,
         "one": one,
     }

@@ -31,11 +31,6 @@ def copies(event: Event) -> Found | None:
     return _unpacked(event) or _in_both_ways(event)
 
 
-def is_of_a_save(event: Event) -> bool:
-    """Return whether a file of the other side of the copy was seen being saved."""
-    return any(event.known.transfers.saved.contains(move.path) for move in counterparts(event))
-
-
 def counterparts(event: Event) -> list[Transfer]:
     """Return the files of the same sizes that were moved the other way meanwhile, if they explain most of the bytes."""
     if event.counterparts is None:  # several signals ask

@@ -12,7 +12,6 @@ from ckptprof.detect.transfers import pieces
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Interval
-from ckptprof.frameworks.formats import SOUGHT
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES
 
 _KEPT = 0.5
@@ -31,35 +30,15 @@ def straight(event: Event) -> bool:
     return event.straight
 
 
-def unsought(event: Event) -> bool:
-    """Return whether files were read so in which their loaders jump, or which they map."""
-    big = pieces.big_of(event.parts)
-    sought = sum(part.bytes for part in big if part.path.endswith(SOUGHT))
-    return sought * 2 >= sum(part.bytes for part in big) and straight(event)
-
-
-def several(event: Event) -> bool:
-    """Return whether more than one was read so: one alone may have a loader of its own kind."""
-    return len({part.path for part in pieces.big_of(event.parts)}) > 1 and straight(event)
-
-
 def unkept(event: Event) -> bool:
     """Return whether memory did not grow by what was read: who loads a model has it then."""
     share = _kept_share(event)
     return share is not None and share < _UNKEPT and straight(event)
 
 
-def sent(event: Event) -> bool:
-    """Return whether as much went out by the network as was read, at the same time."""
-    if event.bytes < _LEAST_BYTES or not straight(event):
-        return False
-    went = event.world.devices.sent_bytes(event.start_ns, event.end_ns)
-    return went is not None and _AS_MUCH[0] * event.bytes <= went <= _AS_MUCH[1] * event.bytes
-
-
-def ends(event: Event) -> bool:
-    """Return whether its processes ended at once, before anybody looked at them, maybe: who restores goes on."""
-    return _ends_at_once(event) and straight(event)
+def unseen(event: Event) -> bool:
+    """Return whether its processes were over before anybody looked at them: who restores goes on."""
+    return all(event.world.jobs.info(process) is None for process in event.processes) and straight(event)
 
 
 def uploads(event: Event) -> bool:

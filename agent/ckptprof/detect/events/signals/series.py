@@ -8,11 +8,9 @@ import statistics
 from collections import Counter
 
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.events.past_events import PastEvent, shape_of
 from ckptprof.detect.events.signal import Found
-from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, MANY, MOST_SHARE, is_like
-from ckptprof.detect.world.spans import length, merged
+from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, MANY, is_like
 from ckptprof.frameworks.words import NUMBERED_PIECE
 
 _TIMES = 2  # that a recurrence counts
@@ -56,16 +54,6 @@ def shards(event: Event) -> bool:
     if not event.writes or _is_known(event):
         return False
     return _is_row(event) or _goes_on(event)
-
-
-def continuous(event: Event) -> bool:
-    """Return whether its job hardly ever stops writing the like; a trainer's next save may wait for the last one."""
-    events = event.series[-FEW:] if event.writes and not (event.trains and event.is_called) else []
-    if len(events) < 2:
-        return False
-    spans = merged([*((earlier.start_ns, earlier.end_ns) for earlier in events), (event.start_ns, event.end_ns)])
-    whole_ns = spans[-1][1] - spans[0][0]
-    return whole_ns >= CERTAIN_GAP_NS and length(spans) >= MOST_SHARE * whole_ns
 
 
 def is_row_of_data(event: Event) -> bool:

@@ -73,10 +73,6 @@ class Devices:
         """Return what the busiest interface received between two times, loopback included; None: none was seen."""
         return max((received for received, _ in self.links.around(start_ns, end_ns).values()), default=None)
 
-    def sent_bytes(self, start_ns: int, end_ns: int) -> int | None:
-        """Return what the busiest interface sent between two times, loopback included; None: none was seen."""
-        return max((sent for _, sent in self.links.around(start_ns, end_ns).values()), default=None)
-
     def chain_of(self, path: str) -> list[str]:
         """Return the block devices under a path, each before those that carry it."""
         mount = self.mount_of(path)

@@ -12,7 +12,6 @@ FRAMEWORK = Framework(
     temporary=(temporary(".tmp", r"^\.tmp[A-Za-z0-9]{6}$"),),
     durability=Durability.RENAME,
     code=Code(saves=(r"safetensors/\w+",), writes=(r"safetensors/\w+",)),
-    sought=(".safetensors",),
     names="`.safetensors` (`.tmpXXXXXX` before)",
     completed_by="rename",
     proven_by=("examples/train_torch.py", "tests/e2e/jobs/torch_save.py"),

@@ -17,7 +17,6 @@ FRAMEWORK = Framework(
     formats=frozenset(("torch-zip", "pickle", COMPRESSED)),
     files=(mark(r".*\.(?:pt|pth|ckpt)" + PACKED), mark(r".*\.tar"), mark(r"pytorch_model.*\.bin")),
     code=Code(saves=(r"torch/serialization",), writes=(r"torch/serialization",)),
-    sought=(".pt", ".pth", ".ckpt", ".bin"),
     doubtful=re.compile(r"(?<!\.pth)(?<!\.pt)\.tar$"),
     names=(
         "`.pt`, `.pth`, `.ckpt`, also with `.gz`, `.zst` and the like; `.pth.tar`, `.tar` that is none, "

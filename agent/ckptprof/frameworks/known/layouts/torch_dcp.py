@@ -21,7 +21,6 @@ FRAMEWORK = Framework(
     asynchronous=(Async.THREAD, Async.CHILD),
     code=Code(saves=(r"torch/distributed/checkpoint/.*",), background=(r"torch/distributed/checkpoint/_async_\w+",)),
     companions=(companion(r"__\d+_\d+\.distcp$", ".metadata"),),
-    sought=(".distcp",),
     sharded="sharded",
     consolidated="consolidated",
     names="`__R_N.distcp`; `sharded/shard-R-model-*.safetensors`",
