@@ -24,7 +24,7 @@ class Parts:
     seconds: dict[str, float]
     exact: bool  # call times, not looks
     looks: int  # that the estimate rests on
-    surplus: float = 0.0  # by how much of the span the numbers exceed it: they disagree
+    surplus: float = 0.0  # seconds by which the numbers exceed the span: they disagree
     cpu_known: bool = True
     calls_known: bool = True
 
@@ -53,8 +53,9 @@ def parts_of(thread: ThreadMeasure, start_ns: int, end_ns: int) -> Parts:
         found = _traced(thread, {name: value or 0.0 for name, value in calls.items()}, whole)
     else:
         found = _polled(thread, whole)
+    share = span / whole
     return Parts(
-        found.scaled(span / whole), found.exact, found.looks, found.surplus, found.cpu_known, found.calls_known
+        found.scaled(share), found.exact, found.looks, found.surplus * share, found.cpu_known, found.calls_known
     )
 
 
@@ -97,7 +98,7 @@ def _traced(thread: ThreadMeasure, calls: dict[str, float], whole: float) -> Par
         parts,
         exact=True,
         looks=int(some(thread.looks)),
-        surplus=max(0.0, asked / (whole * _SLACK) - 1.0),
+        surplus=max(0.0, asked / _SLACK - whole),
         cpu_known=cpu_known,
     )
 
@@ -148,6 +149,6 @@ def _polled(thread: ThreadMeasure, whole: float) -> Parts:
     else:
         blocked = min(left, seconds(thread.block_delay_ns) or 0.0)
         parts.update(data=blocked, rest=left - blocked)
-    surplus = max(0.0, used / (whole * _SLACK) - 1.0) if number(used) is not None else 0.0
+    surplus = max(0.0, used / _SLACK - whole) if number(used) is not None else 0.0
     known = bool(asleep_looks) or left < 0.2 * whole or bool(parts.get("data"))
     return Parts(parts, exact=False, looks=int(looks), surplus=surplus, cpu_known=cpu_known, calls_known=known)
