@@ -35,6 +35,15 @@ def test_every_limit_has_a_remedy_and_every_rule_a_name_of_its_own() -> None:
     assert {limit for rule in RULES for limit in rule.limits} == set(Limit)
 
 
+def test_every_rule_can_be_told_of_each_of_its_limits() -> None:
+    """None before it explains one of them whatever was seen."""
+    taken: dict[Limit, str] = {}
+    for rule in RULES:
+        assert not taken.keys() & set(rule.limits), rule.name
+        if rule.when is None and rule.words is None and not rule.causes:
+            taken |= dict.fromkeys(rule.limits, rule.name)
+
+
 @pytest.mark.parametrize("limit", [Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERIALIZE, Limit.STRAGGLER])
 def test_who_restores_is_not_told_how_to_save(limit: Limit) -> None:
     """The same cause asks for something else."""

@@ -8,7 +8,7 @@ from tests.diagnose.hand import GIB, changed, device, far, link, local, measured
 
 from ckptprof.diagnose.judging import diagnose
 from ckptprof.diagnose.rules import no_limit
-from ckptprof.measures import ProcessMeasure
+from ckptprof.measures import BeforeMeasure, ProcessMeasure
 from ckptprof.model import Checkpoint, Kind, Level
 from ckptprof.verdicts import Limit, Verdict
 
@@ -43,6 +43,19 @@ def test_numbers_that_disagree_are_unclear() -> None:
     assert "more than there was" in verdict.sentence
     one = thread(Level.TRACE, 20, user=1.5, copy=0.1, sync=18)
     assert told(save(Level.TRACE, 20, measured(one, devices=(device(20),)))).limit is Limit.DEVICE
+
+
+def test_numbers_that_disagree_for_a_moment_of_the_path_do_not_make_it_unclear() -> None:
+    """0.2 s of writing are counted twice, after 2 s of work in memory; after 0.35 s of that it is much of the path."""
+    both = thread(Level.TRACE, 0.2, user=0.2, copy=0.01, data=0.18)
+
+    def built(seconds: float) -> Verdict:
+        before = BeforeMeasure(held_ns=ns(seconds), busy=1.0)
+        seen = measured(both, devices=(device(0.2),), before=before)
+        return told(save(Level.TRACE, 0.2, seen, bytes=GIB // 4, stall_ns=ns(0.2 + seconds)))
+
+    assert built(2.0).limit is Limit.SERIALIZE
+    assert "more than there was" in built(0.35).sentence
 
 
 def test_what_nothing_explains_is_unclear_and_asks_to_look_closer() -> None:

@@ -32,6 +32,7 @@ RUNNERS = frozenset(
         "ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh",
         "chrt", "env", "ionice", "nice", "nohup", "numactl", "script", "setpriv", "setsid", "stdbuf", "su", "sudo",
         "taskset", "time", "timeout", "xargs",
+        "ckptprof",
         "conda", "docker-init", "dumb-init", "mamba", "micromamba", "pipenv", "pixi", "poetry", "tini", "uv",
     )
 )  # fmt: skip

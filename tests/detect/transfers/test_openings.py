@@ -241,6 +241,23 @@ def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_loo
     assert read_edges(stream, history, book) == (at_ns, at_ns + SECOND_NS // 5)
 
 
+@pytest.mark.parametrize(("growing", "began"), [(10, 0), (4, 6), (0, 9)])
+def test_a_reading_by_one_call_begins_where_memory_began_to_grow_for_it(growing: int, began: int) -> None:
+    """The call is counted when it returns, in the last of ten looks; where memory tells nothing, it was read there."""
+    at_ns, look_ns, book, history = 10 * SECOND_NS, SECOND_NS // 50, no_openings(), ProcessHistory()
+    book.note(FileEvent(at_ns, "opened", 1, 7, SIZE, PATH))
+    for number in range(-10, 10):
+        end_ns, last = at_ns + (number + 1) * look_ns, number == 9
+        grown = SIZE // growing if growing and number >= 10 - growing else -1
+        moved = {"read_bytes": SIZE, "returned_bytes": SIZE, "reads": 1} if last else {}
+        history.intervals.append(Interval(end_ns - look_ns, end_ns, grown_bytes=grown, minor_faults=1, **moved))
+    end_ns = at_ns + 10 * look_ns
+    stream = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=end_ns,
+                    before_ns=at_ns - SECOND_NS, looks=[Look(at_ns, 0, SIZE)], size=SIZE)  # fmt: skip
+
+    assert read_edges(stream, history, book) == (at_ns + began * look_ns, end_ns)
+
+
 def test_a_file_that_is_gone_is_as_large_as_it_was_when_it_was_closed() -> None:
     """Orbax merges the files of its processes, and deletes them before anybody can ask for their sizes."""
     at_ns, book = round(10.0 * SECOND_NS), no_openings()

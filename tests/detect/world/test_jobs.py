@@ -323,6 +323,17 @@ def test_a_job_is_named_by_what_trains_and_not_by_its_shim(shim: str) -> None:
     assert book.job_of((11, 11)) == "python3-10"
 
 
+@pytest.mark.parametrize("runner", ["ckptprof", "conda"])
+def test_what_a_python_program_only_runs_is_a_job_of_its_own(runner: str) -> None:
+    """Also a trainer without any library; what else the runner started (another sampler) has no part in it."""
+    helper = process(21, 20, f"{runner}: sampler", comm=f"{runner}:sample", runtimes=())
+    trainer, restart = process(22, 20, runtimes=()), process(23, 22, runtimes=())
+    names = jobs(launcher(20, 2, runner), helper, trainer, restart)
+
+    assert names[2:] == ["train.py-22"] * 2
+    assert names[1] != names[2]
+
+
 @pytest.mark.parametrize("environment", [{}, {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "29500"}])
 def test_a_process_that_was_met_as_a_shell_is_named_by_what_it_becomes(environment: dict[str, str]) -> None:
     """A shell forks itself and becomes the program later: the job was asked for meanwhile, by who forked, too."""

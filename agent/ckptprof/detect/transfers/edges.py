@@ -6,7 +6,7 @@ seldom we look, but anyone may set them and a server's clock may be another: the
 
 from __future__ import annotations
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, BORN_NS, STAMP_NS, TELLING_BYTES
+from ckptprof.detect.tolerances import AT_ONCE_NS, BORN_NS, MOST_SHARE, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.clock import Clock
@@ -153,7 +153,24 @@ def read_edges(transfer: Transfer, history: ProcessHistory, openings: Openings) 
         for i in history.between(low, high)
     ]
     found = runs(inside, gap_ns=high - low)  # whatever pause there is
-    return (found[0].start_ns, found[0].end_ns) if found else (transfer.first_ns, transfer.last_ns)
+    if not found:
+        return transfer.first_ns, transfer.last_ns
+    start = found[0].start_ns
+    return (start if transfer.is_mapped else _asked(history, low, start)), found[0].end_ns
+
+
+def _asked(history: ProcessHistory, low: int, counted: int) -> int:
+    """Return when the call began, not before `low`, of which the first bytes were `counted`: when it returned.
+
+    What it reads into new memory makes that grow before. Of many calls the first returns at once.
+    """
+    *earlier, first = history.between(low, counted + 1)
+    missing, begin = first.returned_bytes - max(0, first.grown_bytes), counted
+    for one in reversed(earlier):
+        if missing <= 0 or one.grown_bytes <= 0 or one.end_ns < begin:
+            break
+        missing, begin = missing - one.grown_bytes, max(low, one.start_ns)
+    return begin if missing <= (1 - MOST_SHARE) * first.returned_bytes else counted
 
 
 def _reach_back(transfer: Transfer, history: ProcessHistory) -> int:

@@ -194,10 +194,11 @@ def is_forked(parent: ProcessInfo, child: ProcessInfo) -> bool:
 def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
     """Return whether a child works for the job that its parent is of: a rank, a helper, a writer.
 
+    Nothing works for what only runs another program, though that may be a script itself (`conda run`, `ckptprof run`).
     A program that was started anew, can save itself, and was given no place among others is a job of its own, whatever
     its parent has loaded: sweeps, schedulers and tuners start such.
     """
-    if not is_script(parent) or parent.start_ticks > child.start_ticks:
+    if not is_script(parent) or is_runner(parent) or parent.start_ticks > child.start_ticks:
         return False
     if is_helper(child) or is_launcher(parent) or is_forked(parent, child):
         return True

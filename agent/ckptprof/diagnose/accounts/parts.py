@@ -35,7 +35,7 @@ CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK
 STORED = (Part.DATA, Part.SYNC, Part.CLOSE)  # waits that storage may be behind
 IDLE = (Part.LOCK, Part.SLEEP, Part.REST)  # waits in which a thread does nothing itself
 BUSY = tuple(part for part in Part if part not in IDLE)
-_ROUNDING = 1e-9  # of the whole: what sums in another order may differ by
+_ROUNDING = 1e-9  # of the whole, or of a second: what sums in another order may differ by
 
 
 class UnbalancedError(ValueError):
@@ -50,7 +50,7 @@ class Parts:
 
     def __post_init__(self) -> None:
         """Check that no part is less than nothing."""
-        if wrong := [f"{part.value}={spent}" for part, spent in self.seconds.items() if not 0 <= spent < math.inf]:
+        if wrong := [f"{part.value}={spent}" for part, spent in self.seconds.items() if not -_ROUNDING <= spent < math.inf]:
             raise UnbalancedError(f"no time: {', '.join(wrong)}")
 
     @property

@@ -21,7 +21,7 @@ class ThreadTime:
     parts: Parts
     exact: bool  # call times, not looks
     looks: int  # that the estimate rests on
-    surplus: float = 0.0  # by how much of the span the numbers exceed it: they disagree
+    surplus: float = 0.0  # seconds by which the numbers exceed the span: they disagree
     cpu_known: bool = True
     calls_known: bool = True
 
@@ -37,7 +37,8 @@ def time_of(thread: ThreadMeasure, start_ns: int, end_ns: int) -> ThreadTime:
         found = _traced(thread, {part: value or 0.0 for part, value in calls.items()}, whole)
     else:
         found = _polled(thread, whole)
-    return replace(found, parts=found.parts.scaled(span / whole))
+    share = span / whole
+    return replace(found, parts=found.parts.scaled(share), surplus=found.surplus * share)
 
 
 def _cpu(thread: ThreadMeasure) -> tuple[float | None, float | None, float]:
@@ -78,7 +79,7 @@ def _traced(thread: ThreadMeasure, calls: dict[Part, float], whole: float) -> Th
         Parts(parts).plus(_asleep(thread, rest - late)),
         exact=True,
         looks=int(some(thread.looks)),
-        surplus=max(0.0, asked / (whole * _SLACK) - 1.0),
+        surplus=max(0.0, asked / _SLACK - whole),
         cpu_known=cpu_known,
     )
 
@@ -137,7 +138,7 @@ def _polled(thread: ThreadMeasure, whole: float) -> ThreadTime:
         Parts(parts),
         exact=False,
         looks=int(looks),
-        surplus=max(0.0, used / (whole * _SLACK) - 1.0),
+        surplus=max(0.0, used / _SLACK - whole),
         cpu_known=cpu_known,
         calls_known=known,
     )

@@ -16,7 +16,7 @@ _PAUSED = 0.2  # of the path
 # Staged in a temporary directory and copied from there: everything is written twice.
 STAGING_COPY = Rule(
     name="staging-copy",
-    limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.FLUSH, Limit.SERIALIZE),
+    limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
     words=written_beyond("staging", "consolidation"),
     exclusion="as many bytes written as the checkpoint has",
     remedy="set TMPDIR to a directory on the target file system, so that a rename takes the place of the copy",
@@ -27,7 +27,7 @@ STAGING_COPY = Rule(
 # The same data is saved twice.
 SAVED_TWICE = Rule(
     name="saved-twice",
-    limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.FLUSH, Limit.SERIALIZE),
+    limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
     words=written_beyond("duplicate", "copy"),
     exclusion="all bytes are different",
     remedy="write it once, and give it its second name by a link; write replicated state once",
@@ -50,7 +50,7 @@ def _read_again(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | No
 # A save that reads what it wrote before to change it: zarr chunks, one for each parameter.
 READ_MODIFY_WRITE = Rule(
     name="read-modify-write",
-    limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.FLUSH, Limit.METADATA, Limit.SERIALIZE),
+    limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA, Limit.SERIALIZE),
     words=_read_again,
     exclusion="nothing is read during the save",
     remedy="write new files instead of changing those that are there; chunks as large as what one rank writes",

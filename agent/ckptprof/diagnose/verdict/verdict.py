@@ -20,7 +20,7 @@ from ckptprof.verdicts import Limit, Verdict
 _ALIKE = 0.9  # of the largest; what holds as much as that contradicts it, if one excludes the other
 _CROWDED = 0.1  # of the path: no host makes what holds less so slow
 _PERHAPS = 0.2  # of the path: what holds less is no candidate
-_DISAGREE = 0.25  # of the span: more is spent than there was
+_DISAGREE = 0.25  # of the path: so much more is spent than there was
 # Confidence: what it begins with, and by how much each doubt lowers it
 _EXACT = 0.92  # call times
 _ESTIMATED = 0.78  # looks
@@ -147,10 +147,11 @@ def _choose(found: Accounting) -> _Choice:
 def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choice | None:
     """Return that it is unclear, where two limits exclude each other and hold alike, or the numbers disagree."""
     top, held = order[0]
-    if found.path.time.surplus > _DISAGREE and top in _EITHER_OR:
+    surplus = found.path.time.surplus
+    if surplus > _DISAGREE * found.seconds and top in _EITHER_OR:
         both = _disagreeing(found, order)
         if len(both) == 2:
-            over = percent(found.path.time.surplus)
+            over = percent(surplus / found.seconds)
             return _Choice(Limit.UNCLEAR, f"time on CPU and time in calls are {over} more than there was", both)
     if len(order) > 1 and top in _EITHER_OR and order[1][0] in _EITHER_OR and order[1][1] >= _ALIKE * held:
         second, other = order[1]
