@@ -1,7 +1,8 @@
 """A FUSE mount whose server takes each request and answers none but the first: who asks it hangs for good.
 
 `python silentfuse.py PLACE USER` mounts it there as that user's, and serves until its input ends.
-With `flush` or `write` after that, there is a file `x`, and all is answered but what closes it, or writes to it.
+With `flush` or `write` after that, there is a file `x`, and all is answered but what closes it, or writes to it; with
+`refused` all is answered, and that it cannot be stored to who closes or syncs it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _IN = struct.Struct("=IIQQIIII")  # include/uapi/linux/fuse.h: fuse_in_header
 _OUT = struct.Struct("=IiQ")
 _INIT = 26
 _INIT_OUT = struct.Struct("=IIIIHHIIHHI7I")
-_LOOKUP, _GETATTR, _OPEN, _READ, _WRITE, _RELEASE, _FLUSH = 1, 3, 14, 15, 16, 18, 25
+_LOOKUP, _GETATTR, _OPEN, _READ, _WRITE, _RELEASE, _FSYNC, _FLUSH = 1, 3, 14, 15, 16, 18, 20, 25
 _UNANSWERED = {"flush": _FLUSH, "write": _WRITE}
 _FORGET, _INTERRUPT, _BATCH_FORGET = 2, 36, 42  # want no answer
-_NO_SUCH_CALL = -38
+_NO_SUCH_CALL, _IO_ERROR = -38, -5
 _ROOT, _FILE = 1, 2
 _LONG = 3600  # seconds for which the kernel need not ask again
 _ATTRIBUTES = struct.Struct("=6Q10I")
@@ -72,10 +73,12 @@ def serve(place: str, user: int, unanswered: str = "") -> None:
             body = _INIT_OUT.pack(7, 31, 0, 0, 0, 0, 1 << 16, 1, 0, 0, 0, *(0,) * 7)
             os.write(fd, _OUT.pack(_OUT.size + len(body), 0, unique) + body)
             os.write(1, b"ready\n")
-        elif not unanswered or opcode == _UNANSWERED[unanswered]:
+        elif not unanswered or opcode == _UNANSWERED.get(unanswered):
             os.write(1, b"asked\n")
         elif opcode not in (_FORGET, _INTERRUPT, _BATCH_FORGET):
             error, body = _answer(opcode, node, user, request[_IN.size :])
+            if unanswered == "refused" and opcode in (_FSYNC, _FLUSH):
+                error = _IO_ERROR
             os.write(fd, _OUT.pack(_OUT.size + len(body), error, unique) + body)
     libc.umount2(place.encode(), 2)
     os.close(fd)

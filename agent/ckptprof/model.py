@@ -41,7 +41,8 @@ class Risk(str, Enum):
 
     SHARED_PATH = "shared-path"  # several processes of the job wrote the same bytes of a file
     NOT_REPLACED = "not-replaced"  # it is still the copy that stood in for what training was to write there
-    DISK_FULL = "disk-full"  # no room was left beside a file of which nothing says that it is whole
+    DISK_FULL = "disk-full"  # no room was left for a file, or beside one of which nothing says that it is whole
+    WRITE_FAILED = "write-failed"  # a write, sync or close of a file failed for another reason
 
 
 class Mode(str, Enum):

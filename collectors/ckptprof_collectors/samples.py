@@ -621,6 +621,9 @@ class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity")
     faulted_bytes: int = 0  # moved by page faults of a mapping (pages, not what was touched of them)
     closed_ns: int | None = None  # when this thread closed the file; then this is the last sample of the session
     parent_pid: int | None = None  # of its process; None if it was not seen
+    failed_operations: int = 0  # calls that moved nothing and returned an error
+    failed_ns: int | None = None  # when the last of them ended
+    error: int | None = None  # errno of it
 
 
 class FileLifeEvent(msgspec.Struct, frozen=True, array_like=True, tag="life"):
@@ -636,6 +639,7 @@ class FileLifeEvent(msgspec.Struct, frozen=True, array_like=True, tag="life"):
     duration_ns: int | None  # of the call; None if it was not timed
     path: str | None  # as its process sees it, absolute if that could be found out
     new_path: str | None = None  # renamed
+    error: int | None = None  # errno of a sync or a close that failed
 
 
 class DirtyPause(msgspec.Struct, frozen=True, array_like=True, tag="pause"):

@@ -16,12 +16,13 @@ import pytest
 from tests.patience import PATIENCE_SECONDS
 
 KINDS = ("ext4", "xfs", "btrfs", "tmpfs", "overlay", "fuse")
-_IMAGES_MIB = {"ext4": 512, "xfs": 512, "btrfs": 512, "full-ext4": 12}
+_IMAGES_MIB = {"ext4": 512, "xfs": 512, "btrfs": 512, "full-ext4": 12, "quota-btrfs": 512}
 _MAKE = {
     "ext4": ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0"),
     "full-ext4": ("mkfs.ext4", "-q", "-O", "^has_journal", "-m", "0"),
     "xfs": ("mkfs.xfs", "-q"),
     "btrfs": ("mkfs.btrfs", "-q"),
+    "quota-btrfs": ("mkfs.btrfs", "-q"),
 }
 _TMPFS_OPTIONS = {"tmpfs": "size=256m", "full-tmpfs": "size=1m"}
 
@@ -91,6 +92,9 @@ class FileSystems:
         self._stack.callback(image.unlink)
         call(*_MAKE[kind], image)
         call("mount", "-o", "loop,noatime", image, place)
+        if kind == "quota-btrfs":
+            call("btrfs", "quota", "enable", place)
+            call("btrfs", "qgroup", "limit", "8M", "0/5", place)
 
 
 def _unmount(place: Path) -> None:

@@ -57,6 +57,9 @@ struct session {
 	__s64 size;
 	__u64 run_bytes;
 	__s64 window_offset;
+	__u64 failed_ns;
+	__u32 failed_operations;
+	__u32 error;
 	__u32 file_system;
 	__u32 parent;
 	__u32 process;

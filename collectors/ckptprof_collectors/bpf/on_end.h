@@ -66,6 +66,36 @@ static __noinline void used_portable(__u32 fd, struct operation *operation)
 	used(false, fd, operation);
 }
 
+#define ERESTARTSYS 512 /* include/linux/errno.h: from here on the kernel makes the call again by itself */
+
+static __always_inline bool is_failure(long result)
+{
+	return result < 0 && result > -ERESTARTSYS;
+}
+
+/* Seldom: a read or write failed, of a file that its thread has moved bytes of. */
+static __noinline void failed(__u32 fd, __u32 writes, __u32 error)
+{
+	struct task_struct *task = current_task(false);
+	struct file *file = file_of(false, task, fd);
+	struct session *session;
+	struct inode *inode;
+	struct key key;
+
+	if (!file)
+		return;
+	inode = BPF_CORE_READ(file, f_inode);
+	if (!is_regular(false, inode))
+		return;
+	make_key(false, task, inode, writes, &key);
+	session = bpf_map_lookup_elem(&live, &key);
+	if (!session)
+		return;
+	session->failed_operations++;
+	session->error = error;
+	session->failed_ns = bpf_ktime_get_ns();
+}
+
 /* Where an operation began whose caller keeps the position: it has been moved on by now. */
 static __always_inline __s64 callers_offset(__u64 address, __u64 bytes)
 {
@@ -224,7 +254,7 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 	default:
 		fd = ARGUMENT_1(false, regs);
 	}
-	if (result < 0 && result >= -4095)
+	if (result < 0 && result >= -4095 && !(kind == CALL_SYNC_FILE && is_failure(result)))
 		return;
 	file = file_of(false, task, fd);
 	if (!file)
@@ -237,14 +267,14 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 		return;
 	}
 	if (!is_regular(false, inode)) {
-		if (kind == CALL_SYNC_FILE)
+		if (kind == CALL_SYNC_FILE && !result)
 			tell_sync(&key, duration_ns);
 		return;
 	}
 	if (kind == CALL_OPEN && BPF_CORE_READ(file, f_mode) & FMODE_CREATED)
 		tell_file(RECORD_CREATED, &key, (unsigned long)file, duration_ns, 0);
 	else if (kind == CALL_SYNC_FILE)
-		tell_file(RECORD_SYNCED, &key, (unsigned long)file, duration_ns, 0);
+		tell_file(RECORD_SYNCED, &key, (unsigned long)file, duration_ns, -result);
 	else if (kind == CALL_MMAP)
 		mapped_file(regs, &key, file, result);
 }
@@ -254,8 +284,11 @@ static __noinline void seldom(unsigned long regs_address, long result, __u32 kin
 	struct pt_regs *regs = (void *)regs_address;
 	struct operation operation = { .bytes = result, .since_ns = since_ns };
 
-	if (result <= 0)
+	if (result <= 0) {
+		if (is_failure(result) && kind != CALL_IO_SUBMIT)
+			failed(kind == CALL_SENDFILE ? ARGUMENT_1(false, regs) : ARGUMENT_3(false, regs), 1, -result);
 		return;
+	}
 	operation.until_ns = bpf_ktime_get_ns();
 	if (kind == CALL_IO_SUBMIT)
 		submit(regs, result, operation.until_ns);
@@ -277,7 +310,7 @@ static __always_inline int on_exit(const bool typed, struct pt_regs *regs, long 
 	operation.since_ns = since(own);
 	if (kind >= CALL_CLOSE) {
 		if (operation.since_ns)
-			closed(own, operation.since_ns);
+			closed(own, operation.since_ns, is_failure(result) ? -result : 0);
 		return 0;
 	}
 	if (kind > CALL_PWRITE) {
@@ -287,8 +320,11 @@ static __always_inline int on_exit(const bool typed, struct pt_regs *regs, long 
 			seldom((unsigned long)regs, result, kind, operation.since_ns);
 		return 0;
 	}
-	if (result <= 0)
+	if (result <= 0) {
+		if (is_failure(result))
+			failed(ARGUMENT_1(typed, regs), kind == CALL_WRITE || kind == CALL_PWRITE, -result);
 		return 0;
+	}
 	operation.until_ns = bpf_ktime_get_ns();
 	operation.bytes = result;
 	operation.writes = kind == CALL_WRITE || kind == CALL_PWRITE;

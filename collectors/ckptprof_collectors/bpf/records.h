@@ -199,8 +199,8 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 
 #define SLOW_CLOSE_NS 16384 /* a local close takes about one microsecond, one that asks a server more than this */
 
-/* A close has ended: of a file that its thread wrote, or one in which it waited, for a server mostly. */
-static __noinline void closed(__u32 tid, __u64 since_ns)
+/* A close has ended: of a file that its thread wrote, or one in which it waited, for a server mostly, or that failed. */
+static __noinline void closed(__u32 tid, __u64 since_ns, __u32 error)
 {
 	struct closing *closing = bpf_map_lookup_elem(&closings, &tid);
 	__u64 now_ns = bpf_ktime_get_ns();
@@ -210,10 +210,11 @@ static __noinline void closed(__u32 tid, __u64 since_ns)
 	if (!closing)
 		return;
 	scratch = bpf_map_lookup_elem(&scratches, &zero);
-	if (scratch && (closing->written || now_ns - since_ns >= SLOW_CLOSE_NS) && may_tell_event(now_ns)) {
+	if (scratch && (closing->written || error || now_ns - since_ns >= SLOW_CLOSE_NS) && may_tell_event(now_ns)) {
 		fill_head(&scratch->record.head, RECORD_CLOSED, &closing->key, now_ns);
 		scratch->record.head.duration_ns = now_ns - since_ns;
 		scratch->record.head.size = closing->size;
+		scratch->record.head.flags = error;
 		scratch->record.head.file_system = closing->file_system;
 		send(scratch, sizeof(struct head), wakeup());
 	}

@@ -48,7 +48,7 @@ LAST_NS = Session.last_ns.offset // 8  # columns of the values of a map, as 64-b
 CLOSED_NS = Session.closed_ns.offset // 8
 PROCESS = Session.process.offset // 4
 SESSION_WORDS = SESSION.size // 8
-_COMM = 28  # of the unpacked fields of a session
+_COMM = 31  # of the unpacked fields of a session
 _OPERATIONS = slice(_COMM + 1, _COMM + 1 + SIZE_BUCKETS)
 _BYTES = slice(_COMM + 1 + SIZE_BUCKETS, _COMM + 1 + 2 * SIZE_BUCKETS)
 _NO_DESCRIPTOR = 0xFFFFFF9C  # AT_FDCWD
@@ -61,6 +61,7 @@ LIFE = {
     RecordKind.UNLINKED: "unlinked",
     RecordKind.CLOSED: "closed-written",
 }
+_MAY_FAIL = (RecordKind.SYNCED, RecordKind.CLOSED)  # the others are told of only if they succeeded
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class Decoder:
         (
             start_ns, operations, size_bytes, consecutive, consecutive_bytes, sequential, sequential_bytes, large,
             direct, faulted, call_ns, timed, first_ns, last_ns, closed, first_offset, end_offset, low, high, size,
-            _, _, file_system, parent, process, kinds, _, _,
+            _, _, failed_ns, failed, error, file_system, parent, process, kinds, _, _,
         ) = fields[:_COMM]  # fmt: skip
         counts, sums = fields[_OPERATIONS], fields[_BYTES]
         sizes = tuple((1 << n, counts[n], sums[n]) for n in range(SIZE_BUCKETS) if counts[n])
@@ -196,6 +197,9 @@ class Decoder:
             faulted_bytes=faulted,
             closed_ns=closed or closed_ns,
             parent_pid=parent or None,
+            failed_operations=failed,
+            failed_ns=failed_ns or None,
+            error=error or None,
         )
 
     def life(self, record: Record, near: Sequence[str] = (), path: str | None = None) -> FileLifeEvent:
@@ -222,6 +226,7 @@ class Decoder:
             duration_ns=record.duration_ns or None,
             path=path,
             new_path=names[1] if len(names) > 1 else None,
+            error=record.flags or None if record.kind in _MAY_FAIL else None,
         )
 
     def _absolute(self, record: Record, folders: tuple[int, int], near: Sequence[str]) -> list[str]:

@@ -81,6 +81,9 @@ class Session(ctypes.Structure):
         ("size", c_int64),
         ("run_bytes", c_uint64),
         ("window_offset", c_int64),  # of faults: where the pages that were mapped last begin
+        ("failed_ns", c_uint64),  # when the last call that failed ended
+        ("failed_operations", c_uint32),
+        ("error", c_uint32),  # errno of the last that failed
         ("file_system", c_uint32),  # s_magic
         ("parent", c_uint32),  # process that started this one
         ("process", c_uint32),
@@ -105,10 +108,9 @@ class Head(ctypes.Structure):
         ("at_ns", c_uint64),
         ("duration_ns", c_uint64),  # 0: not timed
         ("size", c_int64),
-        (
-            "flags",
-            c_uint64,
-        ),  # of mmap: prot | flags << 32; of a rename and an unlink: folder descriptors, two * 32 bits
+        # of mmap: prot | flags << 32; of a rename and an unlink: folder descriptors, two * 32 bits; of a sync
+        # of a file and a close: errno if it failed
+        ("flags", c_uint64),
         ("file_system", c_uint64),
         ("key", Key),
     )

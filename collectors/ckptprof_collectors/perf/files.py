@@ -18,6 +18,7 @@ _CURRENT = (1 << 64) - 1  # an offset of -1: at the position (preadv2, pwritev2)
 _WRITABLE, _SEEK_CUR, _KEEP_OPEN = 3, 1, 4  # O_WRONLY | O_RDWR, lseek, CLOSE_RANGE_CLOEXEC
 _DUPLICATES = (fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC)  # what os.dup is, and with it ndarray.tofile
 _MOST_BYTES = 1 << 31  # of one call: include/linux/fs.h, MAX_RW_COUNT
+_RESTARTED = -512  # include/linux/errno.h: from here down the kernel makes the call again by itself
 _PENDING, _OPENINGS, _LOOKS = 65536, 65536, 4096
 
 
@@ -41,7 +42,7 @@ class Process:
             self.comm = text(head.partition(b"(")[2])
 
 
-_Sync = tuple[Process, Opening, int, int, int]  # thread, begin and end
+_Sync = tuple[Process, Opening, int, int, int, int | None]  # thread, begin, end and errno
 
 
 @dataclass
@@ -142,15 +143,19 @@ class Files:
         if role > Role.PWRITE:
             if role is Role.OPEN and self._write_opens:
                 self._write_opens.pop(begun[1], None)
-            if result >= 0:
+            if result >= 0 or (role is Role.SYNC and result > _RESTARTED):
                 self._calls[role](process, begun, result, at_ns)
             return
+        who = (begun[1], role in (Role.WRITE, Role.PWRITE))
+        if _RESTARTED < result < 0:
+            failing = process.fds.get(begun[4] & _FD)
+            if failing is not None and (session := failing.sessions.get(who)) is not None:
+                session.fail(-result, at_ns)
         if not 0 < result < _MOST_BYTES:
             return
         opening = self._opening(process, begun[4] & _FD, result)
         if opening is not None:
             offset = begun[7] if role >= Role.PREAD and begun[7] != _CURRENT else None
-            who = (begun[1], role in (Role.WRITE, Role.PWRITE))
             opening.add(who, offset, result, (begun[2], at_ns), KINDS[role])
             self._dirty[id(opening)] = opening
 
@@ -203,9 +208,9 @@ class Files:
             by = begun[5] - (1 << 64) if begun[5] >> 63 else begun[5]
             opening.seek(result, relative_by=by if begun[6] == _SEEK_CUR else None)
 
-    def _sync(self, process: Process, begun: Event, _result: int, at_ns: int) -> None:
+    def _sync(self, process: Process, begun: Event, result: int, at_ns: int) -> None:
         opening = process.fds.get(begun[4] & _FD) or self._add(process, begun[4] & _FD, in_sight=False)
-        self._syncs.append((process, opening, begun[1], begun[2], at_ns))
+        self._syncs.append((process, opening, begun[1], begun[2], at_ns, -result or None))
         self._dirty[id(opening)] = opening
 
     def _open(self, process: Process, begun: Event, result: int, at_ns: int) -> None:
@@ -370,14 +375,13 @@ class Files:
     def _tell_syncs(self, samples: list[Sample]) -> None:
         waiting: list[_Sync] = []
         for sync in self._syncs:
-            process, opening, thread, begun_ns, at_ns = sync
+            process, opening, thread, begun_ns, at_ns, error = sync
             ticks = process.start_ticks
             if opening.seen is not None and opening.confirmed and ticks is not None:
                 seen = opening.seen
-                event = FileLifeEvent(
-                    at_ns, "synced", opening.pid, ticks, thread, seen.device, seen.inode, at_ns - begun_ns, seen.path
-                )
-                samples.append(event)
+                took_ns = at_ns - begun_ns
+                place = opening.pid, ticks, thread, seen.device, seen.inode
+                samples.append(FileLifeEvent(at_ns, "synced", *place, took_ns, seen.path, error=error))
             elif opening.closed_ns is None and not opening.skipped:
                 waiting.append(sync)
             elif not opening.skipped:

@@ -40,6 +40,9 @@ class Session:
     last_ns: int = 0
     kinds: int = 0
     told: int = 0  # operations, in the last sample
+    failed_operations: int = 0
+    failed_ns: int | None = None
+    error: int | None = None
     sizes: dict[int, tuple[int, int]] = field(default_factory=dict)  # bit length of the size: operations, bytes
 
     def add(self, offset: int, size: int, begun_ns: int, ended_ns: int, kind: int) -> None:
@@ -67,6 +70,11 @@ class Session:
         self.kinds |= kind
         count, total = self.sizes.get(bits := size.bit_length(), (0, 0))
         self.sizes[bits] = (count + 1, total + size)
+
+    def fail(self, error: int, at_ns: int) -> None:
+        """Take in an operation that failed."""
+        self.failed_operations += 1
+        self.failed_ns, self.error = at_ns, error
 
     def shift(self, by: int) -> None:
         """Count offsets from the beginning of the file, which was `by` before."""
@@ -233,4 +241,7 @@ def sample_of(opening: Opening, session: Session, start_ticks: int) -> FileActiv
         kinds=session.kinds | (OperationKind.APPEND if seen.appends else 0),
         sizes=tuple((1 << bits >> 1, count, total) for bits, (count, total) in sorted(session.sizes.items())),
         closed_ns=opening.closed_ns,
+        failed_operations=session.failed_operations,
+        failed_ns=session.failed_ns,
+        error=session.error,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import select
@@ -153,6 +154,24 @@ def test_dd_is_told_to_the_byte(watch: Callable[..., Watch], tmp_path: Path) -> 
     assert (synced.kind, synced.path, synced.inode) == ("synced", str(out), status.st_ino)
     assert synced.at_ns >= session.last_ns
     assert (synced.duration_ns or 0) > 0
+
+
+def test_calls_that_fail_are_counted(watch: Callable[..., Watch], tmp_path: Path) -> None:
+    """With the error of the last one, and when that was."""
+    path, one = tmp_path / "model.bin", watch()
+    one.python(f"""
+import contextlib, resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, 250_000))
+fd = os.open({str(path)!r}, os.O_CREAT | os.O_RDWR)
+for _ in range(5):
+    with contextlib.suppress(OSError):
+        os.write(fd, bytes(100_000))
+""")
+    (session,) = one.of(path)
+
+    assert (session.operations, session.bytes) == (3, 250_000)
+    assert (session.failed_operations, session.error) == (2, errno.EFBIG)
+    assert session.last_ns < (session.failed_ns or 0)
 
 
 def test_random_writes_are_told_as_such(watch: Callable[..., Watch], tmp_path: Path) -> None:

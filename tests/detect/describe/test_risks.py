@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import msgspec
 import pytest
 from tests.detect.stage import MIB, SAFETENSORS, Actor, Stage, changed, play
-from tests.detect.tracer import activity
+from tests.detect.tracer import activity, life
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Kind, Risk, Status
-from ckptprof_collectors.samples import ProcessIo, Sample
+from ckptprof_collectors.samples import FileActivity, ProcessIo, Sample
 
 LEVELS = pytest.mark.parametrize("trace", [True, False], ids=["trace", "poll"])
 SIZE = 100 * MIB
@@ -139,6 +140,105 @@ def test_what_found_room_before_the_disk_was_full_is_at_no_risk(*, trace: bool) 
     first, second = stage.play(20)
 
     assert told([first, second]) == [(Kind.SAVE, []), (Kind.SAVE, [Risk.DISK_FULL.value])]
+
+
+def failing(stage: Stage, error: int, *, gone_on: bool = False) -> list[Checkpoint]:
+    """Return what is told if the last call of each writing of `step_2` fails, or the last but one."""
+
+    def change(sample: Sample) -> Sample:
+        if not isinstance(sample, FileActivity) or sample.closed_ns is None or "step_2" not in (sample.path or ""):
+            return sample
+        failed_ns = sample.last_ns + (-1 if gone_on else 1) * 1_000_000
+        return msgspec.structs.replace(sample, failed_operations=1, failed_ns=failed_ns, error=error)
+
+    return play(stage.header(), changed(stage.frames(40), change))
+
+
+def saving(sizes: tuple[int, ...]) -> Stage:
+    """Return a trainer that saves so many bytes each time."""
+    stage = Stage(trace=True, poll=False)
+    trainer = stage.process()
+    for number, size in enumerate(sizes, start=1):
+        stage.write(trainer, f"/ckpt/step_{number}.bin", 8.0 * number, 1.0, size)
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("error", "risk", "said"),
+    [
+        (errno.ENOSPC, Risk.DISK_FULL, "no space left on device"),
+        (errno.EDQUOT, Risk.DISK_FULL, "disk quota exceeded"),
+        (errno.EFBIG, Risk.WRITE_FAILED, "file too large"),
+        (errno.EIO, Risk.WRITE_FAILED, "input/output error"),
+    ],
+)
+def test_a_save_that_broke_off_is_told_with_the_reason_that_its_job_was_given(
+    error: int, risk: Risk, said: str
+) -> None:
+    """The job catches it and trains on, whatever it does to the torn file then."""
+    first, second, third = failing(saving((SIZE, SIZE // 3, SIZE)), error)
+
+    assert told([first, second, third]) == [(Kind.SAVE, []), (Kind.SAVE, [risk]), (Kind.SAVE, [])]
+    assert [one.status for one in (first, second, third)] == [Status.COMPLETE, Status.INCOMPLETE, Status.COMPLETE]
+    (hazard,) = second.risks
+    (incomplete,) = [one.text for one in second.evidence if one.name == "incomplete"]
+    assert hazard.text == f"step_2.bin failed after 35.0 MB: {said}"
+    assert incomplete.startswith(hazard.text)
+
+
+def test_the_first_save_needs_no_other_to_be_known_as_broken_off() -> None:
+    """No series says how large it was to be."""
+    stage = Stage(trace=True, poll=False)
+    stage.write(stage.process(), "/ckpt/step_2.bin", 2.0, 1.0, SIZE)
+
+    (found,) = failing(stage, errno.ENOSPC)
+
+    assert (found.status, told([found])) == (Status.INCOMPLETE, [(Kind.SAVE, [Risk.DISK_FULL])])
+
+
+def test_a_writer_that_got_over_its_failure_is_at_no_risk() -> None:
+    """It made room and went on with the same file."""
+    found = failing(saving((SIZE, SIZE, SIZE)), errno.ENOSPC, gone_on=True)
+
+    assert [(one.status, one.risks) for one in found] == [(Status.COMPLETE, ())] * 3
+
+
+def test_a_file_that_is_written_anew_at_once_is_at_no_risk() -> None:
+    """Only its first writing failed: of the second nothing lacks."""
+    stage = saving((SIZE,))
+    stage.write(stage.moves[0].actor, "/ckpt/step_2.bin", 16.0, 0.3, SIZE // 3, inode=8)
+    stage.write(stage.moves[0].actor, "/ckpt/step_2.bin", 16.4, 1.0, SIZE, inode=8)
+    seen = []
+
+    def change(sample: Sample) -> Sample:
+        if isinstance(sample, FileActivity) and sample.closed_ns is not None and sample.bytes == SIZE // 3:
+            seen.append(sample)
+            return msgspec.structs.replace(
+                sample, failed_operations=1, failed_ns=sample.last_ns + 1, error=errno.ENOSPC
+            )
+        return sample
+
+    *_, found = play(stage.header(), changed(stage.frames(40), change))
+
+    assert seen
+    assert (found.status, found.risks) == (Status.COMPLETE, ())
+
+
+@pytest.mark.parametrize("kind", ["synced", "closed-written"])
+@pytest.mark.parametrize(("error", "risks"), [(errno.EIO, [Risk.WRITE_FAILED]), (errno.EINTR, [])])
+def test_what_could_not_be_stored_is_no_checkpoint(kind: str, error: int, risks: list[Risk]) -> None:
+    """A sync or a close says so though each write succeeded; one that was interrupted says nothing."""
+    stage = saving((SIZE,))
+    failed = msgspec.structs.replace(life(kind, 9.01, duration_s=0.005, inode=stage.moves[0].inode), error=error)
+    stage.extra.append((9.02, failed))
+    again = life("synced", 9.1, duration_s=0.005, inode=stage.moves[0].inode)
+    stage.extra.append((9.1, again))
+
+    (found,) = stage.play(40)
+
+    assert told([found]) == [(Kind.SAVE, risks)]
+    assert (found.status is Status.INCOMPLETE) == bool(risks)
+    assert (found.durable_ns is None) == bool(risks)
 
 
 def based(stage: Stage, *, trains_s: float, source: str = "/models/base/model.safetensors") -> Actor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterator
 from heapq import nlargest
 from itertools import combinations
@@ -14,7 +15,15 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.model import Evidence, Risk
+from ckptprof.units import size
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_SAID = {  # as strerror(3) does
+    errno.ENOSPC: "no space left on device",
+    errno.EDQUOT: "disk quota exceeded",
+    errno.EFBIG: "file too large",
+    errno.EIO: "input/output error",
+}
 _NAMED = 3  # ranks by their numbers; of more only how many there are
 
 
@@ -25,9 +34,31 @@ def risks_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
     shared = _shared(candidate, known)
     if shared is not None:
         yield _evidence(Risk.SHARED_PATH, shared)
+    failed = failed_parts(candidate)
+    for part in failed[-1:]:
+        risk = Risk.DISK_FULL if part.error in _NO_ROOM else Risk.WRITE_FAILED
+        yield _evidence(risk, failure_of(part) + _more(len(failed)))
     full = [part.file_name for part in candidate.parts if is_on_full_disk(part, known)]
-    if full:
+    if full and not failed:
         yield _evidence(Risk.DISK_FULL, f"{full[0]}{_more(len(full))} may lack its end: no room was left beside it")
+
+
+def failed_parts(candidate: Candidate) -> list[Transfer]:
+    """Return what was not written or not stored, as a call failed, and was not written anew later."""
+    parts = candidate.parts if candidate.writes else ()
+    failed = [part for part in parts if part.error is not None]
+    return [part for part in failed if not any(_is_anew(later, part) for later in parts)]
+
+
+def _is_anew(later: Transfer, part: Transfer) -> bool:
+    return later is not part and later.path == part.path and later.start_ns >= part.end_ns
+
+
+def failure_of(part: Transfer) -> str:
+    """Return what the last call that failed said."""
+    error = part.error or 0
+    said = _SAID.get(error) or errno.errorcode.get(error) or f"error {error}"
+    return f"{part.file_name} failed after {size(part.bytes)}: {said}"
 
 
 def is_on_full_disk(part: Transfer, known: Knowledge) -> bool:

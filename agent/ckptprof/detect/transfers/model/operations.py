@@ -21,6 +21,7 @@ _COUNTS = (
     "direct_bytes",
     "timed_operations",
     "faulted_bytes",
+    "failed_operations",
 )
 
 
@@ -46,6 +47,7 @@ class Operations(NamedTuple):
     gap_bytes: int  # of the files' stretches that were passed, what was not moved
     kinds: int
     pooled: bool  # threads that filled the file together: each goes ahead with gaps, all of them leave none
+    error: int | None  # errno of a call after which the thread that made it moved nothing more
 
 
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
@@ -87,7 +89,17 @@ def sums_of(sessions: list[FileActivity]) -> Operations:
         gap_bytes=0 if pooled else spans,
         kinds=kinds,
         pooled=pooled,
+        error=_broke_off(sessions),
     )
+
+
+def _broke_off(sessions: list[FileActivity]) -> int | None:
+    """Return the last error that no thread got over: one that goes on has tried again, or has written elsewhere."""
+    moved_ns: dict[int, int] = {}
+    for session in sessions:
+        moved_ns[session.tid] = max(moved_ns.get(session.tid, 0), session.last_ns)
+    failed = [(one.failed_ns, one.error) for one in sessions if (one.failed_ns or 0) > moved_ns[one.tid]]
+    return max(failed)[1] if failed else None
 
 
 def silent_of(session: FileActivity) -> int:
@@ -126,6 +138,7 @@ def minus(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActi
         after = sizes.get(low, (0, 0))
         sizes[low] = (max(0, after[0] - operations), max(0, after[1] - moved))
     counts = {name: max(0, getattr(later, name) - getattr(earlier, name)) for name in _COUNTS}
+    failed = counts["failed_operations"] > 0
     return msgspec.structs.replace(
         later,
         **counts,
@@ -133,6 +146,8 @@ def minus(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActi
         first_ns=min(since_ns, later.last_ns),
         first_offset=earlier.end_offset,
         sizes=tuple((low, *pair) for low, pair in sorted(sizes.items()) if pair[0] > 0),
+        failed_ns=later.failed_ns if failed else None,
+        error=later.error if failed else None,
     )
 
 

@@ -27,6 +27,7 @@ class TracedTransfer(Transfer):
     name_given_ns: int | None = None
     syncs: Sequence[tuple[int, int]] = ()  # (start, end), the last ones, by its own process
     other_syncs: Sequence[tuple[int, int]] = ()  # by others: it was over before, and durable then
+    storing_error: int | None = None  # errno of a sync or a close of it
     points: list[Movement] = field(default_factory=list)
     mapping: Transfer | None = None  # of one by page faults: the mapping as looks saw it
     version: int = 0  # rises with everything that is observed
@@ -110,6 +111,12 @@ class TracedTransfer(Transfer):
         return self._sums
 
     @property
+    def error(self) -> int | None:
+        """The errno of the call that its writing broke off with, or without which what it wrote may be lost."""
+        whole = self.fact is not None and self.fact.whole
+        return self.storing_error or (sums.error if (sums := self.operations) is not None and not whole else None)
+
+    @property
     def threads(self) -> Collection[FileActivity]:
         """What each thread did of it, until it is judged."""
         return self.sessions.values()
@@ -152,7 +159,12 @@ class TracedTransfer(Transfer):
 
     @property
     def durable_ns(self) -> int | None:
-        """When everything it wrote was on stable storage: the end of a sync that began after the last write."""
+        """When everything it wrote was on stable storage: the end of a sync that began after the last write.
+
+        Where one failed, the next one succeeds whatever has become of the pages (mm/filemap.c, errseq_t).
+        """
+        if self.storing_error is not None:
+            return None
         ends = [end for start, end in (*self.syncs, *self.other_syncs) if start >= self.active_ns]
         return min(ends, default=None)
 

@@ -251,6 +251,11 @@ class Transfer:
         sums = self.operations
         return None if sums is None else (sums.low_offset, sums.high_offset)
 
+    @property
+    def error(self) -> int | None:
+        """The errno of the call that its writing broke off with, or without which what it wrote may be lost."""
+        return None
+
     # How it came about.
 
     @property

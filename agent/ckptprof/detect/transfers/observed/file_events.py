@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -13,6 +14,7 @@ from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileLifeEvent
 
+_NOT_DONE = (errno.EINTR, errno.EINVAL, errno.EROFS, errno.ESPIPE)  # fsync(2): it says nothing of what was written
 TransfersOf = dict[ProcessKey, list[TracedTransfer]]  # of one file and direction, in order for each process
 
 
@@ -66,12 +68,18 @@ class FileEvents:
                 self._born_as(transfer, event.path)
         elif event.at_ns < transfer.first_ns:
             return False
+        elif event.kind == "synced" and event.error is not None:
+            if event.error in _NOT_DONE:
+                return False
+            transfer.storing_error = event.error
         elif event.kind == "synced":
             own = (event.pid, event.start_ticks) == transfer.process
             _add_sync(transfer, event, own=own)
         else:
             transfer.closed_ns = event.at_ns
             transfer.closing_ns = event.at_ns - (event.duration_ns or 0)
+            if event.error is not None and event.error not in _NOT_DONE:
+                transfer.storing_error = event.error
         transfer.changed()
         return True
 
