@@ -31,6 +31,10 @@ class PastEvent(NamedTuple):
     processes: frozenset[ProcessKey]
     programs: frozenset[str]
 
+    def is_of_program(self, other: PastEvent) -> bool:
+        """Return whether the same program wrote a file of the same shape, in whatever run."""
+        return not self.programs.isdisjoint(other.programs) and not self.shapes.isdisjoint(other.shapes)
+
 
 class CompleteSave(NamedTuple):
     """What later saves of a series are held against."""
@@ -53,6 +57,7 @@ class PastEvents:
         self._gone: Bounded[str, Bounded[str, None]] = Bounded(MAX_RECENT, lambda: Bounded(MAX_EACH))
         # uid of a save -> job, its end, until when it blocked it
         self._blocked: Bounded[str, tuple[str, int, int]] = Bounded(MAX_RECENT)
+        self._resumed: deque[PastEvent] = deque(maxlen=MAX_RECENT)  # reads by runs that went on from them
         self._complete: Bounded[tuple[str, str], deque[CompleteSave]] = Bounded(MAX_RECENT, lambda: deque(maxlen=FEW))
 
     def take(self, samples: FrameSamples, jobs: Jobs) -> None:
@@ -105,6 +110,21 @@ class PastEvents:
         """Return the candidate that wrote a file last."""
         found = self._authors.get(path)
         return found[1] if found is not None else None
+
+    def run_of(self, path: str) -> list[PastEvent]:
+        """Return what the run that wrote a file last wrote of its shape, oldest first."""
+        job, last = self._authors.get(path) or ("", None)
+        if last is None:
+            return []
+        return [one for one in self.series(job, last.shapes, writes=True) if one.processes & last.processes]
+
+    def note_resumed(self, event: PastEvent) -> None:
+        """Take note that a run goes on from what it read: from the last of a series that an earlier run wrote."""
+        self._resumed.append(event)
+
+    def is_resumed(self, event: PastEvent) -> bool:
+        """Return whether a run of the same program went on from one of its series."""
+        return any(one.is_of_program(event) for one in self._resumed)
 
     def vanished(self, path: str, job: str | None = None) -> None:
         """Take note that a file is gone: by the job that wrote it, or `None`, nobody saw by whom."""
