@@ -136,16 +136,19 @@ def seconds(checkpoint: Checkpoint) -> float:
     return checkpoint.stall_ns / 1e9
 
 
-@pytest.mark.parametrize("trace", [True, False])
-def test_who_stages_a_save_is_held_for_that_and_not_while_a_thread_takes_it_away(trace: bool) -> None:  # noqa: FBT001
-    """The trainer writes into a temporary folder; a reporter copies that slowly to where it is kept, and deletes it."""
+@pytest.mark.parametrize(("trace", "late_s"), [(True, 0.0), (False, 0.0), (False, 0.3)])
+def test_who_stages_a_save_is_held_for_that_and_not_while_a_thread_takes_it_away(*, trace: bool, late_s: float) -> None:
+    """The trainer writes into a temporary folder; a reporter copies that slowly to where it is kept, and deletes it.
+
+    A look at what the trainer wrote may come when that is being copied already.
+    """
     stage, size = Stage(trace=trace), 200 * MIB
     trainer = stage.process()
     staged = stage.write(trainer, "/tmp/ckpt_x1/model.pt", 8.0, 0.5, size)
     stage.read(trainer, "/tmp/ckpt_x1/model.pt", 8.55, 3.0, size, from_disk=False, kept=0.0)
     stage.write(trainer, "/runs/ckpt/model.pt", 8.6, 3.0, size)
     for at_s, sample in times(trainer):
-        own = {"written_chars": staged.moved(at_s), "read_chars": 0}
+        own = {"written_chars": staged.moved(at_s - late_s), "read_chars": 0}
         stage.extra.append((at_s, sample if trace else msgspec.structs.replace(sample, **own)))
 
     def by_reporter(sample: Sample) -> Sample:

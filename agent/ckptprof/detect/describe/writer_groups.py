@@ -136,20 +136,21 @@ def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str
 
 def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
     """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells."""
-    start_ns, end_ns = _span(part)
-    slack_ns = CALLS_NS if part.staged is None else 0  # before it its stage was written, after it may be the next one
-    span = start_ns - slack_ns, end_ns + slack_ns
+    stage = part.staged  # a look at who wrote that may come as late as when it is copied: both are counted as one
+    start_ns, end_ns = _span(part) if stage is None else (stage.start_ns, part.end_ns)
+    span = start_ns - CALLS_NS, end_ns + (CALLS_NS if stage is None else 0)  # after it may be the next one
     moved = world.trainers.moved(trainer, *span)
     if moved is None:  # its threads were not counted: without a library of machine learning nobody knows that it trains
         return True if world.usage.is_one_thread(trainer, *span) else None
-    which = 0 if part.writes else 1
-    if moved[which] * 2 >= part.bytes:
+    which, before = (0 if part.writes else 1), (0 if stage is None else stage.bytes)
+    own_before = before if stage is not None and _is_own(trainer, stage, world) else 0
+    if (moved[which] - own_before) * 2 >= part.bytes:
         return True
     called = world.histories[trainer].between(*span)
-    by_all = sum(one.written_bytes if part.writes else one.returned_bytes for one in called)
+    by_all = sum(one.written_bytes if part.writes else one.returned_bytes for one in called) - before
     if called and 2 * by_all >= part.bytes:  # a look may come late: both counters are held over the same looks
         alike = world.trainers.moved(trainer, called[0].start_ns, called[-1].end_ns)
-        return alike is not None and alike[which] * 2 >= by_all
+        return alike is not None and (alike[which] - own_before) * 2 >= by_all
     return _touched(trainer, part, world)  # no counter of its process tells of it: it is by a mapping
 
 
