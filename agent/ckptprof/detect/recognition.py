@@ -191,6 +191,9 @@ class Recogniser:
             earlier = self._known.deferred.release(sure.checkpoint.job, sure.event)
         else:
             earlier = self._known.deferred.read_again(sure.event)
+            if any(reason.name == "resumes" for reason in sure.checkpoint.evidence):
+                self._known.past.note_resumed(sure.event)
+                earlier += self._known.deferred.resumed(sure.event)
         return [self._saved(one) for one in (*(one for one, _ in earlier), sure)]
 
     def _saved(self, sure: Untold) -> Checkpoint:

@@ -242,15 +242,17 @@ def describe(process: Process, known: ProcessInfo | None = None) -> ProcessInfo:
 def _described(folder: bytes, start_ticks: int, parent_pid: int) -> ProcessInfo:
     known = Known(folder)
     comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
+    variables = known.environment()
+    notebook = os.fsencode(variables.get("JPY_SESSION_NAME", ""))  # Jupyter's server sets it for a kernel
     return ProcessInfo(
         pid=known.pid,
         start_ticks=start_ticks,
         parent_pid=parent_pid,
         uid=known.uid(),
         comm=text(comm),
-        program=text(program_of(known.arguments(), comm)),
+        program=text(program_of(known.arguments(), comm, notebook)),
         runtimes=(),
-        environment=environment_of(known.environment()),
+        environment=environment_of(variables),
         cgroup=_cgroup(folder),
         is_fork=_is_fork(known.stat),
         in_other_network=_in_other_network(folder),

@@ -26,15 +26,45 @@ _WITH_VALUE = b"WX"  # options of one letter that take a value, beside -c and -m
 _POOL = re.compile(rb"\s*(?:import sys;\s*)?from ((?:multiprocessing|multiprocess|billiard|joblib|loky)[.\w]*) import ")
 
 
-def program_of(arguments: list[bytes], comm: bytes) -> bytes:
+# debuggers and profilers, which run a script or a module in their own process
+_AROUND = frozenset(
+    (
+        b"IPython", b"cProfile", b"coverage", b"debugpy", b"ipdb", b"ipython", b"kernprof", b"memray", b"pdb",
+        b"profile", b"pyinstrument", b"scalene", b"trace", b"viztracer",
+    )
+)  # fmt: skip
+_KERNELS = frozenset((b"ipykernel", b"ipykernel_launcher"))  # of notebooks
+
+
+def program_of(arguments: list[bytes], comm: bytes, notebook: bytes = b"") -> bytes:
     """Return the base name of the script, the name of the module, or the executable's if it is no interpreter.
 
-    What a process pool starts is named by the module that it starts; other code of `-c` has no name.
+    What a process pool starts is named by the module that it starts; other code of `-c` or standard input has no name.
+    What a debugger or a profiler runs is named, not that; of a notebook's kernel the notebook, as far as its path is
+    known.
     """
+    rest = iter(arguments[1:])
+    program = _run_by_interpreter(arguments, rest, comm)
+    if program in _KERNELS and notebook:
+        return os.path.basename(notebook)
+    return _around(rest) or program if program in _AROUND else program
+
+
+def _around(rest: Iterator[bytes]) -> bytes:
+    """Return the script or module among the arguments of a debugger or profiler; nothing if there is none."""
+    for argument in rest:
+        if argument == b"-m":
+            return next(rest, b"")
+        if argument.endswith(b".py"):
+            return _script(argument)
+    return b""
+
+
+def _run_by_interpreter(arguments: list[bytes], rest: Iterator[bytes], comm: bytes) -> bytes:
+    """Return what runs, whatever it runs itself; `rest` are the arguments after the executable's name."""
     executable = os.path.basename(arguments[0]) if arguments and arguments[0] else comm
     if not executable.startswith(_INTERPRETERS):
         return executable
-    rest = iter(arguments[1:])
     for argument in rest:
         if argument.startswith(b"--"):
             if argument == b"--check-hash-based-pycs":

@@ -24,6 +24,12 @@ SPAWN = b"from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5,
         ([b"python3", b"-mpkg.train"], b"pkg.train"),
         ([b"python3", b"-X", b"dev", b"-Wignore", b"train.py"], b"train.py"),
         ([b"python3", b"--check-hash-based-pycs", b"always", b"train.py"], b"train.py"),
+        ([b"python3", b"-m", b"cProfile", b"-o", b"out", b"/home/u/train.py", b"eval.py"], b"train.py"),
+        ([b"python3", b"-m", b"pdb", b"-m", b"pkg.train"], b"pkg.train"),
+        ([b"python3", b"-m", b"pdb"], b"pdb"),
+        ([b"python3", b"/opt/debugpy/__main__.py", b"--connect", b"localhost:1", b"train.py"], b"train.py"),
+        ([b"/usr/bin/python3", b"/usr/bin/memray", b"run", b"train.py"], b"train.py"),
+        ([b"python3", b"-m", b"ipykernel_launcher", b"-f", b"kernel.json"], b"ipykernel_launcher"),
         ([b"python3", b"-c", b"import torch; secret = 1"], b"python3"),
         ([b"python3", b"-c", SPAWN, b"--multiprocessing-fork"], b"multiprocessing.spawn"),
         ([b"python3", b"-sBc", b"from multiprocessing.forkserver import main; main()"], b"multiprocessing.forkserver"),
@@ -40,6 +46,14 @@ SPAWN = b"from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5,
 def test_a_program_is_named_by_what_it_runs(arguments: list[bytes], program: bytes) -> None:
     """Scripts, modules, pools; the text of `-c` is never told."""
     assert program_of(arguments, b"kthing") == program
+
+
+def test_a_kernel_is_named_by_its_notebook() -> None:
+    """Jupyter tells it the path; nothing else is named so, whoever started it."""
+    kernel = [b"python3", b"-m", b"ipykernel_launcher", b"-f", b"kernel.json"]
+
+    assert program_of(kernel, b"python3", b"/home/u/fine tuning.ipynb") == b"fine tuning.ipynb"
+    assert program_of([b"python3", b"train.py"], b"python3", b"/home/u/fine tuning.ipynb") == b"train.py"
 
 
 def test_only_known_variables_are_read() -> None:

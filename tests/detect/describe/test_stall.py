@@ -215,8 +215,40 @@ def test_a_thread_that_writes_while_the_trainer_stands_still_is_sync() -> None:
     assert seconds(found) == pytest.approx(2.8, abs=0.35)
 
 
+@pytest.mark.parametrize(
+    ("still", "next_s", "modes", "stalls"),
+    [
+        pytest.param((8.8, 10.0), 10.05, (Mode.ASYNC, Mode.ASYNC), (0.0, 1.2), id="the next save waits for the last"),
+        pytest.param((8.8, 10.0), 11.5, (Mode.SYNC, Mode.ASYNC), (1.2, 0.0), id="it trains before the next save"),
+        pytest.param((9.4, 10.0), None, (Mode.ASYNC,), (0.6,), id="the last save of all"),
+        pytest.param((8.0, 10.0), 10.05, (Mode.SYNC, Mode.ASYNC), (2.0, 0.0), id="it did not go on"),
+    ],
+)
+def test_who_waits_for_a_save_to_begin_the_next_is_held_by_the_next(
+    still: tuple[float, float], next_s: float | None, modes: tuple[Mode, ...], stalls: tuple[float, ...]
+) -> None:
+    """A thread writes each; what the trainer waits at the end of one it waits for the other, if it went on before."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    if next_s is not None:
+        stage.write(trainer, "/ckpt/step_2.pt", next_s, 1.5, 200 * MIB)
+    stage.extra += times(trainer, (still,))
+    found = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+
+    assert tuple(one.mode for one in found) == modes
+    assert [seconds(one) for one in found] == pytest.approx(stalls, abs=0.25)
+
+
+def test_a_look_that_met_it_waiting_tells_nothing_of_when_it_ran() -> None:
+    """On a host that is short of processors there may be one look alone."""
+    found = threaded(still=((9.0, 10.0),), looks=((9.7, JOINING),))
+
+    assert seconds(found) == pytest.approx(1.0, abs=0.2)
+
+
 def test_a_wait_at_the_end_of_an_async_save_counts_as_long_as_it_lasts() -> None:
-    """The next save waits for the last one: async all the same, with a stall."""
+    """Nothing is saved after it: async all the same, with a stall."""
     found = threaded(still=((9.4, 10.0),), looks=((8.1, LOOP), (8.6, LOOP), (9.7, JOINING)))
 
     assert found.mode is Mode.ASYNC

@@ -2,6 +2,7 @@
 
 The thread that trains is blocked while it writes itself; while others write, if it stands still against its own
 rhythm, or if its Python stack is in the code of the save. None: nothing could tell.
+Who went on, then waits for the end of a save to begin the next one at once is blocked by that one, which is `awaited`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.tolerances import AT_ONCE_NS, LITTLE_SHARE
+from ckptprof.detect.tolerances import AT_ONCE_NS, EDGE_NS, LITTLE_SHARE, TELLING_BYTES
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
@@ -41,6 +42,7 @@ class Stall:
     spans: Sequence[Span]  # when the leading one of those that train stood still, whether that was for the save or not
     blocked: Sequence[Span]  # what `stall_ns` counts
     rooms: Mapping[ProcessKey, int]  # the bytes that it took each to copy its state
+    awaited: Span | None  # when training waited for its end to begin the next save, which is blocked for that
 
     def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> tuple[int | None, Sequence[Span]]:
         """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
@@ -66,6 +68,7 @@ class _Verdict:
     blocked: Sequence[Span] = ()  # for the checkpoint
     certain: bool = False  # by what it was seen doing, not by its rhythm alone
     room_bytes: int = 0  # that it took to copy its state
+    awaited: Span | None = None
 
 
 def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
@@ -80,15 +83,21 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     told = {mode: sum(one.bytes for one in deciding if one.mode is mode) for mode in (Mode.SYNC, Mode.ASYNC)}
     mode = max(told, key=lambda one: told[one]) if any(told.values()) else None
     leading = max((one for one in verdicts if one.mode is mode), key=lambda one: one.bytes, default=verdicts[0])
-    held = [(one.stall_ns, one.blocked) for one in verdicts if one.stall_ns is not None and one.mode is mode]
+    held = [
+        (one.stall_ns, one.blocked, one.awaited) for one in verdicts if one.stall_ns is not None and one.mode is mode
+    ]
     held.sort(key=lambda one: one[0])
     evidence = (Evidence(name="mode", weight=0.0, text=leading.text),) if leading.text else ()
     telling = [one for one in verdicts if mode is None or one.mode is not None]
     blind = tuple(dict.fromkeys(sentence for one in telling for sentence in one.blind))
     if mode is Mode.ASYNC:  # each alone may stand still for others; what holds training holds them all
         held = held[(len(held) - 1) // 2 :][:1] if len(held) * 2 > len(verdicts) else []
-    stall_ns, blocked = held[-1] if held else (None, ())
-    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms)
+    stall_ns, blocked, awaited = held[-1] if held else (None, (), None)
+    waited = known.past.awaited(candidate.job, candidate.start_ns) if candidate.writes else None
+    if stall_ns is not None and waited is not None:
+        blocked = merged([*blocked, waited])
+        stall_ns = length(blocked)
+    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited)
 
 
 def intervals(spans: Sequence[Span], stall_ns: int | None) -> tuple[Interval, ...]:
@@ -103,6 +112,8 @@ def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
     """Take note of a save that is over, for those after it: what was done meanwhile is not usual."""
     if candidate.writes:
         known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
+        if stall.awaited is not None:
+            known.past.note_awaited(candidate.job, stall.awaited)
         for process, size in stall.rooms.items():
             known.world.trainers.note_room(process, size)
 
@@ -119,7 +130,9 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdi
         return _alone(group, activity, candidate, known.world.calls)
     size = candidate.bytes
     first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
-    verdict = _beside(group, activity, max(first_ns, start_ns))  # a small file tells only that it is about to begin
+    leads = _leads_to_next(group, candidate, known)
+    # a small file tells only that it is about to begin
+    verdict = _beside(group, activity, max(first_ns, start_ns), until_ns=candidate.end_ns if leads else None)
     return replace(verdict, room_bytes=activity.room_bytes)
 
 
@@ -149,8 +162,24 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     return replace(verdict, room_bytes=activity.room_bytes)
 
 
-def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int) -> _Verdict:
-    """Judge a group by what the thread that trains did while others wrote, or while it is not known who did."""
+def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether its job began to write something else as soon as it was done, which is not told yet."""
+    since_ns, until_ns = candidate.end_ns - EDGE_NS, candidate.end_ns + AT_ONCE_NS
+    if known.world.trainers.saved_within(since_ns, until_ns):
+        return False
+    own = {part.path for part in candidate.parts}
+    return any(
+        since_ns <= one.first_ns <= until_ns and one.used_size >= TELLING_BYTES and one.path not in own
+        for process in known.world.relatives(group.trainer)
+        for one in known.transfers.recent.moved(process, since_ns, until_ns, writes=True)
+    )
+
+
+def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, until_ns: int | None) -> _Verdict:
+    """Judge a group by what the thread that trains did while others wrote, or while it is not known who did.
+
+    `until_ns`: the end of the save, if its job began to write something else as soon as it was done.
+    """
     by = [role for role in ("child", "daemon") if role in group.roles.values()]
     who = f"a {by[0]} process" if by else "another thread" if group.others.spans else "its process"
     foreign = merged([*group.others.spans, *group.unknown.spans])
@@ -160,6 +189,9 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int) -> _V
     if (blocked is None or (hidden and not blocked)) and not mostly_own:
         sentence = f"whether training went on while {who} wrote: {activity.reason}"
         return _Verdict(group.bytes, None, None, blind=(sentence,))
+    awaited = None
+    if blocked and until_ns is not None and not mostly_own:
+        blocked, awaited = _awaiting(blocked, foreign, until_ns)
     still = merged([*merged(group.own.spans, _BETWEEN_NS if mostly_own else 0), *(blocked or [])])
     sure = activity.was_looked_at or activity.waited
     if mostly_own or length(cut(still, foreign)) * 2 >= max(1, length(foreign)):
@@ -177,4 +209,13 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int) -> _V
         text += f"; its state was copied in memory for {length(staged) / 1e9:.2f} s before"
     still = merged([*still, *activity.standing_beside(foreign), *staged])
     blocked = still if length(still) >= LEAST_NS else []
-    return _Verdict(group.bytes, Mode.ASYNC, length(blocked), text, (_UNSEEN,), still, blocked, sure)
+    return _Verdict(group.bytes, Mode.ASYNC, length(blocked), text, (_UNSEEN,), still, blocked, sure, awaited=awaited)
+
+
+def _awaiting(blocked: list[Span], written: list[Span], until_ns: int) -> tuple[list[Span], Span | None]:
+    """Return when training was blocked, without the wait for the end that follows after it went on; and that wait."""
+    *earlier, last = blocked
+    went_on_ns = length(cut(written, [(written[0][0], last[0])])) - length(earlier)
+    if last[1] < until_ns - EDGE_NS or went_on_ns < AT_ONCE_NS:
+        return blocked, None
+    return earlier, last

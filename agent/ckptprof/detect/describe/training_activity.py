@@ -178,7 +178,8 @@ class TrainingActivity:
     def _by_stacks(self, stretches: list[Stretch]) -> list[Span]:
         """Return when it was blocked: a moment is as the looks around it are; its rhythm decides where they differ.
 
-        Looks that are far apart may miss what its rhythm shows.
+        Looks that are far apart may miss what its rhythm shows; one that met it standing still tells nothing of when
+        it ran.
         """
         times = [at_ns for at_ns, _ in self._doings]
         saving = [self._is_blocked(at_ns, what, stretches) for at_ns, what in self._doings]
@@ -191,10 +192,11 @@ class TrainingActivity:
             after = bisect_left(times, middle_ns)
             first, last = max(0, after - 1), min(after, len(times) - 1)
             near = first if middle_ns - times[first] <= times[last] - middle_ns else last
-            told = saving[near]
+            told, by_rhythm = saving[near], self._rhythm_at(stretches, middle_ns)
             if saving[first] != saving[last]:
-                by_rhythm = self._rhythm_at(stretches, middle_ns)
                 told = told if by_rhythm is None or (by_rhythm and self._pause_ns) else by_rhythm
+            elif by_rhythm is False and self._rhythm_at(stretches, times[near]):
+                told = False
             if told or any(span[0] <= middle_ns < span[1] for span in still):
                 blocked.append((start_ns, end_ns))
         return blocked

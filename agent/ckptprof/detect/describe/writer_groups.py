@@ -146,14 +146,15 @@ def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
     moved = world.trainers.moved(trainer, *span)
     if moved is None:  # its threads were not counted: without a library of machine learning nobody knows that it trains
         return True if world.usage.is_one_thread(trainer, *span) else None
-    which = 0 if part.writes else 1
-    if moved[which] * 2 >= part.bytes:
+    which, before = (0 if part.writes else 1), (0 if stage is None else stage.bytes)
+    own_before = before if stage is not None and _is_own(trainer, stage, world) else 0
+    if (moved[which] - own_before) * 2 >= part.bytes:
         return True
     called = world.histories[trainer].between(*span)
-    by_all = sum(one.written_bytes if part.writes else one.returned_bytes for one in called)
+    by_all = sum(one.written_bytes if part.writes else one.returned_bytes for one in called) - before
     if called and 2 * by_all >= part.bytes:  # a look may come late: both counters are held over the same looks
         alike = world.trainers.moved(trainer, called[0].start_ns, called[-1].end_ns)
-        return alike is not None and alike[which] * 2 >= by_all
+        return alike is not None and (alike[which] - own_before) * 2 >= by_all
     return _touched(trainer, part, world)  # no counter of its process tells of it: it is by a mapping
 
 

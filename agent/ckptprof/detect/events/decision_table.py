@@ -117,11 +117,13 @@ ROWS = (
     Row("regular",                 0.2,  0.0,  0.0, "between its saves a trainer trains"),
     Row("overwrites",              0.3,  0.0,  0.0, "only the last state is wanted"),
     Row("rotates",                 0.4,  0.0,  0.0, "only the last few states are wanted"),
+    Row("resumed",                 1.0,  0.0,  0.0, "what a run went on from was a save, and so is the next of it"),
     Row("shards",                 -0.7,  0.0,  0.6, "numbers of a data set go on, those of ranks begin anew"),
     Row("endless",                -2.0,  0.0,  0.6, "a data set that is made or read, a stream"),
     # Of reads.
     Row("read-back",               0.5,  0.5,  0.0, "seen being saved"),
     Row("read-again",              0.4,  0.0,  0.0, "the next run of the program reads what the last one left"),
+    Row("resumes",                 0.5,  0.0,  0.0, "a run that goes on wants the last state, and nothing else"),
     Row("amid",                   -2.0, -2.0,  0.0, "nobody goes on from what is read so, nor takes it away"),
     Row("feeds",                  -0.5,  0.0,  0.6, "a data set is read file by file, in each epoch"),
     # What it is instead.

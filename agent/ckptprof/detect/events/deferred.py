@@ -84,6 +84,11 @@ class DeferredEvents:
         again = Signal("read-again", "read-again", "a later run of the same program read it")
         return self._turn(Trigger.READ_BACK, lambda held: not held.event.paths.isdisjoint(event.paths), again)
 
+    def resumed(self, event: PastEvent) -> list[tuple[Untold, Life]]:
+        """Return the others of the series from the last of which a later run of the same program goes on."""
+        again = Signal("resumed", "resumed", "a later run of the same program went on from the last one")
+        return self._turn(Trigger.SERIES_RESUMED, lambda held: held.event.is_of_program(event), again)
+
     def drop(self, job: str, event: PastEvent) -> None:
         """Forget those of a series that turned out to be data."""
         self._turn(Trigger.SERIES_IS_DATA, lambda held: held.is_of(job, event))

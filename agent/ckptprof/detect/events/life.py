@@ -53,6 +53,7 @@ class Trigger(Enum):
     IN_DOUBT = "the decision table says that more must be known"
     SERIES_RECURS = "its job wrote the like of it again, and that was a save"
     READ_BACK = "a later run of the same program read it"
+    SERIES_RESUMED = "a later run of the same program went on from the last of its series"
     SERIES_IS_DATA = "later ones of its series are data"
     OTHER_SIDE_REPORTED = "the written side of the copy was reported"
     ALONE = "nothing came, or there is no more room to wait: what it is alone is reported"
@@ -81,6 +82,7 @@ TRANSITIONS: dict[State, dict[Trigger, State]] = {
     State.DEFERRED: {
         Trigger.SERIES_RECURS: State.REPORTED,
         Trigger.READ_BACK: State.REPORTED,
+        Trigger.SERIES_RESUMED: State.REPORTED,
         Trigger.ALONE: State.REPORTED,
         Trigger.SERIES_IS_DATA: State.FINAL,
         Trigger.OTHER_SIDE_REPORTED: State.FINAL,

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import FEW, MAX_EACH
+from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, MAX_EACH
 from ckptprof.detect.world.bounded import MAX_RECENT, Bounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import Span
 from ckptprof.frameworks.names import shape
 from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
@@ -30,6 +31,10 @@ class PastEvent(NamedTuple):
     paths: frozenset[str]  # of its biggest files
     processes: frozenset[ProcessKey]
     programs: frozenset[str]
+
+    def is_of_program(self, other: PastEvent) -> bool:
+        """Return whether the same program wrote a file of the same shape, in whatever run."""
+        return not self.programs.isdisjoint(other.programs) and not self.shapes.isdisjoint(other.shapes)
 
 
 class CompleteSave(NamedTuple):
@@ -53,6 +58,9 @@ class PastEvents:
         self._gone: Bounded[str, Bounded[str, None]] = Bounded(MAX_RECENT, lambda: Bounded(MAX_EACH))
         # uid of a save -> job, its end, until when it blocked it
         self._blocked: Bounded[str, tuple[str, int, int]] = Bounded(MAX_RECENT)
+        # job -> when training waited for the end of its last save, to begin the next one
+        self._awaited: Bounded[str, Span] = Bounded(MAX_RECENT)
+        self._resumed: deque[PastEvent] = deque(maxlen=MAX_RECENT)  # reads by runs that went on from them
         self._complete: Bounded[tuple[str, str], deque[CompleteSave]] = Bounded(MAX_RECENT, lambda: deque(maxlen=FEW))
 
     def take(self, samples: FrameSamples, jobs: Jobs) -> None:
@@ -106,6 +114,21 @@ class PastEvents:
         found = self._authors.get(path)
         return found[1] if found is not None else None
 
+    def run_of(self, path: str) -> list[PastEvent]:
+        """Return what the run that wrote a file last wrote of its shape, oldest first."""
+        job, last = self._authors.get(path) or ("", None)
+        if last is None:
+            return []
+        return [one for one in self.series(job, last.shapes, writes=True) if one.processes & last.processes]
+
+    def note_resumed(self, event: PastEvent) -> None:
+        """Take note that a run goes on from what it read: from the last of a series that an earlier run wrote."""
+        self._resumed.append(event)
+
+    def is_resumed(self, event: PastEvent) -> bool:
+        """Return whether a run of the same program went on from one of its series."""
+        return any(one.is_of_program(event) for one in self._resumed)
+
     def vanished(self, path: str, job: str | None = None) -> None:
         """Take note that a file is gone: by the job that wrote it, or `None`, nobody saw by whom."""
         if not path.startswith("/"):
@@ -130,6 +153,15 @@ class PastEvents:
             max(end_ns, until) for own, end_ns, until in self._blocked.values() if own == job and end_ns <= before_ns
         )
         return min(before_ns, max(ends, default=0))
+
+    def note_awaited(self, job: str, span: Span) -> None:
+        """Take note that training waited for the end of a save, to begin the next one."""
+        self._awaited[job] = span
+
+    def awaited(self, job: str, start_ns: int) -> Span | None:
+        """Return when training waited for the save before to begin one that started at a time; None if it did not."""
+        span = self._awaited.get(job)
+        return span if span is not None and abs(start_ns - span[1]) <= AT_ONCE_NS else None
 
     def note_complete(self, job: str, shapes: Iterable[str], save: CompleteSave) -> None:
         """Take note of a save that came to its end."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.past_events import shape_of
+from ckptprof.detect.events.signals.series import period_of
 from ckptprof.detect.tolerances import BESIDE_NS, LIKE, MANY, MOST_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import Span
 
 
 def read_back(event: Event) -> bool:
@@ -24,6 +27,29 @@ def read_again(event: Event) -> bool:
     return any(one and one.programs & own.programs and not one.processes & own.processes for one in authors)
 
 
+def resumes(event: Event) -> bool:
+    """Return whether it is the last of what an earlier run of its program wrote in even periods, and the only one read.
+
+    A run that goes on wants the last state; a cache, a data set or a log is read piece by piece.
+    """
+    return read_again(event) and all(map(partial(_is_last, event), event.biggest)) and not _reads_others(event)
+
+
+def _is_last(event: Event, path: str) -> bool:
+    run = event.known.past.run_of(path)
+    return bool(run) and path in run[-1].paths and period_of(run[:-1], run[-1]) is not None
+
+
+def _reads_others(event: Event) -> bool:
+    """Return whether its processes read other files of these shapes as well, and whole."""
+    own = {part.path for part in event.parts}
+    return any(
+        one.path not in own and shape_of(one.path) in event.shapes
+        for process in event.first_processes
+        for one in _read_whole(event, process, (0, event.end_ns + LOOSE_GAP_NS))
+    )
+
+
 def amid(event: Event) -> bool:
     """Return whether it is read for a save: in the midst of one, or as one of several that its processes saved."""
     return not event.writes and (_reads_several(event) or _is_in_the_midst(event))
@@ -36,12 +62,17 @@ def _reads_several(event: Event) -> bool:
     """
     near = event.start_ns - LOOSE_GAP_NS, event.end_ns + LOOSE_GAP_NS
     for process in event.first_processes:
-        read = event.known.transfers.recent.moved(process, *near, writes=False)
-        whole = (one.path for one in read if one.bytes >= MOST_SHARE * one.stored_size)
+        whole = (one.path for one in _read_whole(event, process, near))
         alike = map(event.known.past.author, (path for path in whole if shape_of(path) in event.shapes))
         if len({author.start_ns for author in alike if author and process in author.processes}) < 2:
             return False
     return True
+
+
+def _read_whole(event: Event, process: ProcessKey, span: Span) -> list[Transfer]:
+    """Return the files that a process read within a time, but for those of which it read a part."""
+    read = event.known.transfers.recent.moved(process, *span, writes=False)
+    return [one for one in read if one.bytes >= MOST_SHARE * one.stored_size]
 
 
 def _is_in_the_midst(event: Event) -> bool:

@@ -27,16 +27,21 @@ def recurs(event: Event) -> Found | None:
 
 def regular(event: Event) -> str | None:
     """Return the seconds of even periods, most of each without writing: between its saves a trainer trains."""
-    events = _alike(event)[-FEW:]
-    if len(events) < 2 or is_row_of_data(event):
+    period_ns = period_of(_alike(event), event)
+    return None if period_ns is None or is_row_of_data(event) else f"{period_ns / 1e9:.0f}"
+
+
+def period_of(earlier: list[PastEvent], last: Event | PastEvent) -> float | None:
+    """Return the mean of even periods, most of each without writing; None if they are uneven, or fewer than two."""
+    events = earlier[-FEW:]
+    if len(events) < 2:
         return None
-    starts = [*(earlier.start_ns for earlier in events), event.start_ns]
-    periods = [later - earlier for earlier, later in itertools.pairwise(starts)]
+    starts = [*(one.start_ns for one in events), last.start_ns]
+    periods = [after - before for before, after in itertools.pairwise(starts)]
     mean_ns = statistics.fmean(periods)
-    took_ns = statistics.fmean(earlier.end_ns - earlier.start_ns for earlier in events)
-    if statistics.pstdev(periods) > _EVEN * mean_ns or took_ns * 2 > mean_ns:
-        return None
-    return f"{mean_ns / 1e9:.0f}"
+    took_ns = statistics.fmean(one.end_ns - one.start_ns for one in events)
+    uneven = statistics.pstdev(periods) > _EVEN * mean_ns or took_ns * 2 > mean_ns
+    return None if uneven else mean_ns
 
 
 def overwrites(event: Event) -> bool:
@@ -47,6 +52,11 @@ def overwrites(event: Event) -> bool:
 def rotates(event: Event) -> bool:
     """Return whether the job deleted older ones of the same shape: only the last few states are wanted."""
     return event.writes and event.is_rotated
+
+
+def resumed(event: Event) -> bool:
+    """Return whether a later run of its program went on from the last of this series."""
+    return event.writes and event.known.past.is_resumed(event.remembered)
 
 
 def shards(event: Event) -> bool:

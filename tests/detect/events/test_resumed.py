@@ -1,0 +1,65 @@
+"""A series that nothing but a weak name calls checkpoints: what its program reads when it is run again tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.detect.stage import MIB, Stage
+
+PLAIN: dict[str, Any] = {"program": "forest.py", "runtimes": ()}
+PICKLE = b"\x80\x04\x95" + bytes(13)
+EVEN, UNEVEN = (4.0, 8.0, 12.0), (4.0, 6.0, 17.0)
+
+
+def told(
+    begun: tuple[float, ...],
+    reads: tuple[int, ...],
+    *,
+    trace: bool,
+    again: str = "forest.py",
+    name: str = "forest_{}.pkl",
+) -> list[tuple[str, str]]:
+    """Return what is told of a program that writes a state that grows, is run again, reads some and writes one more."""
+    stage = Stage(trace=trace)
+    first = stage.process(100, exit_s=18.0, **PLAIN)
+    second = stage.process(200, born_s=20.0, **{**PLAIN, "program": again})
+    for number, at_s in enumerate(begun, 1):
+        stage.write(first, f"/run/{name.format(number)}", at_s, 0.2, 12 * number * MIB, magic=PICKLE)
+    for place, number in enumerate(reads):
+        stage.read(second, f"/run/{name.format(number)}", 21.0 + place, 0.2, 12 * number * MIB, from_disk=False)
+    stage.write(second, f"/run/{name.format(4)}", 30.0, 0.2, 48 * MIB, magic=PICKLE)
+    return [(one.kind.value, (one.path or "").removeprefix("/run/")) for one in stage.play(60)]
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_whose_last_one_the_next_run_reads_is_a_series_of_saves(trace: bool) -> None:  # noqa: FBT001 - a parameter
+    """Those before the restart are told then, those after it at once."""
+    assert told(EVEN, (3,), trace=trace) == [
+        *(("save", f"forest_{number}.pkl") for number in (1, 2, 3)),
+        ("restore", "forest_3.pkl"),
+        ("save", "forest_4.pkl"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("begun", "reads", "changed"),
+    [
+        pytest.param(EVEN, (1, 2, 3), {}, id="a cache is read piece by piece"),
+        pytest.param(EVEN, (2,), {}, id="who goes on wants the last state"),
+        pytest.param(UNEVEN, (3,), {}, id="results of stages come when they are done"),
+        pytest.param(EVEN[1:], (2,), {}, id="two are no series"),
+        pytest.param(EVEN, (3,), {"again": "serve.py"}, id="another program does not go on"),
+        pytest.param(EVEN, (3,), {"name": "train_data_{}.pkl"}, id="a data set"),
+        pytest.param(EVEN, (), {}, id="nothing is read"),
+    ],
+)
+@pytest.mark.parametrize("trace", [False, True])
+def test_what_is_not_gone_on_from_is_nothing(
+    begun: tuple[float, ...],
+    reads: tuple[int, ...],
+    changed: dict[str, str],
+    trace: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """Programs write pickles for all sorts of reasons."""
+    assert told(begun, reads, trace=trace, **changed) == []
