@@ -16,7 +16,7 @@ from ckptprof.report.clean import width as cells
 from ckptprof.report.live.frame import Look, frame
 from ckptprof.report.live.state import underway, with_usual
 
-SIZES = [(60, 20), (80, 24), (160, 50)]
+SIZES = [(20, 24), (60, 20), (80, 24), (160, 50)]
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -39,7 +39,7 @@ def test_the_screen_without_unicode(zone: timezone, golden: Callable[[str, str],
 
 
 @pytest.mark.parametrize("name", STATES)
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (20, 3), (20, 24), (40, 8), *SIZES, (400, 100)])
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (20, 3), (40, 8), *SIZES, (400, 100)])
 @pytest.mark.parametrize("unicode", [True, False])
 def test_nothing_leaves_the_screen(name: str, width: int, height: int, zone: timezone, *, unicode: bool) -> None:
     """Whatever the names are: no line is longer than the screen, there are no more of them, no code reaches it."""
@@ -76,6 +76,19 @@ def test_what_was_not_seen_is_not_drawn(zone: timezone) -> None:
     assert "~" not in text
     for title in ("OF", "PROGRESS", "RATE", "RANKS", "STEP", "STALL", "DEVICE"):
         assert title not in text.split()
+
+
+def test_a_limit_is_likely_only_while_most_of_the_time_was_judged(zone: timezone) -> None:
+    """What a save is quiet for is in none of its accounts."""
+    one = busy().underway[0]
+    spent_ns = one.last_ns - one.start_ns
+
+    def shown(quiet_ns: int) -> bool:
+        state = msgspec.structs.replace(busy(), at_ns=one.last_ns + quiet_ns, underway=(one,))
+        return "LIKELY" in "\n".join(frame(state, Look(160, 50, zone)))
+
+    assert shown(spent_ns)
+    assert not shown(spent_ns + 1)
 
 
 def test_progress_is_told_by_the_last_complete_one_of_the_same_job() -> None:
