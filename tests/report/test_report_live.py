@@ -25,14 +25,14 @@ def test_the_screen_looks_as_agreed(
     name: str, width: int, height: int, zone: timezone, golden: Callable[[str, str], None]
 ) -> None:
     """The golden files are what was looked at and found clear."""
-    lines = frame(STATES[name](), Look(width, height, zone, chosen=10))
+    lines = frame(STATES[name](), Look(width, height, zone, chosen="uid-10"))
 
     golden(f"live/{name}-{width}x{height}.txt", "\n".join([*lines, ""]))
 
 
 def test_the_screen_without_unicode(zone: timezone, golden: Callable[[str, str], None]) -> None:
     """Each line is ASCII, and the names are escaped."""
-    lines = frame(busy(), Look(80, 24, zone, chosen=10, unicode=False))
+    lines = frame(busy(), Look(80, 24, zone, chosen="uid-10", unicode=False))
 
     golden("live/busy-80x24-ascii.txt", "\n".join([*lines, ""]))
     assert "\n".join([*lines, *frame(hostile(), Look(80, 24, zone, unicode=False))]).isascii()
@@ -53,7 +53,7 @@ def test_nothing_leaves_the_screen(name: str, width: int, height: int, zone: tim
 @pytest.mark.parametrize("name", STATES)
 def test_colour_changes_nothing_else(name: str, zone: timezone) -> None:
     """Without its codes a coloured screen is the plain one."""
-    plain, coloured = (frame(STATES[name](), Look(80, 24, zone, chosen=10, colour=on)) for on in (False, True))
+    plain, coloured = (frame(STATES[name](), Look(80, 24, zone, chosen="uid-10", colour=on)) for on in (False, True))
 
     assert coloured != plain
     assert plain == [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured]
@@ -62,7 +62,7 @@ def test_colour_changes_nothing_else(name: str, zone: timezone) -> None:
 def test_the_chosen_one_is_always_on_the_screen(zone: timezone) -> None:
     """Also the oldest of more than there is room for."""
     for one in busy().last:
-        marked = [line for line in frame(busy(), Look(80, 24, zone, chosen=one.id)) if line.startswith(">")]
+        marked = [line for line in frame(busy(), Look(80, 24, zone, chosen=one.uid)) if line.startswith(">")]
 
         assert [line.split()[1] for line in marked] == [str(one.id)]
 

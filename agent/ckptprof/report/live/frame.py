@@ -58,7 +58,7 @@ class Look:
     width: int
     height: int
     zone: tzinfo
-    chosen: int | None = None  # the id of a checkpoint
+    chosen: str | None = None  # the uid of a checkpoint
     colour: bool = False
     unicode: bool = True
 
@@ -222,13 +222,13 @@ def _last(state: State, zone: timezone, lines: int, look: Look) -> list[str]:
     report = Report(host=state.host, watched=Watched(start_ns=None, end_ns=state.at_ns), checkpoints=state.last)
     shown = _window(state.last, look.chosen, lines - 1)
     drawn = rows.draw(report, rows.Choice(shown, {}), zone, max(1, look.width - _GUTTER), colour=look.colour)
-    marks = ["  ", *("> " if one.id == look.chosen else "  " for one in shown)]
+    marks = ["  ", *("> " if one.uid == look.chosen else "  " for one in shown)]
     marks += ["  "] * (len(drawn) - len(marks))
     return [(mark + line).rstrip() for mark, line in zip(marks, drawn, strict=True)][:lines]
 
 
-def _window(last: tuple[Checkpoint, ...], chosen: int | None, rows_of: int) -> tuple[Checkpoint, ...]:
-    place = next((i for i, one in enumerate(last) if one.id == chosen), 0)
+def _window(last: tuple[Checkpoint, ...], chosen: str | None, rows_of: int) -> tuple[Checkpoint, ...]:
+    place = next((i for i, one in enumerate(last) if one.uid == chosen), 0)
     first = max(0, place - rows_of + 1)
     return last[first : first + rows_of]
 

@@ -73,6 +73,10 @@ class Follower:
             last=last,
         )
 
+    def checkpoint(self, one: Checkpoint) -> Checkpoint | None:
+        """Return all that is known of a checkpoint; None if it is not kept any more. Raises StoreError."""
+        return self._reader.checkpoint(one.id)
+
     @cached_property
     def _diagnosis(self) -> Diagnosis:
         return Diagnosis(ceilings=ceilings_beside(self.path))
