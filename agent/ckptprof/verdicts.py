@@ -59,6 +59,16 @@ class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reference: str | None = None  # where that was seen before
 
 
+class SoFar(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict that a save or restore would have if it were over now."""
+
+    limit: Limit
+    candidates: tuple[Limit, ...]  # of an unclear one, the likeliest first; else the runner-up
+    confidence: Share
+    seconds: float  # of the critical path so far
+    accounts: tuple[Account, ...]  # the four largest of it, the largest first
+
+
 class Cost(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What one checkpoint cost; None: not known."""
 

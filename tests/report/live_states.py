@@ -7,7 +7,7 @@ from tests.report.conftest import MIB, SECOND, T0, checkpoint, diagnosed
 
 from ckptprof.model import Kind, Mode, Status
 from ckptprof.report.live.state import Device, Recorder, State, Underway, with_usual
-from ckptprof.verdicts import Limit
+from ckptprof.verdicts import Account, Limit, SoFar
 
 NOW = T0 + 700 * SECOND + 400_000_000
 HOSTILE = "\x1b[2J\x1b]0;x\x07[/red]\u202e検査"
@@ -25,6 +25,7 @@ def busy() -> State:
             uid="a", kind=Kind.SAVE, job="train.py", framework="torch-dcp", step=1200, ranks=4, ranks_done=3,
             bytes=700 * MIB, start_ns=NOW - 2_100_000_000, last_ns=NOW, stall_ns=2_100_000_000,
             path="/mnt/scratch/ckpt/llama-7b/run-0042/step_001200",
+            so_far=_so_far("waiting for nvme0n1, which was 97 % busy"),
         ),
         Underway(
             uid="b", kind=Kind.RESTORE, job="eval_harness.py", framework=None, step=None, ranks=None, ranks_done=None,
@@ -69,9 +70,21 @@ def hostile() -> State:
     names = {"job": HOSTILE, "path": f"/{HOSTILE}/{HOSTILE}"}
     return msgspec.structs.replace(
         state, host=HOSTILE, notes=(HOSTILE,),
-        underway=tuple(msgspec.structs.replace(one, framework=HOSTILE, **names) for one in state.underway),
+        underway=tuple(
+            msgspec.structs.replace(one, framework=HOSTILE, so_far=_so_far(HOSTILE), **names) for one in state.underway
+        ),
         devices=tuple(msgspec.structs.replace(one, name=HOSTILE) for one in state.devices),
         last=tuple(msgspec.structs.replace(one, **names) for one in state.last),
+    )  # fmt: skip
+
+
+def _so_far(text: str) -> SoFar:
+    return SoFar(
+        limit=Limit.DEVICE, candidates=(Limit.SERIALIZE,), confidence=0.9, seconds=2.1, accounts=(
+            Account(limit=Limit.DEVICE, seconds=1.4, text=text),
+            Account(limit=Limit.SERIALIZE, seconds=0.5, text="on CPU in its own code"),
+            Account(limit=None, seconds=0.2, text="nothing explains"),
+        ),
     )  # fmt: skip
 
 

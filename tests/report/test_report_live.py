@@ -16,7 +16,7 @@ from ckptprof.report.clean import width as cells
 from ckptprof.report.live.frame import Look, frame
 from ckptprof.report.live.state import underway, with_usual
 
-SIZES = [(60, 20), (80, 24), (160, 50)]
+SIZES = [(20, 24), (60, 20), (80, 24), (160, 50)]
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -25,21 +25,21 @@ def test_the_screen_looks_as_agreed(
     name: str, width: int, height: int, zone: timezone, golden: Callable[[str, str], None]
 ) -> None:
     """The golden files are what was looked at and found clear."""
-    lines = frame(STATES[name](), Look(width, height, zone, chosen=10))
+    lines = frame(STATES[name](), Look(width, height, zone, chosen="uid-10"))
 
     golden(f"live/{name}-{width}x{height}.txt", "\n".join([*lines, ""]))
 
 
 def test_the_screen_without_unicode(zone: timezone, golden: Callable[[str, str], None]) -> None:
     """Each line is ASCII, and the names are escaped."""
-    lines = frame(busy(), Look(80, 24, zone, chosen=10, unicode=False))
+    lines = frame(busy(), Look(80, 24, zone, chosen="uid-10", unicode=False))
 
     golden("live/busy-80x24-ascii.txt", "\n".join([*lines, ""]))
     assert "\n".join([*lines, *frame(hostile(), Look(80, 24, zone, unicode=False))]).isascii()
 
 
 @pytest.mark.parametrize("name", STATES)
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (20, 3), (20, 24), (40, 8), *SIZES, (400, 100)])
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (20, 3), (40, 8), *SIZES, (400, 100)])
 @pytest.mark.parametrize("unicode", [True, False])
 def test_nothing_leaves_the_screen(name: str, width: int, height: int, zone: timezone, *, unicode: bool) -> None:
     """Whatever the names are: no line is longer than the screen, there are no more of them, no code reaches it."""
@@ -53,7 +53,7 @@ def test_nothing_leaves_the_screen(name: str, width: int, height: int, zone: tim
 @pytest.mark.parametrize("name", STATES)
 def test_colour_changes_nothing_else(name: str, zone: timezone) -> None:
     """Without its codes a coloured screen is the plain one."""
-    plain, coloured = (frame(STATES[name](), Look(80, 24, zone, chosen=10, colour=on)) for on in (False, True))
+    plain, coloured = (frame(STATES[name](), Look(80, 24, zone, chosen="uid-10", colour=on)) for on in (False, True))
 
     assert coloured != plain
     assert plain == [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured]
@@ -62,7 +62,7 @@ def test_colour_changes_nothing_else(name: str, zone: timezone) -> None:
 def test_the_chosen_one_is_always_on_the_screen(zone: timezone) -> None:
     """Also the oldest of more than there is room for."""
     for one in busy().last:
-        marked = [line for line in frame(busy(), Look(80, 24, zone, chosen=one.id)) if line.startswith(">")]
+        marked = [line for line in frame(busy(), Look(80, 24, zone, chosen=one.uid)) if line.startswith(">")]
 
         assert [line.split()[1] for line in marked] == [str(one.id)]
 
@@ -76,6 +76,19 @@ def test_what_was_not_seen_is_not_drawn(zone: timezone) -> None:
     assert "~" not in text
     for title in ("OF", "PROGRESS", "RATE", "RANKS", "STEP", "STALL", "DEVICE"):
         assert title not in text.split()
+
+
+def test_a_limit_is_likely_only_while_most_of_the_time_was_judged(zone: timezone) -> None:
+    """What a save is quiet for is in none of its accounts."""
+    one = busy().underway[0]
+    spent_ns = one.last_ns - one.start_ns
+
+    def shown(quiet_ns: int) -> bool:
+        state = msgspec.structs.replace(busy(), at_ns=one.last_ns + quiet_ns, underway=(one,))
+        return "LIKELY" in "\n".join(frame(state, Look(160, 50, zone)))
+
+    assert shown(spent_ns)
+    assert not shown(spent_ns + 1)
 
 
 def test_progress_is_told_by_the_last_complete_one_of_the_same_job() -> None:

@@ -20,6 +20,7 @@ from ckptprof.report.hints import typed
 from ckptprof.report.summary import without_copies
 
 if TYPE_CHECKING:
+    from ckptprof.cli.shared.beside import Beside
     from ckptprof.service.commands.running import Outcome
 
 EXAMPLES = """
@@ -27,6 +28,8 @@ EXAMPLES = """
 ckptprof run -- python train.py
 # A job that runs already: until it ends, or until Ctrl-C, which does not end the job
 ckptprof run --pid 4242
+# On a screen while it runs; what it prints goes to ckptprof-run.PID.out
+ckptprof run --live -- python train.py
 # In a database of its own, with the report in a file
 ckptprof run --db before.db --json --output report.json -- python train.py --lr 0.1
 """
@@ -55,6 +58,14 @@ Output = Annotated[
         show_default=False,
     ),
 ]
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live",
+        help="Show while it runs what goes on, as `ckptprof live` does. The command reads nothing from the terminal "
+        "then, and prints into the file ckptprof-run.PID.out here; q leaves the screen and stops nothing.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Store the checkpoints, and print no report at the end.")]
 
 
@@ -65,6 +76,7 @@ def command(
     db: options.Db = None,
     level: options.Level = "auto",
     output_path: Output = None,
+    live: Live = False,
     json: options.Json = False,
     quiet: Quiet = False,
     no_color: options.NoColor = False,
@@ -83,7 +95,11 @@ def command(
     target = None if output_path is None else open_target(output_path, 0o666)  # after a day it would be late to fail
     from ckptprof.service.commands.running import record  # noqa: PLC0415 - likewise
 
-    outcome = record(arguments or pid or (), db, level=level)
+    with contextlib.ExitStack() as stack:
+        screen = _screen(starts=pid is None, no_color=no_color) if live else None
+        if screen is not None:
+            stack.enter_context(screen)
+        outcome = record(arguments or pid or (), db, level=level, screen=screen)
     if quiet:
         return outcome.exit_code
     try:
@@ -94,6 +110,19 @@ def command(
         reason = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
         messages.warn(typed(f"the report could not be written: {reason}; see `ckptprof report`"))
     return outcome.exit_code
+
+
+def _screen(*, starts: bool, no_color: bool) -> Beside | None:
+    """Return a screen beside what runs; None if there can be none, which is told."""
+    from ckptprof.cli.shared.beside import Beside, is_possible  # noqa: PLC0415 - `--help` needs none of it
+
+    if is_possible():
+        output.use_units()
+        return Beside(starts=starts, colour=output.use_colour(off=no_color))
+    from ckptprof.service.recorder import messages  # noqa: PLC0415 - likewise
+
+    messages.say("--live needs a terminal, and to be in its foreground: it goes on without a screen")
+    return None
 
 
 def _why_none(outcome: Outcome) -> Callable[[Report], tuple[str, str]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Limit, Verdict
+from ckptprof.verdicts import Limit, SoFar, Verdict
 
 LIKELY, PROBABLY = 0.8, 0.6  # confidence from which on
 WORDS = ("likely", "probably", "unclear")
 UNEXPLAINED, NOT_SLOW = "unexplained", "not slow"
 
 
-def word(verdict: Verdict) -> str:
+def word(verdict: Verdict | SoFar) -> str:
     """Return likely, probably or unclear."""
     return words(verdict.limit, verdict.confidence)
 
@@ -22,7 +22,7 @@ def words(limit: Limit, confidence: float) -> str:
     return WORDS[0] if confidence >= LIKELY else WORDS[1]
 
 
-def is_told(verdict: Verdict | None) -> bool:
+def is_told(verdict: Verdict | SoFar | None) -> bool:
     """Return whether there is a verdict that is at least probable."""
     return verdict is not None and word(verdict) != WORDS[2]
 
@@ -34,7 +34,7 @@ def name(limit: Limit | None) -> str:
     return NOT_SLOW if limit is Limit.NONE else limit.value
 
 
-def short(verdict: Verdict | None) -> str | None:
+def short(verdict: Verdict | SoFar | None) -> str | None:
     """Return the limit for a table: `device`, `device?` where it is unclear, None without a verdict."""
     if verdict is None:
         return None

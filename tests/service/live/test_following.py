@@ -65,6 +65,7 @@ def test_what_goes_on_is_shown_while_somebody_records(path: Path, reader: StoreR
     assert [one.uid for one in state.underway] == ["uid-7"]
     assert state.underway[0].usual_bytes == save(2).bytes
     assert state.underway[0].ranks_done is None
+    assert state.underway[0].so_far is not None
     assert (state.source, state.notes, state.level) == ("database", (FOLLOWS,), "poll")
     assert [one.id for one in state.last] == [3, 2, 1]
     over = Follower(reader).state(NOW)

@@ -39,6 +39,20 @@ def test_a_fault_is_told_and_counted_and_the_checkpoint_is_kept(monkeypatch: pyt
     assert "ZeroDivisionError at test_diagnosing.py:" in told[0]
 
 
+def test_what_goes_on_is_judged_once_for_what_was_seen() -> None:
+    """It is no checkpoint yet: no later one is judged by it, and the same one again costs nothing."""
+    diagnosis = Diagnosis()
+    first = one(0)
+    again = one(0)
+
+    judged = diagnosis.foresee([first])
+
+    assert judged[0].verdict is not None
+    assert diagnosis.foresee([first])[0] is judged[0]
+    assert diagnosis.foresee([again])[0] is not judged[0]
+    assert diagnosis._jobs == {}
+
+
 def test_what_it_remembers_is_bounded_and_without_bulk() -> None:
     """By checkpoints of a job, and by jobs."""
     diagnosis = Diagnosis()

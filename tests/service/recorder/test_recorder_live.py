@@ -81,6 +81,19 @@ def test_a_rank_that_has_closed_its_file_is_done(*, trace: bool) -> None:
 
 
 @pytest.mark.parametrize("trace", [False, True], ids=["poll", "trace"])
+def test_a_save_is_judged_while_it_is_written(*, trace: bool) -> None:
+    """As if it were over: the accounts are of the time until then."""
+    states, _ = watched(Audience(), trace=trace, left=[])
+
+    began, took = map(int, SAVED_S)
+    (early,), (late,) = states[began + 2].underway, states[began + took - 1].underway
+    assert early.so_far is not None
+    assert late.so_far is not None
+    assert 1 <= early.so_far.seconds <= 2 < late.so_far.seconds <= took - 1
+    assert sum(one.seconds for one in early.so_far.accounts) == pytest.approx(early.so_far.seconds, abs=0.01)
+
+
+@pytest.mark.parametrize("trace", [False, True], ids=["poll", "trace"])
 def test_who_looks_changes_nothing_that_is_recorded(*, trace: bool) -> None:
     """And nobody is told anything who does not look."""
     nobody = Audience(is_wanted=False)

@@ -9,8 +9,9 @@ import shutil
 import signal
 import sys
 import termios
+import threading
 import tty
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -26,36 +27,39 @@ _KEYS = {
     b"\r": "enter", b"\n": "enter", b"\x1b[5~": "page up", b"\x1b[6~": "page down", b" ": "page down",
 }  # fmt: skip
 _CHUNK = 1024
-_ENDS = (signal.SIGTERM, signal.SIGHUP)
+ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Screen:
-    """The screen of the terminal of standard input and output; a context that gives it back."""
+    """The screen of the terminal of standard input and output; a context that gives it back.
 
-    def __init__(self) -> None:
-        """Nothing is changed yet."""
+    It is entered and left by the main thread, and any thread may use it.
+    """
+
+    def __init__(self, ends: Iterable[signal.Signals] = ENDS) -> None:
+        """Nothing is changed yet; `ends` are signals that ask for the end."""
+        self._ends = frozenset(ends)
+        self._lock = threading.RLock()  # a signal finds the main thread anywhere
         self._input, self._output = sys.stdin.fileno(), sys.stdout.fileno()
         self._before: list[Any] | None = None  # of termios, while the screen is ours
         self._handlers: dict[signal.Signals, Any] = {}
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._unread = b""
-        self._stops = False
         self.ended_by: int | None = None  # a signal that asked for the end
 
     def __enter__(self) -> Self:
         """Take the screen."""
-        for number in (*_ENDS, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
+        for number in (*self._ends, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
             self._handlers[number] = signal.signal(number, self._caught)
         try:
             self._take()
         except BaseException:
-            self._give_back()
+            self.give_back()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Give it back as it was."""
-        self._give_back()
+        self.give_back()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         os.close(self._wake)
@@ -71,7 +75,9 @@ class Screen:
 
     def draw(self, lines: Sequence[str]) -> None:
         """Show these lines, no more than the screen has."""
-        self._write(_BEGIN + _NEXT_LINE.join(lines) + "\x1b[K" + _END)
+        with self._lock:
+            if self._before is not None:
+                self._write(_BEGIN + _NEXT_LINE.join(lines) + "\x1b[K" + _END)
 
     def wait(self, seconds: float) -> list[str]:
         """Wait for a key, a signal, or as long; return the keys by name."""
@@ -79,9 +85,12 @@ class Screen:
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._woken, _CHUNK)
-        if self._stops:
-            self._stop()
         return self._keys() if self._input in ready else []
+
+    def wake(self) -> None:
+        """End the waiting of another thread."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake, b"x")
 
     def _keys(self) -> list[str]:
         try:
@@ -93,35 +102,38 @@ class Screen:
         return keys_of(data)
 
     def _caught(self, number: int, _: FrameType | None) -> None:
-        if number in _ENDS:
+        if number in self._ends:
             self.ended_by = number
         elif number == signal.SIGTSTP:
-            self._stops = True
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wake, b"x")
+            self._stop()
+        self.wake()
 
     def _stop(self) -> None:
         """Give the screen back, stop as Ctrl-Z asks, and take it again when we go on."""
-        self._stops = False
-        self._give_back()
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, self._caught)
-        self._take()
+        with self._lock:
+            is_ours = self._before is not None
+            self.give_back()
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTSTP)
+            signal.signal(signal.SIGTSTP, self._caught)
+            if is_ours:
+                self._take()
 
     def _take(self) -> None:
         self._before = termios.tcgetattr(self._input)
         tty.setcbreak(self._input, termios.TCSADRAIN)
         self._write(_ENTER)
 
-    def _give_back(self) -> None:
-        if self._before is None:
-            return
-        before, self._before = self._before, None
-        with contextlib.suppress(OSError):
-            self._write(_LEAVE)
-        with contextlib.suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(self._input, termios.TCSADRAIN, before)
+    def give_back(self) -> None:
+        """Leave the terminal as it was; a second call does nothing."""
+        with self._lock:
+            if self._before is None:
+                return
+            before, self._before = self._before, None
+            with contextlib.suppress(OSError):
+                self._write(_LEAVE)
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(self._input, termios.TCSADRAIN, before)
 
     def _write(self, text: str) -> None:
         encoding = sys.stdout.encoding or "ascii"

@@ -13,10 +13,11 @@ import msgspec
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Report, Watched
-from ckptprof.report import rows
+from ckptprof.report import certainty, rows
 from ckptprof.report.clean import ELLIPSIS, clean, named, pad, shorten_end, width
 from ckptprof.report.live.state import Device, State, Underway
 from ckptprof.report.table import GAP, MISSING, Cell, Column, paint, render
+from ckptprof.verdicts import SoFar
 
 KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show"
 _GUTTER = 2  # cells before each line, for the mark of the chosen one
@@ -38,6 +39,7 @@ _UNDERWAY = (
     Column("FOR", right=True),
     Column("QUIET", right=True, drop=4),
     Column("STALL", right=True, drop=6),
+    Column("LIKELY", drop=2),
     Column("PATH", drop=7, minimum=11),
 )
 _DEVICES = (
@@ -56,7 +58,7 @@ class Look:
     width: int
     height: int
     zone: tzinfo
-    chosen: int | None = None  # the id of a checkpoint
+    chosen: str | None = None  # the uid of a checkpoint
     colour: bool = False
     unicode: bool = True
 
@@ -140,7 +142,16 @@ def _going_on(state: State, room: int, look: Look) -> list[str]:
     keep = [i for i in range(len(_UNDERWAY)) if any(row[i] is not MISSING for row in drawn)]
     lines = render([_UNDERWAY[i] for i in keep], [[row[i] for i in keep] for row in drawn], room, colour=look.colour)
     more = len(state.underway) - most
-    return [*lines, *([shorten_end(f"and {units.count(more)} more", room)] if more > 0 else [])]
+    lines += [shorten_end(f"and {units.count(more)} more", room)] if more > 0 else []
+    spent = [_spent(one.job, one.so_far, room) for one in state.underway[:most] if one.so_far is not None]
+    return [*lines, *(paint(line, "dim", colour=look.colour) for line in spent[: max(0, most - len(drawn))])]
+
+
+def _spent(job: str, so_far: SoFar, room: int) -> str:
+    """Return what the time of one was spent in so far, the longest first, as far as there is room for it."""
+    first = f"{named(job)}: {units.seconds(so_far.seconds)} so far"
+    spent = (f"{units.seconds(one.seconds)} {clean(one.text)}" for one in so_far.accounts)
+    return shorten_end("   ".join([first, *spent]), room)
 
 
 def _under_way(one: Underway, now_ns: int) -> list[Cell]:
@@ -163,6 +174,7 @@ def _under_way(one: Underway, now_ns: int) -> list[Cell]:
         Cell(units.duration(spent_ns)),
         _seen(units.duration(quiet_ns) if quiet_ns >= _QUIET_NS else None),
         MISSING if one.stall_ns is None else Cell(units.duration(one.stall_ns), "yellow"),
+        _seen(certainty.short(one.so_far) if quiet_ns <= spent_ns else None),  # it is of the time before the quiet
         _seen(None if one.path is None else clean(one.path)),
     ]
 
@@ -210,13 +222,13 @@ def _last(state: State, zone: timezone, lines: int, look: Look) -> list[str]:
     report = Report(host=state.host, watched=Watched(start_ns=None, end_ns=state.at_ns), checkpoints=state.last)
     shown = _window(state.last, look.chosen, lines - 1)
     drawn = rows.draw(report, rows.Choice(shown, {}), zone, max(1, look.width - _GUTTER), colour=look.colour)
-    marks = ["  ", *("> " if one.id == look.chosen else "  " for one in shown)]
+    marks = ["  ", *("> " if one.uid == look.chosen else "  " for one in shown)]
     marks += ["  "] * (len(drawn) - len(marks))
     return [(mark + line).rstrip() for mark, line in zip(marks, drawn, strict=True)][:lines]
 
 
-def _window(last: tuple[Checkpoint, ...], chosen: int | None, rows_of: int) -> tuple[Checkpoint, ...]:
-    place = next((i for i, one in enumerate(last) if one.id == chosen), 0)
+def _window(last: tuple[Checkpoint, ...], chosen: str | None, rows_of: int) -> tuple[Checkpoint, ...]:
+    place = next((i for i, one in enumerate(last) if one.uid == chosen), 0)
     first = max(0, place - rows_of + 1)
     return last[first : first + rows_of]
 
@@ -232,7 +244,13 @@ def _plain(state: State) -> State:
         host=plain(state.host),
         notes=tuple(clean(note).encode("ascii", "backslashreplace").decode() for note in state.notes),
         underway=tuple(
-            msgspec.structs.replace(one, job=plain(one.job), path=plain(one.path), framework=plain(one.framework))
+            msgspec.structs.replace(
+                one, job=plain(one.job), path=plain(one.path), framework=plain(one.framework),
+                so_far=None if one.so_far is None else msgspec.structs.replace(
+                    one.so_far,
+                    accounts=tuple(msgspec.structs.replace(it, text=plain(it.text)) for it in one.so_far.accounts),
+                ),
+            )
             for one in state.underway
         ),
         devices=tuple(msgspec.structs.replace(one, name=plain(one.name)) for one in state.devices),

@@ -9,6 +9,9 @@ import msgspec
 
 from ckptprof.bounds import Amount, Count, Share, one_of
 from ckptprof.model import Checkpoint, Kind, Status
+from ckptprof.verdicts import SoFar, Verdict
+
+_ACCOUNTS = 4  # that are told of one: a state is told again each second
 
 
 class Underway(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +30,7 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     last_ns: int  # and of the last one that was seen
     stall_ns: Count | None = None  # time in which training did not advance because of it, so far
     path: str | None
+    so_far: SoFar | None = None  # None: it was not judged
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +79,16 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
     return Underway(
         uid=one.uid, kind=one.kind, job=one.job, framework=one.framework, step=one.step, ranks=one.ranks,
         ranks_done=done, bytes=one.bytes, start_ns=one.start_ns, last_ns=one.end_ns,
-        stall_ns=one.stall_ns, path=one.path,
+        stall_ns=one.stall_ns, path=one.path, so_far=_so_far(one.verdict),
+    )  # fmt: skip
+
+
+def _so_far(verdict: Verdict | None) -> SoFar | None:
+    if verdict is None:
+        return None
+    return SoFar(
+        limit=verdict.limit, candidates=verdict.candidates, confidence=verdict.confidence, seconds=verdict.seconds,
+        accounts=verdict.accounts[:_ACCOUNTS],
     )  # fmt: skip
 
 

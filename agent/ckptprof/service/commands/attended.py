@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from signal import (
     SIGALRM,
     SIGCHLD,
@@ -26,7 +26,7 @@ from signal import (
 from ckptprof.errors import CkptprofError
 from ckptprof.recording import Frame, Header
 from ckptprof.service.commands import levels
-from ckptprof.service.commands.command import Command, NotStartedError, adopt_orphans
+from ckptprof.service.commands.command import OUR_STREAMS, Command, NotStartedError, adopt_orphans
 from ckptprof.service.commands.joined import Joined
 from ckptprof.service.options import Control, SamplerOptions, Wish
 from ckptprof.service.recorder import messages
@@ -81,10 +81,12 @@ class Attended:
         *,
         folders: tuple[str, ...] = (),
         ready: Callable[[Header | None], None],
+        streams: Mapping[int, int] = OUR_STREAMS,
     ) -> int:
         """Run the command to its end and return its exit code; or follow what runs already.
 
-        `ready` is called just before it starts, with the header of the sampler, None if that is not up.
+        `ready` is called just before it starts, with the header of the sampler, None if that is not up; `streams` are
+        for the command, as `Command` takes them.
 
         Raises NotStartedError and what `levels` refuses, nothing once it runs.
         """
@@ -92,7 +94,7 @@ class Attended:
         self._await_sampler()
         self._begun = True
         ready(self._header)
-        command = what if isinstance(what, Joined) else self._start(what)
+        command = what if isinstance(what, Joined) else self._start(what, streams)
         if self._sampler is not None:
             heir = None if isinstance(what, Joined) else os.getpid()
             self._sampler.control(Control(root_pid=command.pid, subreaper_pid=heir, folders=folders))
@@ -100,9 +102,9 @@ class Attended:
         self._drain()
         return command.reap()
 
-    def _start(self, arguments: Sequence[str]) -> Command:
+    def _start(self, arguments: Sequence[str], streams: Mapping[int, int]) -> Command:
         others = frozenset((self._sampler.pid,)) if self._sampler is not None else frozenset()
-        return Command(arguments, others=others, blocked=self._trap.mask_before)
+        return Command(arguments, others=others, blocked=self._trap.mask_before, streams=streams)
 
     def _take(self, message: Header | Frame) -> None:
         if isinstance(message, Header):

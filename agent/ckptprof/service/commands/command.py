@@ -7,14 +7,16 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ckptprof.errors import CkptprofError
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 SHELL = "/bin/sh"
+OUR_STREAMS: Mapping[int, int] = MappingProxyType({})  # it has all of ours
 _PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
 
 
@@ -36,10 +38,11 @@ class Command:
         *,
         others: frozenset[int] = frozenset(),
         blocked: Iterable[int] = (),
+        streams: Mapping[int, int] = OUR_STREAMS,
     ) -> None:
         """Start it; `others` are children that somebody else waits for, `blocked` the signals that it is to block.
 
-        Raises NotStartedError.
+        `streams` are descriptors of ours by the number that each is to have in it. Raises NotStartedError.
         """
         self._others = others
         # Who ignored it before us (`trap '' CHLD`) would have the kernel throw the exit code away
@@ -47,7 +50,7 @@ class Command:
         try:
             if not arguments[0]:
                 raise FileNotFoundError(errno.ENOENT, "")  # as execvp(3) says
-            self.pid = _spawn(arguments, blocked)
+            self.pid = _spawn(arguments, blocked, streams)
         except OSError as error:
             raise _not_started(arguments[0], error) from error
 
@@ -77,20 +80,21 @@ class Command:
             return
 
 
-def _spawn(arguments: Sequence[str], blocked: Iterable[int]) -> int:
+def _spawn(arguments: Sequence[str], blocked: Iterable[int], streams: Mapping[int, int]) -> int:
     try:
-        return _posix_spawn(arguments, blocked)
+        return _posix_spawn(arguments, blocked, streams)
     except OSError as error:
         if error.errno != errno.ENOEXEC or (script := _plain_script(arguments[0])) is None:
             raise
-    return _posix_spawn([SHELL, script, *arguments[1:]], blocked)  # as execvp(3) and every shell do
+    return _posix_spawn([SHELL, script, *arguments[1:]], blocked, streams)  # as execvp(3) and every shell do
 
 
-def _posix_spawn(arguments: Sequence[str], blocked: Iterable[int]) -> int:
+def _posix_spawn(arguments: Sequence[str], blocked: Iterable[int], streams: Mapping[int, int]) -> int:
     return os.posix_spawnp(
         arguments[0],
         list(arguments),
         os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, ours, its) for its, ours in streams.items()],
         setsigmask=blocked,
         setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these two, the command must not
     )

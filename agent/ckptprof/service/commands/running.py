@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
 
 from ckptprof.detect.recognition import Judged
 from ckptprof.errors import CkptprofError, StoreError
 from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
 from ckptprof.recording import Header
+from ckptprof.report.live.state import State, with_usual
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.attended import BASE_HZ, BURST_HZ, TRAPPED, Attended, start_sampler
+from ckptprof.service.commands.command import OUR_STREAMS
 from ckptprof.service.commands.joined import Joined
+from ckptprof.service.live.following import MOST
 from ckptprof.service.live.server import LiveServer, serve_beside
 from ckptprof.service.options import SamplerOptions, Wish
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
-from ckptprof.service.recorder.live import Live
+from ckptprof.service.recorder.live import Audience, Live
 from ckptprof.service.recorder.loop import HASTE
 from ckptprof.service.recorder.recorder import Recorder
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
@@ -41,7 +47,15 @@ class Outcome:
     rejected: tuple[Judged, ...] = ()  # what was judged and was no checkpoint
 
 
-def record(what: Sequence[str] | int, db: str | None, *, level: Wish = "auto") -> Outcome:
+class Screen(Audience, Protocol):
+    """A screen of our own terminal, and where the command's streams go meanwhile."""
+
+    @property
+    def streams(self) -> Mapping[int, int]:
+        """Descriptors of ours by the number that each is to have in the command."""
+
+
+def record(what: Sequence[str] | int, db: str | None, *, level: Wish = "auto", screen: Screen | None = None) -> Outcome:
     """Run a command and record it, in the database of this user if none is named; a number: the process of that pid.
 
     Raises NotStartedError, StoreError for a named database that cannot be one, and CkptprofError for a level that
@@ -65,7 +79,7 @@ def record(what: Sequence[str] | int, db: str | None, *, level: Wish = "auto") -
         if writer is not None:
             live = serve_beside(default_path() if db is None else db, lambda _: None)  # of no use to who did not ask
         diagnosis = Diagnosis(ceilings=ceilings_beside(db), gpus=gpus_in_use())
-        return Run(writer, saved_paths, level, diagnosis, live).execute(target, sampler, trap)
+        return Run(writer, saved_paths, level, diagnosis, (live, screen)).execute(target, sampler, trap)
     finally:
         if live is not None:
             live.close()
@@ -94,6 +108,31 @@ def _open(db: str | None) -> tuple[WriterThread | None, tuple[str, ...]]:
     return None, ()
 
 
+class _Listeners:
+    """Those at the socket, and the screen of our own terminal, which is told the last checkpoints, too."""
+
+    def __init__(
+        self, server: LiveServer | None, screen: Screen | None, last: Callable[[], tuple[Checkpoint, ...]]
+    ) -> None:
+        """`last` returns the last checkpoints, the newest first."""
+        self._server = server
+        self._screen = screen
+        self._last = last
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody looks."""
+        return any(one is not None and one.is_wanted for one in (self._server, self._screen))
+
+    def put(self, state: State) -> None:
+        """Tell all of them."""
+        if self._server is not None:
+            self._server.put(state)
+        if self._screen is not None:
+            last = self._last()
+            self._screen.put(msgspec.structs.replace(state, last=last, underway=with_usual(state.underway, last)))
+
+
 class Run:
     """One command under observation."""
 
@@ -103,9 +142,9 @@ class Run:
         saved_paths: tuple[str, ...],
         level: Wish = "auto",
         diagnosis: Diagnosis | None = None,
-        live: LiveServer | None = None,
+        listeners: tuple[LiveServer | None, Screen | None] = (None, None),
     ) -> None:
-        """`writer` is None when nothing can be stored, `live` when nobody can look on."""
+        """`writer` is None when nothing can be stored; of `listeners` each that is None looks not on."""
         self._level: Wish = level
         self._writer = writer
         if writer is not None:
@@ -113,9 +152,10 @@ class Run:
         self._saved_paths = saved_paths
         self._recorder = Recorder(
             writer, None, saved_paths=saved_paths, diagnosis=diagnosis,
-            live=None if live is None else Live(live),
+            live=Live(_Listeners(*listeners, self._last)) if any(listeners) else None,
         )  # fmt: skip
         self._recorder.keep_checkpoints = True
+        self._streams = listeners[1].streams if listeners[1] is not None else OUR_STREAMS
         self._lost = ""
 
     def execute(self, what: Sequence[str] | Joined, sampler: SamplerProcess | None, trap: SignalTrap) -> Outcome:
@@ -137,13 +177,20 @@ class Run:
                 messages.say(f"watching process {what.pid} and its children until it ends, or until Ctrl-C")
 
         try:
-            exit_code = attended.execute(what, folders=self._saved_paths[:MAX_FOLDERS], ready=ready)
+            exit_code = attended.execute(
+                what, folders=self._saved_paths[:MAX_FOLDERS], ready=ready, streams=self._streams
+            )
         except CkptprofError:
             self._close(trap)
             raise
         self._lost = attended.lost
         stored = self._close(trap)
         return Outcome(exit_code, self._report(stored=stored), stored, tuple(self._recorder.rejected))
+
+    def _last(self) -> tuple[Checkpoint, ...]:
+        """Return the last checkpoints, the newest first."""
+        found = self._recorder.checkpoints if self._writer is None else self._writer.stored
+        return tuple(sorted(found, key=lambda one: (one.start_ns, one.id), reverse=True)[:MOST])
 
     def _tell_level(self, header: Header | None) -> None:
         """Say what root, who could see more, does not see; who is not root knows to see less."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from ckptprof.model import Checkpoint, CheckpointQuery
 from ckptprof.report.live.state import Device, State, underway, with_usual
+from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside
 from ckptprof.service.recorder.untold import going_on
 from ckptprof.store.lock import writer_is_alive
 from ckptprof.store.reader import StoreReader
@@ -51,6 +53,8 @@ class Follower:
         newest = sessions[-1] if sessions else None
         last = self.last()
         found = going_on(self._reader.untold().values()) if is_alive else []
+        if found:
+            found = self._diagnosis.foresee(found, last)
         return State(
             at_ns=now_ns,
             host=newest.host if newest is not None else None,
@@ -62,6 +66,14 @@ class Follower:
             devices=self._devices if is_alive else (),
             last=last,
         )
+
+    def checkpoint(self, one: Checkpoint) -> Checkpoint | None:
+        """Return all that is known of a checkpoint; None if it is not kept any more. Raises StoreError."""
+        return self._reader.checkpoint(one.id)
+
+    @cached_property
+    def _diagnosis(self) -> Diagnosis:
+        return Diagnosis(ceilings=ceilings_beside(self.path))
 
     def _look(self, now_ns: int) -> None:
         """Look now and then at the counters, and whether somebody records: that takes the lock for an instant."""

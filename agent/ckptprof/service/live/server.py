@@ -157,7 +157,8 @@ def _listen(path: Path) -> socket.socket:
             os.fchmod(listener.fileno(), 0o600)  # what it is made with
             listener.bind(name)
             if group is not None:
-                os.chown(name, -1, group)
+                if os.stat(name).st_gid != group:  # noqa: PTH116 # it is its own of the service, to whom chown is denied
+                    os.chown(name, -1, group)
                 os.chmod(name, mode)  # noqa: PTH101 # by the name that is short
             listener.listen(_WAITING)
             listener.settimeout(0)

@@ -6,6 +6,7 @@ import fnmatch
 
 import msgspec
 
+from ckptprof.model import Checkpoint
 from ckptprof.report.live.state import State, with_usual
 from ckptprof.service.live.client import Listener, listen
 from ckptprof.service.live.following import Follower
@@ -58,6 +59,10 @@ class Watching:
             return state
         mine = tuple(one for one in state.underway if fnmatch.fnmatchcase(one.job, self._job))
         return msgspec.structs.replace(state, underway=mine)
+
+    def checkpoint(self, one: Checkpoint) -> Checkpoint | None:
+        """Return all that is known of a checkpoint; None if it is not kept any more. Raises StoreError."""
+        return self._follower.checkpoint(one)
 
     def _take(self) -> None:
         if self._listener is None:

@@ -90,24 +90,45 @@ class Diagnosis:
         self._ceilings = ceilings
         self._gpus = gpus
         self._jobs: OrderedDict[str, OrderedDict[str, Checkpoint]] = OrderedDict()
+        self._foreseen: dict[int, tuple[Checkpoint, Checkpoint]] = {}  # by the id of the first: as seen, as judged
         self.faults = 0
 
     def take(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
         """Return them with verdict and cost, in their order."""
         return [self._one(checkpoint) for checkpoint in checkpoints]
 
+    def foresee(self, going_on: Sequence[Checkpoint], history: Sequence[Checkpoint] | None = None) -> list[Checkpoint]:
+        """Return them with the verdict that they had if they were over now; no later verdict asks for that.
+
+        `history`: earlier ones of any job; None: those that were taken.
+        """
+        before, self._foreseen = self._foreseen, {}
+        for one in going_on:
+            known = before.get(id(one))
+            self._foreseen[id(one)] = (one, self._judged(one, history)) if known is None else known
+        return [judged for _, judged in self._foreseen.values()]
+
     def _one(self, checkpoint: Checkpoint) -> Checkpoint:
+        told = self._judged(checkpoint, gpus=self._gpus)
+        self._remember(told)
+        return told
+
+    def _judged(
+        self,
+        checkpoint: Checkpoint,
+        history: Sequence[Checkpoint] | None = None,
+        *,
+        gpus: Callable[[Checkpoint], int | None] = _unseen,
+    ) -> Checkpoint:
         try:
-            history = tuple(self._jobs.get(checkpoint.job, {}).values())
-            told = self._diagnose(checkpoint, history, self._ceilings(), None, self._gpus(checkpoint))
+            known = tuple(self._jobs.get(checkpoint.job, {}).values()) if history is None else history
+            return self._diagnose(checkpoint, known, self._ceilings(), None, gpus(checkpoint))
         except Exception as error:  # noqa: BLE001 - the checkpoint must be kept whatever this one fault is
             self.faults += 1
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{PurePath(place.filename).name}:{place.lineno}"
             self._complain(f"diagnosis: {type(error).__name__} at {where}: {error}; this checkpoint has no verdict")
-            told = checkpoint
-        self._remember(told)
-        return told
+            return checkpoint
 
     def _remember(self, checkpoint: Checkpoint) -> None:
         if checkpoint.kind is Kind.COPY:

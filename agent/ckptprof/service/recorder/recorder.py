@@ -183,7 +183,8 @@ class Recorder:
             self._metrics.recorder(health)
         if self._live is not None and self._detector is not None and self._session is not None:
             seen = self._detector.detector
-            self._live.tell(self._session, health, seen.underway, seen.writing)
+            going_on = self._diagnosis.foresee(seen.underway) if self._live.is_wanted else []
+            self._live.tell(self._session, health, going_on, seen.writing)
 
     def end(self, *, clean: bool, hurried: Callable[[], bool] = lambda: False) -> None:
         """Judge what is left and hand everything over: the sampler has ended.

@@ -1,0 +1,112 @@
+"""What one looks at on a screen: what goes on, or one checkpoint; told by keys, drawn again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ckptprof.cli import output
+from ckptprof.cli.shared.screen import Screen
+from ckptprof.model import Checkpoint
+from ckptprof.report import show
+from ckptprof.report.live.frame import Look, frame
+from ckptprof.report.live.state import State
+
+
+class Source(Protocol):
+    """Who tells what goes on."""
+
+    def state(self, now_ns: int, /) -> State:
+        """Return what goes on; raises StoreError."""
+
+    def checkpoint(self, one: Checkpoint) -> Checkpoint | None:
+        """Return all that is known of one of the last checkpoints; None if it is not kept any more."""
+
+
+def look(width: int, height: int, *, colour: bool, chosen: str | None = None) -> Look:
+    """Return how it is looked at on this terminal."""
+    return Look(width, height, output.LocalZone(), chosen=chosen, colour=colour, unicode=output.is_unicode())
+
+
+def _nothing(_width: int, _height: int) -> list[str]:
+    return []
+
+
+class Viewing:
+    """Goes on until it is enough."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        source: Source,
+        interval: float,
+        *,
+        colour: bool,
+        below: Callable[[int, int], list[str]] = _nothing,
+    ) -> None:
+        """`interval`: seconds between two looks; `below` returns what stands under it, for a screen of such a size."""
+        self._screen = screen
+        self._source = source
+        self._interval = interval
+        self._colour = colour
+        self._below = below
+        self._chosen: str | None = None  # the uid; None: the newest
+        self._page: list[str] | None = None  # of the checkpoint that is shown
+        self._top = 0  # line of it
+        self.is_over = False
+
+    def run(self) -> None:
+        """Look, draw and wait, again and again; raises StoreError."""
+        state = self._source.state(time.time_ns())
+        due = time.monotonic() + self._interval
+        while not self.is_over and self._screen.ended_by is None:
+            self._draw(state)
+            for key in self._screen.wait(max(0.0, due - time.monotonic())):
+                self._press(key, state)
+            if time.monotonic() >= due:
+                state = self._source.state(time.time_ns())
+                due = time.monotonic() + self._interval
+
+    def _draw(self, state: State) -> None:
+        width, height = self._screen.size
+        if self._page is not None:
+            self._top = max(0, min(self._top, len(self._page) - height))
+            self._screen.draw(self._page[self._top : self._top + height])
+            return
+        uids = [one.uid for one in state.last]
+        chosen = self._chosen if self._chosen in uids else next(iter(uids), None)
+        below = self._below(width, height)
+        seen = look(width, height - len(below), colour=self._colour, chosen=chosen)
+        self._screen.draw([*frame(state, seen), *below])
+
+    def _press(self, key: str, state: State) -> None:
+        if self._page is not None:
+            self._turn(key)
+            return
+        uids = [one.uid for one in state.last]
+        place = uids.index(self._chosen) if self._chosen in uids else 0
+        step = {"up": -1, "down": 1, "page up": -10, "page down": 10}.get(key)
+        if key == "quit":
+            self.is_over = True
+        elif uids and step is not None:
+            self._chosen = uids[max(0, min(len(uids) - 1, place + step))]
+        elif uids and key == "enter":
+            self._page, self._top = self._shown(state.last[place]), 0
+
+    def _turn(self, key: str) -> None:
+        height = self._screen.size[1]
+        step = {"up": -1, "down": 1, "page up": 1 - height, "page down": height - 1}.get(key)
+        if step is None:
+            self._page = None
+        else:
+            self._top += step
+
+    def _shown(self, one: Checkpoint) -> list[str] | None:
+        """Return what `show --all` tells of a checkpoint; None if it is not kept any more."""
+        found = self._source.checkpoint(one)
+        if found is None:
+            return None
+        width = self._screen.size[0]
+        text = show.render(found, width=width, colour=self._colour, zone=output.LocalZone(), blocks=output.blocks())
+        return text.splitlines()

@@ -1,0 +1,101 @@
+"""What those who watch cost the agent: four at its socket, one of whom never reads, against nobody.
+
+A pair is two windows one after the other, with and without them, by turns the first; the noise is that of two windows
+without. Late ticks are those that the agent itself counts. `--job`: beside a job that saves 256 MB every 5 s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from agent_cost import writing
+from ckptprof.service.live.client import Listener, listen
+from contenders import Contender, agent, scrape
+from figures import median, parser, show
+
+VIEWERS = 4
+_LATE = re.compile(rb"^ckptprof_sampler_late_ticks_total(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
+
+
+@contextlib.contextmanager
+def watching(database: Path, count: int) -> Iterator[None]:
+    """Have so many at the socket of the agent while the block runs; the first of them never reads."""
+    found = [one for _ in range(count) if (one := listen(database)) is not None]
+    assert len(found) == count
+    over = threading.Event()
+
+    def read(readers: list[Listener]) -> None:
+        while not over.wait(1.0):
+            assert all(one.take() for one in readers)
+
+    thread = threading.Thread(target=read, args=(found[1:],), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        for one in found:
+            one.close()
+
+
+def window(ours: Contender, database: Path, viewers: int, seconds: float) -> tuple[float, float]:
+    """Return the percent of a core that the agent used in a window, and its late ticks."""
+    with watching(database, viewers):
+        time.sleep(1.0)
+        late, used, began = _late(ours), ours.cpu_ns(), time.monotonic_ns()
+        time.sleep(seconds)
+        share = (ours.cpu_ns() - used) / (time.monotonic_ns() - began) * 100
+        return share, _late(ours) - late
+
+
+def _late(ours: Contender) -> float:
+    found = _LATE.search(scrape(ours.url or ""))
+    return float(found[1]) if found is not None else 0.0
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--pairs", type=int, default=10)
+    arguments.add_argument("--window", type=float, default=10.0, help="seconds")
+    arguments.add_argument("--settle", type=float, default=30.0, help="seconds before the first window")
+    arguments.add_argument("--job", action="store_true", help="beside a job that saves")
+    options = arguments.parse_args()
+    alone: list[tuple[float, float]] = []
+    watched: list[tuple[float, float]] = []
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-")))
+        if options.job:
+            stack.enter_context(writing(directory))
+        database = directory / "ckptprof.db"
+        ours = stack.enter_context(agent(database))
+        time.sleep(options.settle)
+        for number in range(options.pairs):
+            for viewers in (0, VIEWERS) if number % 2 else (VIEWERS, 0):
+                (watched if viewers else alone).append(window(ours, database, viewers, options.window))
+    rises = [with_[0] - without[0] for with_, without in zip(watched, alone, strict=True)]
+    noise = [abs(second[0] - first[0]) for first, second in pairwise(alone)]
+    row = {
+        "load": "a job that saves" if options.job else "idle",
+        "agent_percent": median([share for share, _ in alone]),
+        "watched_percent": median([share for share, _ in watched]),
+        "rise_percent": median(rises),
+        "rise_min": min(rises),
+        "rise_max": max(rises),
+        "noise_percent": median(noise) if noise else None,
+        "late_ticks": sum(late for _, late in alone),
+        "late_ticks_watched": sum(late for _, late in watched),
+    }
+    show("viewers", [row], as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
