@@ -80,7 +80,8 @@ def look(*pids):
         time.sleep(0.01)
     found = looker.take()
     behind_ns = time.time_ns() - time.monotonic_ns()
-    rows = [[one.pid, one.start_ticks, one.gpu, one.others, [[(at_ns + behind_ns) // 1000, use] for at_ns, use in one.points]]
+    rows = [[one.pid, one.start_ticks, one.gpu, one.others,
+             [[(at_ns + behind_ns) // 1000, use] for at_ns, use in one.points]]
             for one in found]
     return [asked, rows]
 first = look(100, 101)
