@@ -495,6 +495,7 @@ class GpuUse(msgspec.Struct, frozen=True, array_like=True, tag="gpu"):
     start_ticks: int
     gpu: int  # its index
     points: tuple[tuple[int, int], ...]  # (CLOCK_MONOTONIC ns, percent of the time before in which a kernel ran)
+    others: int = 0  # processes that compute on it besides those that were asked for
 
 
 class ProcessExit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):

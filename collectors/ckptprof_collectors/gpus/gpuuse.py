@@ -63,7 +63,13 @@ class GpuLooker:
             return []
         behind_ns = time.time_ns() - time.monotonic_ns()  # the driver stamps by the wall clock
         return [
-            GpuUse(pid, starts[pid], number, tuple((at_us * 1000 - behind_ns, percent) for at_us, percent in points))
-            for number, pids, points in seen
+            GpuUse(
+                pid,
+                starts[pid],
+                number,
+                tuple((at_us * 1000 - behind_ns, percent) for at_us, percent in points),
+                others,
+            )
+            for number, pids, others, points in seen
             for pid in sorted(pids)
         ]

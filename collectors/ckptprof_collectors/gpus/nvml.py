@@ -55,8 +55,8 @@ class Gpus:
             return None
         return found or None
 
-    def busy(self, pids: Collection[int]) -> list[tuple[int, set[int], Points]]:
-        """Return (GPU, who of these computes on it, its use) of what the driver kept since the last call.
+    def busy(self, pids: Collection[int]) -> list[tuple[int, set[int], int, Points]]:
+        """Return (GPU, who of these computes on it, how many others, its use): what was kept since the last call.
 
         A point is the share in percent of the sixth of a second to a second before it in which a kernel ran, whoever's;
         some seconds of them are kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES, NVML API reference).
@@ -68,10 +68,11 @@ class Gpus:
         try:
             for number in range(min(MAX_GPUS, nvml.nvmlDeviceGetCount())):
                 handle = nvml.nvmlDeviceGetHandleByIndex(number)
-                own = wanted & {one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+                running = {one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+                own = wanted & running
                 points = self._points(nvml, number, handle) if own else []
                 if points:
-                    found.append((number, own, points))
+                    found.append((number, own, len(running - own), points))
         except nvml.NVMLError as error:
             self.reason = f"NVML: {error}"
         return found

@@ -80,7 +80,8 @@ def look(*pids):
         time.sleep(0.01)
     found = looker.take()
     behind_ns = time.time_ns() - time.monotonic_ns()
-    rows = [[one.pid, one.start_ticks, one.gpu, [[(at_ns + behind_ns) // 1000, use] for at_ns, use in one.points]]
+    rows = [[one.pid, one.start_ticks, one.gpu, one.others,
+             [[(at_ns + behind_ns) // 1000, use] for at_ns, use in one.points]]
             for one in found]
     return [asked, rows]
 first = look(100, 101)
@@ -159,12 +160,12 @@ def test_how_busy_a_gpu_was_is_told_once_of_each_who_computes_on_it(driver: Path
     (asked_first, first), (asked_again, again), reason = run(driver, _LOOK)
 
     assert (asked_first, asked_again, again, reason) == (True, True, [], None)
-    assert [row[:3] for row in first] == [[100, 1000, 0], [101, 1010, 1]]
+    assert [row[:4] for row in first] == [[100, 1000, 0, 1], [101, 1010, 1, 0]]  # another one is on GPU 0
     ends_us = [1767225599000000 + 200000 * number for number in range(5)]
     for row, uses in zip(first, ([90, 91, 92, 93, 94], [90, 91, 92, 0, 0]), strict=True):
-        assert [use for _, use in row[3]] == uses
-        begin_us = row[3][0][0]  # who has to wait between two looks at the clocks is off by that
-        assert [at_us - begin_us for at_us, _ in row[3]] == pytest.approx([end - ends_us[0] for end in ends_us], abs=1)
+        assert [use for _, use in row[4]] == uses
+        begin_us = row[4][0][0]  # who has to wait between two looks at the clocks is off by that
+        assert [at_us - begin_us for at_us, _ in row[4]] == pytest.approx([end - ends_us[0] for end in ends_us], abs=1)
         assert begin_us == pytest.approx(ends_us[0], abs=PATIENCE_SECONDS * 1e6)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ckptprof.detect.describe.draft import Draft
+from ckptprof.detect.describe.gpu_idleness import STILL
 from ckptprof.detect.describe.process_measures import members_of
 from ckptprof.detect.describe.stall import LEAST_NS
-from ckptprof.detect.describe.training_activity import STEADY_SHARE, STILL
+from ckptprof.detect.describe.training_activity import STEADY_SHARE
 from ckptprof.detect.tolerances import AT_ONCE_NS, NEAR_NS, TELLING_BYTES
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span

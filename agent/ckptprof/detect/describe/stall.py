@@ -183,7 +183,8 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     by = [role for role in ("child", "daemon") if role in group.roles.values()]
     who = f"a {by[0]} process" if by else "another thread" if group.others.spans else "its process"
     foreign = merged([*group.others.spans, *group.unknown.spans])
-    mostly_own = group.own.bytes * 2 > group.bytes
+    own = [] if activity.went_on(group.own.spans) else group.own.spans  # polled, who wrote is likely, not certain
+    mostly_own = bool(own) and group.own.bytes * 2 > group.bytes
     blocked = activity.blocked(foreign, by_child=bool(by))
     hidden = group.unknown.bytes * 2 > group.bytes and not activity.was_looked_at  # it may be what went on
     if (blocked is None or (hidden and not blocked)) and not mostly_own:
@@ -192,21 +193,23 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     awaited = None
     if blocked and until_ns is not None and not mostly_own:
         blocked, awaited = _awaiting(blocked, foreign, until_ns)
-    still = merged([*merged(group.own.spans, _BETWEEN_NS if mostly_own else 0), *(blocked or [])])
+    still = merged([*merged(own, _BETWEEN_NS if mostly_own else 0), *(blocked or [])])
     sure = activity.was_looked_at or activity.waited
-    if mostly_own or length(cut(still, foreign)) * 2 >= max(1, length(foreign)):
+    staged = [] if group.has_staged else activity.staged(first_ns, group.bytes, long_before=bool(by))
+    went_on = activity.tells_by_gpu and _went_on_between(staged or ())
+    if mostly_own or (length(cut(still, foreign)) * 2 >= max(1, length(foreign)) and not went_on):
         still = merged([*still, *activity.standing_beside(still)])
         if activity.background and not mostly_own:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {activity.seen}"
             return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, still, sure)
         text = f"{who} wrote, and the thread that trains waited: {activity.seen}"
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
-    staged = [] if group.has_staged else activity.staged(first_ns, group.bytes, long_before=bool(by))
     text = f"{who} wrote, while the thread that trains went on: {activity.seen}"
     if staged is None:
         return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)
     if staged:
-        text += f"; its state was copied in memory for {length(staged) / 1e9:.2f} s before"
+        what = "its GPU stood still" if activity.tells_by_gpu else "its state was copied in memory"
+        text += f"; {what} for {length(staged) / 1e9:.2f} s before"
     still = merged([*still, *activity.standing_beside(foreign), *staged])
     blocked = still if length(still) >= LEAST_NS else []
     return _Verdict(group.bytes, Mode.ASYNC, length(blocked), text, (_UNSEEN,), still, blocked, sure, awaited=awaited)
@@ -219,3 +222,8 @@ def _awaiting(blocked: list[Span], written: list[Span], until_ns: int) -> tuple[
     if last[1] < until_ns - EDGE_NS or went_on_ns < AT_ONCE_NS:
         return blocked, None
     return earlier, last
+
+
+def _went_on_between(copied: Sequence[Span]) -> bool:
+    """Return whether it trained on after its state was copied, until it had to wait for the end of this save."""
+    return len(copied) > 1 and copied[-1][0] - copied[-2][1] > AT_ONCE_NS

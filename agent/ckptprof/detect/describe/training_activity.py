@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from itertools import pairwise, takewhile
-from statistics import median
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LOOK_NS, MANY, MOST_SHARE, PATIENCE_NS
+from ckptprof.detect.describe.gpu_idleness import REACH_NS, STILL, idle_spans
+from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LATE_NS, LOOK_NS, MANY, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.world.building import built_after, built_before
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
@@ -26,7 +25,6 @@ from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, 
 from ckptprof.detect.world.world import World
 
 _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
-STILL = 0.2  # of what is usual
 _GOES_ON = 0.4
 _RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
 STEADY_SHARE = 0.3  # of a core: who uses less has no rhythm that it could have lost
@@ -35,8 +33,6 @@ _STAGED_WITHIN_NS = 8_000_000_000
 _HARDLY = 0.05  # of what is usual
 _AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is told as none
 _EDGE_NS = 50_000_000  # of a save: who waited for its end goes on before its last sign was seen
-REACH_NS = 20_000_000_000  # before a save, or after it: so far lies what is usual
-_LEAST_PERCENT = 10  # a GPU that hardly does anything tells nothing by doing nothing
 
 
 class TrainingActivity:
@@ -54,6 +50,9 @@ class TrainingActivity:
         self.room_bytes = 0  # that it took to copy its state
         self.waited = False  # for the end of a child, for most of the time
         self._as_usual = False  # it stood still, as it often does
+        self._idle = self._idle_gpu()
+        # one that runs a kernel may do so for another process, or wait for the GPUs of other ranks
+        self._has_own_gpu = (world.jobs.ranks(process) or 1) == 1 and not self.book.shares_gpu(process)
         self._by_gpus = False  # its GPUs told
         self._doings = self._looks()
         self._pause_ns = self._usual_pause_ns()
@@ -74,6 +73,15 @@ class TrainingActivity:
     def was_looked_at(self) -> bool:
         """Whether its Python stack was seen while the save went on, or its GPU."""
         return bool(self._doings) or self._by_gpus
+
+    @property
+    def tells_by_gpu(self) -> bool:
+        """Whether a GPU of its tells when it stood still."""
+        return self._idle is not None
+
+    def went_on(self, spans: list[Span]) -> bool:
+        """Return whether its GPU computed for it all the while."""
+        return self._idle is not None and self._has_own_gpu and not cut(self._idle, spans)
 
     @property
     def reason(self) -> str:
@@ -111,8 +119,11 @@ class TrainingActivity:
 
     def _is_at_save(self, start_ns: int, end_ns: int) -> bool:
         at_this = start_ns <= self.end_ns + CALLS_NS and end_ns >= self.start_ns - CALLS_NS
+        return at_this or self._is_at_other_save(start_ns, end_ns)
+
+    def _is_at_other_save(self, start_ns: int, end_ns: int) -> bool:
         low_ns, high_ns = start_ns - CALLS_NS, end_ns + CALLS_NS
-        return at_this or self.book.in_save(low_ns) or self.book.saved_within(low_ns, high_ns)
+        return self.book.in_save(low_ns) or self.book.saved_within(low_ns, high_ns)
 
     def _is_unusual(self, span: Span) -> bool:
         """Return whether it stood still for longer than it does without a save."""
@@ -135,11 +146,13 @@ class TrainingActivity:
         """
         waits = merged(self._waits) if by_child else []
         stretches = self._stretches(self.start_ns, self.end_ns)
-        if self._doings:
-            blocked: list[Span] | None = self._by_stacks(stretches)
+        blocked: list[Span] | None
+        if self._idle is not None and frames and (self._has_own_gpu or not self._doings):
+            blocked = self._by_gpu(frames, self._idle)
+        elif self._doings:
+            blocked = self._by_stacks(stretches)
         else:
-            blocked = self._idle_gpus(frames)
-            blocked = self._by_rhythm(stretches, frames, waits) if blocked is None else blocked
+            blocked = self._by_rhythm(stretches, frames, waits)
         self.waited = bool(waits) and length(cut(waits, frames)) * 2 >= length(frames)
         if self.waited:
             self.seen = ", and ".join(filter(None, (self.seen, "it was met waiting for the end of a child process")))
@@ -164,16 +177,19 @@ class TrainingActivity:
         self.seen = f"it stood still in {len(still)} of {len(told)} looks at its time on CPU"
         return blocked
 
-    def _idle_gpus(self, frames: list[Span]) -> list[Span] | None:
+    def _idle_gpu(self) -> list[Span] | None:
         """Return when the GPU of its that stood still the longest did; None if none tells."""
-        told = [_idle_spans(points, frames, self.book.in_save) for points in self.book.gpu_uses(self.process)]
-        known = [merged(spans) for spans in told if spans is not None]
-        if not known:
-            return None
+        save = self.start_ns, self.end_ns
+        uses = self.book.gpu_uses(self.process)
+        told = [idle_spans(points, save, self._is_at_other_save) for points in uses]
+        return max((spans for spans in told if spans is not None), key=length, default=None)
+
+    def _by_gpu(self, frames: list[Span], idle: list[Span]) -> list[Span]:
+        blocked = cut(idle, frames)
         self._by_gpus = True
-        longest = max(known, key=length)
-        self.seen = f"its GPU stood still for {length(longest) / 1e9:.1f} of {length(frames) / 1e9:.1f} s"
-        return longest
+        whole = self.start_ns, self.end_ns
+        self.seen = f"its GPU stood still for {length(cut(idle, [whole])) / 1e9:.1f} of {length([whole]) / 1e9:.1f} s"
+        return blocked
 
     def _by_stacks(self, stretches: list[Stretch]) -> list[Span]:
         """Return when it was blocked: a moment is as the looks around it are; its rhythm decides where they differ.
@@ -242,6 +258,13 @@ class TrainingActivity:
 
     def standing_beside(self, spans: list[Span]) -> list[Span]:
         """Return when it stood still right before and after these times, if it hardly ever does otherwise."""
+        if spans and self._idle is not None:
+            near = merged([*spans, *self._idle], AT_ONCE_NS)
+            return [
+                one
+                for one in self._idle
+                if any(overlap_ns(one, [whole]) and overlap_ns(whole, spans) for whole in near)
+            ]
         rhythm = self._rhythm
         if not spans or rhythm is None or rhythm.share < STEADY_SHARE:
             return []
@@ -261,6 +284,10 @@ class TrainingActivity:
         it grew `long_before`: a process that writes for it has to be started first.
         """
         from_ns = first_ns - _STAGED_WITHIN_NS
+        if self._idle is not None:
+            since_ns = max(from_ns, self.book.saved_until_ns(first_ns))
+            at_once = [one for one in self._idle if long_before or first_ns - one[1] <= LATE_NS]
+            return cut(at_once, [(since_ns, first_ns)])
         grown = self._growth(from_ns, first_ns)
         chain = _chain(grown, first_ns, size // 50)
         edge = chain[-1][0] if chain else first_ns
@@ -349,27 +376,3 @@ def _in_steps(grown: list[tuple[int, int, int]], least_bytes: int) -> list[tuple
         else:
             steps.append(one)
     return steps
-
-
-def _idle_spans(points: list[tuple[int, int]], frames: list[Span], in_save: Callable[[int], bool]) -> list[Span] | None:
-    """Return when a GPU stood still within `frames`; None if that cannot be told.
-
-    Points are (end of a period in ns, percent of it in which a kernel ran); those `in_save` are not usual.
-    """
-    if not frames or not points:
-        return None
-    start_ns = min(frame[0] for frame in frames)
-    periods = [(max(before[0], after[0] - LOOK_NS), after[0], after[1]) for before, after in pairwise(sorted(points))]
-    usual = [
-        percent
-        for low_ns, high_ns, percent in periods
-        if start_ns - REACH_NS <= low_ns and high_ns <= start_ns and not in_save(low_ns) and not in_save(high_ns)
-    ]
-    if len(usual) < MANY or median(usual) < _LEAST_PERCENT:
-        return None
-    least = STILL * median(usual)
-    if sum(percent < least for percent in usual) * 3 > len(usual):  # it idles often
-        return None
-    if sum(overlap_ns(period[:2], frames) for period in periods) * 2 < length(frames):
-        return None
-    return cut([period[:2] for period in periods if period[2] < least], frames)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptprof.detect.describe.training_activity import REACH_NS
+from ckptprof.detect.describe.gpu_idleness import REACH_NS
 from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS

@@ -54,6 +54,7 @@ class _Thread:
     stacks: deque[StackSample] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
     # by GPU: when, and percent of the time before
     gpus: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
+    shares_gpu: bool = False  # with a process that may be of another job
     room_bytes: int = 0  # that it was once seen to take for a copy of its state
 
 
@@ -97,7 +98,9 @@ class TrainingThreads:
         for stacks in samples.of(StackSample):
             self._of(stacks).stacks.append(stacks)
         for use in samples.of(GpuUse):
-            gpus = self._of(use).gpus
+            known = self._of(use)
+            known.shares_gpu = known.shares_gpu or use.others > 0
+            gpus = known.gpus
             if use.gpu in gpus or len(gpus) < _MAX_GPUS:
                 gpus.setdefault(use.gpu, deque(maxlen=MAX_POINTS)).extend(use.points)
 
@@ -120,6 +123,10 @@ class TrainingThreads:
     def gpu_uses(self, process: ProcessKey) -> list[list[tuple[int, int]]]:
         """Return of each of its GPUs (CLOCK_MONOTONIC ns, percent of the time since the point before)."""
         return [list(points) for points in self._of(process).gpus.values()]
+
+    def shares_gpu(self, process: ProcessKey) -> bool:
+        """Return whether another process computed on one of its GPUs: what that does is told of both."""
+        return self._of(process).shares_gpu
 
     def note_save(self, start_ns: int, end_ns: int) -> None:
         """Take note that something was saved then: what was done meanwhile is not usual."""

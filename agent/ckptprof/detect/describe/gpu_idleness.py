@@ -1,0 +1,85 @@
+"""When the GPU of a process that trains stood still: what its driver keeps is the nearest to whether it trains.
+
+A driver keeps some seconds: of 0.2 s each, the share in which a kernel ran (of an H200: of 14 s). A GPU that waits for
+those of other ranks runs a kernel all the while, so that only one that stands still tells where ranks are several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby, pairwise
+from statistics import median
+from typing import NamedTuple
+
+from ckptprof.detect.tolerances import CALLS_NS, LATE_NS, LOOK_NS, MANY
+from ckptprof.detect.world.spans import Span, length, overlap_ns
+
+REACH_NS = 20_000_000_000  # before a save, or after it: so far lies what is usual
+STILL = 0.2  # of what is usual
+_LEAST_PERCENT = 10  # a GPU that hardly does anything tells nothing by doing nothing
+
+
+class _Period(NamedTuple):
+    start_ns: int
+    end_ns: int
+    percent: int  # of it a kernel ran
+
+
+def idle_spans(points: list[tuple[int, int]], save: Span, is_at_save: Callable[[int, int], bool]) -> list[Span] | None:
+    """Return when a GPU stood still for longer than it does without a save; None if that cannot be told.
+
+    Points are (end of a period in ns, percent of it in which a kernel ran); what `is_at_save` is not usual. Where it
+    never went on, nothing tells whether it stood still for the save: that is told up to the end of the save.
+    """
+    periods = [_Period(max(a[0], b[0] - LOOK_NS), b[0], b[1]) for a, b in pairwise(sorted(points))]
+    periods = _since_it_trains(
+        [one for one in periods if overlap_ns(one[:2], [(save[0] - REACH_NS, save[1] + REACH_NS)])]
+    )
+    if sum(overlap_ns(one[:2], [save]) for one in periods) * 2 < save[1] - save[0]:
+        return None
+    calm = [one for one in periods if one.end_ns <= save[0] and not is_at_save(one.start_ns, one.end_ns)]
+    busy = [one.percent for one in calm if one.percent >= _LEAST_PERCENT]
+    if len(busy) < MANY:
+        return None
+    usual = median(busy)
+    found = _runs([one.percent < STILL * usual for one in periods])
+    runs = [_widened(periods, first, last, usual) for is_still, first, last in found if is_still]
+    if found[-1][0]:
+        runs[-1] = runs[-1][0], max(runs[-1][0], min(runs[-1][1], save[1]))
+    aside = [run for run in runs if run[1] < save[0] - LATE_NS and not is_at_save(run[0], run[1] + LATE_NS)]
+    if length(aside) * 3 > length(one[:2] for one in calm):  # it idles often
+        return None
+    pauses = sorted(end_ns - start_ns for start_ns, end_ns in aside)[-2:]  # what it does once is not its way
+    return [run for run in runs if len(pauses) < 2 or run[1] - run[0] > pauses[0] + CALLS_NS]
+
+
+def _since_it_trains(periods: list[_Period]) -> list[_Period]:
+    """Return the periods since many in a row were busy: what was before is its start."""
+    for is_busy, first, last in _runs([one.percent >= _LEAST_PERCENT for one in periods]):
+        if is_busy and last - first + 1 >= MANY:
+            return periods[first:]
+    return []
+
+
+def _runs(flags: list[bool]) -> list[tuple[bool, int, int]]:
+    """Return (flag, first, last) of each run of equal flags."""
+    found, at = [], 0
+    for flag, run in groupby(flags):
+        count = len(list(run))
+        found.append((flag, at, at + count - 1))
+        at += count
+    return found
+
+
+def _widened(periods: list[_Period], first: int, last: int, usual: float) -> Span:
+    """Return when a run of still periods began and ended, by the shares of the periods beside it."""
+    start_ns, end_ns = periods[first].start_ns, periods[last].end_ns
+    if first and periods[first - 1].end_ns == start_ns:
+        start_ns -= _missing_ns(periods[first - 1], usual)
+    if last + 1 < len(periods) and periods[last + 1].start_ns == end_ns:
+        end_ns += _missing_ns(periods[last + 1], usual)
+    return start_ns, end_ns
+
+
+def _missing_ns(one: _Period, usual: float) -> int:
+    return int((one.end_ns - one.start_ns) * max(0.0, 1 - one.percent / usual))
