@@ -25,7 +25,7 @@ def _extension(values: np.ndarray) -> msgpack.ExtType:
     return msgpack.ExtType(1, msgpack.packb((values.shape, values.dtype.name, values.tobytes())))
 
 
-def unpacked(code: int, blob: bytes) -> np.ndarray:
+def unpacked(_: int, blob: bytes) -> np.ndarray:
     """Return an array again."""
     shape, name, values = msgpack.unpackb(blob, max_bin_len=len(blob))
     return np.frombuffer(values, name).reshape(shape)

@@ -1,4 +1,4 @@
-"""As GPT-NeoX saves: a shard of the optimizer for each rank, the folder renamed when all are there, `latest` names it."""
+"""As GPT-NeoX saves: each rank has a shard of the optimizer; the folder is renamed at the end; `latest` names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evolution without gradients: the population is pickled under a hidden name, linked to its generation, and unlinked."""
+"""Evolution without gradients: the population is pickled to a hidden name, which is linked to its own and unlinked."""
 
 from __future__ import annotations
 
