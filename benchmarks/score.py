@@ -136,7 +136,8 @@ def run(case: Case, load: str, keep: Path | None = None) -> list[Event]:
     cores = len(os.sched_getaffinity(0))
     with _folder("/var/tmp") as work, GROUNDS[case.ground]() as ground:  # noqa: S108 - no tmpfs
         job = _job(case, work, ground)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(work)}
+        found = {"PYTHONPATH": str(JOBS / "habits"), "TMPDIR": str(work)}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **found}
 
         def call(command: Sequence[str]) -> None:
             with (work / "log").open("wb") as log:
@@ -296,6 +297,8 @@ def main() -> int:
     options.add_argument("--kept", type=Path, help="a folder of which all is replayed")
     options.add_argument("--markdown", action="store_true")
     chosen = options.parse_args()
+    if chosen.keep is not None:
+        chosen.keep.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is mounted and held is taken away
     events: list[Event] = []
     failures = 0

@@ -1,4 +1,7 @@
-"""A clock that is set while a job saves: durations are of the monotonic clock, so no event is lost or stretched."""
+"""A clock that is set while a job saves: durations are of the monotonic clock, so no event is lost or stretched.
+
+A file's stamps are of the wall clock: those of before and after a jump are told apart.
+"""
 
 from __future__ import annotations
 
@@ -57,17 +60,21 @@ def _stamped(sample: object, jump_ns: int, since_ns: int) -> object:
     return sample
 
 
+NAMES = ["torch-save", "torch-dcp", "overwritten-last"]
+
+
 @pytest.mark.parametrize("jump_ns", [HOUR_NS, -HOUR_NS, 3 * 1_000_000_000], ids=["ahead", "back", "by three seconds"])
-@pytest.mark.parametrize("name", ["torch-save", "torch-dcp", "torch-save.trace", "torch-dcp.trace"])
-def test_a_clock_that_is_set_during_a_save_changes_no_save(name: str, jump_ns: int) -> None:
+@pytest.mark.parametrize("between", [False, True], ids=["during", "between"])
+@pytest.mark.parametrize("name", [*NAMES, *(f"{name}.trace" for name in (*NAMES, "overwritten-names"))])
+def test_a_clock_that_is_set_changes_no_save(name: str, between: bool, jump_ns: int) -> None:  # noqa: FBT001 - a case
     """As many events, of the same kinds, bytes and durations, as with a clock that goes on."""
     header, read = read_file(STREAMS / f"{name}.ckptrec.gz")
     frames = list(read)
     steady = found(header, frames)
-    second = sorted(steady, key=lambda checkpoint: checkpoint.start_ns)[1]
-    middle_ns = (second.start_ns + second.end_ns) // 2 - header.wall_ns + header.at_ns
+    first, second = sorted(steady, key=lambda checkpoint: checkpoint.start_ns)[:2]
+    middle_ns = (first.end_ns + second.start_ns if between else second.start_ns + second.end_ns) // 2
 
-    jumped = found(header, with_jump(frames, middle_ns, jump_ns))
+    jumped = found(header, with_jump(frames, middle_ns - header.wall_ns + header.at_ns, jump_ns))
 
     assert [(c.kind, c.step, c.bytes) for c in jumped] == [(c.kind, c.step, c.bytes) for c in steady]
     for one, other in zip(jumped, steady, strict=True):

@@ -48,6 +48,22 @@ def test_what_is_deleted_right_after_a_save_holds_training_until_the_last_file()
     assert save.stall_ns >= 4.2 * SECOND_NS
 
 
+def test_a_journal_that_each_commit_creates_and_deletes_is_no_clean_up() -> None:
+    """As SQLite keeps one beside its database: between two of them the trainer trains."""
+    stage = Stage(trace=True)
+    stage.write(stage.process(), "/ckpt/checkpoint-2/model.pt", 2.0, 0.3, 40 * MIB)
+    for commit in range(20):
+        at_s = 2.4 + 0.4 * commit
+        for kind, later_s in (("created", 0.0), ("unlinked", 0.02)):
+            event = life(kind, at_s + later_s, inode=None, duration_s=0.001, path="/ckpt/study.db-journal")
+            stage.extra.append((at_s + later_s, event))
+
+    save = told(stage, 20.0)
+
+    assert save.stall_ns is not None
+    assert save.stall_ns < 0.5 * SECOND_NS
+
+
 @pytest.mark.parametrize(("start_s", "tid"), [(2.32, 107), (3.4, 100)])
 def test_what_another_thread_deletes_or_later_holds_nobody(start_s: float, tid: int) -> None:
     """Beside training, or when it had gone on."""

@@ -61,7 +61,7 @@ def clearing_after(world: World, processes: Iterable[ProcessKey], end_ns: int, u
 
 
 def _called(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:
-    row = world.calls.row(process, "unlinked", end_ns, until_ns, AT_ONCE_NS)
+    row = world.calls.deletions(process, end_ns, until_ns, AT_ONCE_NS)
     return None if row is None else Clearing(*row, counted=True)
 
 

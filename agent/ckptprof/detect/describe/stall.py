@@ -147,7 +147,8 @@ def _restore(group: WriterGroup, activity: TrainingActivity) -> _Verdict:
 
 def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate, calls: FileCalls) -> _Verdict:
     """Judge a group whose trainer wrote everything by its main thread; it waits for the other ranks, too."""
-    acts = calls.of_names(group.trainer, activity.start_ns, activity.end_ns + _BETWEEN_NS)
+    until_ns = calls.creates_ns(group.trainer, candidate.end_ns, activity.end_ns + _BETWEEN_NS)
+    acts = calls.of_names(group.trainer, activity.start_ns, until_ns)
     spans = merged([*merged(group.own.spans, _BETWEEN_NS), *acts], AT_ONCE_NS)
     most_ns = max(AT_ONCE_NS, length(spans))  # a longer wait beside it is for something else
     standing = activity.standing_beside(spans)

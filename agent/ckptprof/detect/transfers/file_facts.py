@@ -147,9 +147,9 @@ class FileFacts:
         if any(_explains(transfer, closing, of_file) for transfer in claims.get(closing.file, ())):
             return None
         _, learnt = self._facts[closing.file]
-        wall_ns = self._world.clock.wall(closing.at_ns)
+        stamp_ns = self._world.clock.stamp(closing.at_ns)
         fact = msgspec.structs.replace(
-            learnt, path=closing.path, size=closing.size, modified_ns=wall_ns, changed_ns=wall_ns, whole=None
+            learnt, path=closing.path, size=closing.size, modified_ns=stamp_ns, changed_ns=stamp_ns, whole=None
         )
         return FileState(closing.at_ns, fact, ((fact.pid, fact.start_ticks),))
 

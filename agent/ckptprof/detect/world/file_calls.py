@@ -121,19 +121,34 @@ class FileCalls:
                 found.setdefault(tid, {})[kind] = spent
         return found
 
-    def row(self, process: ProcessKey, kind: str, start_ns: int, until_ns: int, gap_ns: int) -> Span | None:
-        """Return when the main thread did one thing in a row from one time on: each soon after the one before."""
-        calls = self._calls[process, kind]
+    def deletions(self, process: ProcessKey, start_ns: int, until_ns: int, gap_ns: int) -> Span | None:
+        """Return when the main thread deleted files in a row from one time on: each soon after the one before.
+
+        A file that it creates in between ends the row.
+        """
+        calls = self._calls[process, "unlinked"]
         first_ns, last_ns = None, start_ns
         for place in range(*calls.between(start_ns, until_ns)):
             if calls.tids[place] != process[0]:
                 continue
             began_ns = max(calls.began_ns(place), last_ns)
-            if began_ns - last_ns > gap_ns:
+            if began_ns - last_ns > gap_ns or began_ns > until_ns:
                 break
+            if first_ns is None:
+                until_ns = self.creates_ns(process, began_ns, until_ns)
             first_ns = began_ns if first_ns is None else first_ns
             last_ns = calls.ends_ns[place]
         return None if first_ns is None else (first_ns, last_ns)
+
+    def creates_ns(self, process: ProcessKey, start_ns: int, until_ns: int) -> int:
+        """Return when the main thread created the first file in a time, at the latest `until_ns`.
+
+        With that it goes on with something else: a database creates and deletes its journal with each commit.
+        """
+        calls = self._calls[process, "created"]
+        made = (calls.began_ns(place) for place in range(*calls.between(start_ns, until_ns))
+                if calls.tids[place] == process[0])  # fmt: skip
+        return next(made, until_ns)
 
     def of_names(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Span]:
         """Return when its main thread renamed, removed or synced files, the rows that touch a time."""

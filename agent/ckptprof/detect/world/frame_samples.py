@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ckptprof.detect.world.keys import ProcessKey
@@ -26,6 +26,10 @@ class FrameSamples:
     def of(self, kind: type[S]) -> Sequence[S]:
         """Return the samples of one kind, in their order."""
         return self._of.get(kind, ())
+
+    def change(self, kind: type[S], change: Callable[[S], S]) -> None:
+        """Put what a function makes of each sample of one kind into its place."""
+        self._of[kind] = [change(sample) for sample in self.of(kind)]
 
     def unchanged_ns(self, collector: str) -> int:
         """Return up to when nothing that a collector tells had changed since it told of it."""

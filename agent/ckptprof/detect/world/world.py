@@ -24,6 +24,7 @@ from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
     DirtyPause,
     FileActivity,
+    FileFact,
     FileLifeEvent,
     Frame,
     FuseSample,
@@ -46,8 +47,7 @@ class World:
     def __init__(self, header: Header) -> None:
         """Begin a recording."""
         self.header = header
-        self.clock = Clock()
-        self.clock.set(header.at_ns, header.wall_ns)
+        self.clock = Clock(header.at_ns, header.wall_ns)
         self.jobs = Jobs(header.monitor_pids)
         self.histories = Histories()
         self.ended: dict[ProcessKey, int] = {}  # processes that are gone, and since when
@@ -72,6 +72,7 @@ class World:
         """Take one frame but for what it tells of files, which is returned by kind; `end` is to be called after."""
         self.clock.set(frame.at_ns, frame.wall_ns)
         samples = FrameSamples(frame, self._read_ns)
+        samples.change(FileFact, self.clock.steady)
         self.devices.take(samples)
         for info in samples.of(ProcessInfo):
             self.jobs.observe(info)
