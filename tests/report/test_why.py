@@ -28,7 +28,7 @@ def test_a_reported_save_is_explained() -> None:
     text = lines_of("torch-save")
 
     assert "save 3: 200 MB written by" in text
-    assert "save    +2.10 of the 0.60 needed <- decided" in text
+    assert "save    +2.00 of the 0.60 needed <- decided" in text
     assert "+0.35                           runtime-training: written by a process with torch loaded" in text
 
 
@@ -39,6 +39,14 @@ def test_a_rule_that_overrides_the_sum_is_named() -> None:
     assert "rule 'copied' excludes save and restore" in text
     assert "copy    +1.00 of the 0.65 needed <- decided" in text
     assert "copy, reported by its written side: 210 MB read by" in text
+
+
+def test_a_rule_that_leaves_a_save_unsure_is_named() -> None:
+    """Its sum is large, and nothing but its rhythm made it so."""
+    text = lines_of("unknown-activations")
+
+    assert "save    +1.12 of the 0.60 needed <- decided" in text
+    assert "rule 'only a rhythm' leaves it unsure" in text
 
 
 def test_data_is_told_from_nothing() -> None:

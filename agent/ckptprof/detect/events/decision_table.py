@@ -192,7 +192,7 @@ DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data
 DOUBTS = (  # of what is told as a save
     Combination(
         "only a rhythm", Hypothesis.SAVE, "what evaluations yield has a rhythm, too; nothing shows care for the files",
-        all=("writes", "weak-name"), none=("word", "step", "renamed", "overwrites", "rotates"),
+        all=("weak-name",), none=("word", "step", "renamed", "overwrites", "rotates"),
     ),
 )  # fmt: skip
 

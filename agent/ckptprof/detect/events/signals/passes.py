@@ -7,7 +7,7 @@ reading from end to end in even pieces only: a restore may well leave no trace i
 from __future__ import annotations
 
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.tolerances import BESIDE_NS
+from ckptprof.detect.tolerances import BESIDE_NS, LATE_NS
 from ckptprof.detect.transfers import pieces
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
@@ -17,7 +17,6 @@ from ckptprof.frameworks.runtimes import GPU_RUNTIMES
 _KEPT = 0.5
 _UNKEPT = 0.3  # what its process imported meanwhile is in it; a model without the state of its optimizer is a third
 _SEEN = 0.7  # of the bytes must have been counted while memory was looked at
-_ENDS_NS = 2_000_000_000  # a library of machine learning takes a second to unload where others compute, too
 _AS_MUCH = (0.9, 1.6)  # went over the network as was moved: headers and neighbours are counted, too
 _EXACTLY = (0.97, 1.2)  # likewise, of what a trainer writes
 _LEAST_BYTES = 8 << 20  # to be told from the rest of the network
@@ -112,4 +111,4 @@ def _ends(process: ProcessKey, event: Event) -> bool:
     if event.world.jobs.info(process) is None:
         return True
     ended_ns = event.world.ended.get(process)
-    return ended_ns is not None and ended_ns - event.end_ns < _ENDS_NS
+    return ended_ns is not None and ended_ns - event.end_ns < LATE_NS
