@@ -57,9 +57,10 @@ def _rewrites(parts: Iterable[Transfer]) -> Iterator[Overhead]:
     """Yield what was written to the same place of a file more than once: more bytes than it has."""
     sums: dict[str, tuple[int, int]] = {}  # what was written of each file, and its size
     for part in parts:
-        if part.stretch is not None and not part.is_mapped:
+        if not part.is_mapped:
             moved, size = sums.get(part.path, (0, 0))
-            sums[part.path] = moved + part.bytes, max(size, part.size, part.stretch[1])
+            reach = part.stored_size if part.stretch is None else max(part.size, part.stretch[1])
+            sums[part.path] = moved + part.bytes, max(size, reach)
     beyond = [
         moved - size
         for moved, size in sums.values()
