@@ -103,7 +103,7 @@ def test_a_process_that_inherits_an_open_file_writes_nothing_of_it() -> None:
 
     assert found
     assert not any(one.risks for one in found)
-    assert [(one.written_bytes, one.unique_bytes) for one in found] == [(SIZE, SIZE)]
+    assert not any(one.overheads for one in found)
 
 
 @pytest.mark.parametrize("offsets", [(0, 50), (0, 1)])
