@@ -40,7 +40,7 @@ class ThreadMeasure(msgspec.Struct, frozen=True, kw_only=True):
     data_call_ns: int | None = None  # in the calls that moved the data
     sync_call_ns: int | None = None  # fsync, fdatasync, sync_file_range ...
     close_call_ns: int | None = None  # close of files that it wrote: NFS and FUSE flush there
-    create_call_ns: int | None = None
+    create_call_ns: int | None = None  # with the openings that took long to empty a file that was there
     rename_call_ns: int | None = None
     unlink_call_ns: int | None = None
     syncs: int | None = None

@@ -628,10 +628,10 @@ class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity")
 
 
 class FileLifeEvent(msgspec.Struct, frozen=True, array_like=True, tag="life"):
-    """A file was created, synced, closed, renamed or unlinked, or a mapping of it made (trace)."""
+    """A file was created, emptied by its opening, synced, closed, renamed or unlinked, or mapped (trace)."""
 
     at_ns: int  # CLOCK_MONOTONIC, at its end
-    kind: str  # created | synced | closed-written | renamed | unlinked | mapped
+    kind: str  # created | emptied | synced | closed-written | renamed | unlinked | mapped
     pid: int
     start_ticks: int
     tid: int

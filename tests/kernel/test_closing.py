@@ -145,3 +145,35 @@ def test_a_sync_of_a_mapping_is_told_of_its_file(on: Callable[[str], Path], trac
     for sync, began_ns, ended_ns in zip(syncs, times[::2], times[1::2], strict=True):
         assert sync.duration_ns is not None
         assert began_ns < sync.at_ns - sync.duration_ns < sync.at_ns < ended_ns
+
+
+OVERWRITING = """
+import os, sys, time
+name, size = sys.argv[1], 64 << 20
+with open(name, "wb") as file:
+    file.write(bytes(size))
+began = time.monotonic_ns()
+fd = os.open(name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+ended = time.monotonic_ns()
+os.write(fd, bytes(size))
+os.close(fd)
+with open(name, "ab") as file:
+    file.write(b"more")
+print(began, ended)
+"""
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "tmpfs"])
+def test_an_opening_that_empties_a_file_is_told_with_its_duration(
+    on: Callable[[str], Path], tracer: Tracer, kind: str
+) -> None:
+    """To cut off what was in it takes the longer the more that was; its first byte is written after that."""
+    path = on(kind) / "last.ckpt"
+    seen = tracer.run([sys.executable, "-I", "-S", "-c", OVERWRITING, path])
+    began_ns, ended_ns = map(int, seen.output.split())
+
+    (emptied,) = seen.events(path, "emptied")
+    assert len(seen.events(path, "created")) == 1
+    assert emptied.duration_ns is not None
+    assert began_ns < emptied.at_ns - emptied.duration_ns < emptied.at_ns < ended_ns
+    assert emptied.inode == path.stat().st_ino

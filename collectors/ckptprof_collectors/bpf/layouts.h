@@ -17,6 +17,7 @@ enum record_kind {
 	RECORD_RENAMED = 6,
 	RECORD_UNLINKED = 7,
 	RECORD_CLOSED = 8,
+	RECORD_EMPTIED = 9,
 };
 
 enum path_kind {

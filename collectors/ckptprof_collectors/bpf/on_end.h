@@ -273,6 +273,9 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 	}
 	if (kind == CALL_OPEN && BPF_CORE_READ(file, f_mode) & FMODE_CREATED)
 		tell_file(RECORD_CREATED, &key, (unsigned long)file, duration_ns, 0);
+	else if (kind == CALL_OPEN && duration_ns >= SLOW_NS && BPF_CORE_READ(file, f_mode) & FMODE_WRITE &&
+		 !BPF_CORE_READ(inode, i_size))
+		tell_file(RECORD_EMPTIED, &key, (unsigned long)file, duration_ns, 0);
 	else if (kind == CALL_SYNC_FILE)
 		tell_file(RECORD_SYNCED, &key, (unsigned long)file, duration_ns, -result);
 	else if (kind == CALL_MMAP)

@@ -197,7 +197,7 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 		session->closed_ns = now_ns;
 }
 
-#define SLOW_CLOSE_NS 16384 /* a local close takes about one microsecond, one that asks a server more than this */
+#define SLOW_NS 16384 /* a local open or close takes about one microsecond, one that asks a server more than this */
 
 /* A close has ended: of a file that its thread wrote, or one in which it waited, for a server mostly, or that failed. */
 static __noinline void closed(__u32 tid, __u64 since_ns, __u32 error)
@@ -210,7 +210,7 @@ static __noinline void closed(__u32 tid, __u64 since_ns, __u32 error)
 	if (!closing)
 		return;
 	scratch = bpf_map_lookup_elem(&scratches, &zero);
-	if (scratch && (closing->written || error || now_ns - since_ns >= SLOW_CLOSE_NS) && may_tell_event(now_ns)) {
+	if (scratch && (closing->written || error || now_ns - since_ns >= SLOW_NS) && may_tell_event(now_ns)) {
 		fill_head(&scratch->record.head, RECORD_CLOSED, &closing->key, now_ns);
 		scratch->record.head.duration_ns = now_ns - since_ns;
 		scratch->record.head.size = closing->size;

@@ -60,6 +60,7 @@ LIFE = {
     RecordKind.RENAMED: "renamed",
     RecordKind.UNLINKED: "unlinked",
     RecordKind.CLOSED: "closed-written",
+    RecordKind.EMPTIED: "emptied",
 }
 _MAY_FAIL = (RecordKind.SYNCED, RecordKind.CLOSED)  # the others are told of only if they succeeded
 

@@ -32,6 +32,7 @@ class RecordKind(IntEnum):
     RENAMED = 6
     UNLINKED = 7
     CLOSED = 8  # by a thread that wrote it, or that took long; its path came with the session
+    EMPTIED = 9  # opened to be written, there before and empty now: it took long to cut off what was in it
 
 
 class PathState(IntEnum):

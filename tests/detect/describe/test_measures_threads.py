@@ -84,6 +84,20 @@ def test_the_calls_of_a_thread_are_exact_and_within_its_span() -> None:
     assert (thread.on_cpu_ns, thread.looks, thread.looks_in) == (None, None, None)
 
 
+def test_an_opening_that_empties_a_file_is_the_first_of_its_save() -> None:
+    """What was in it before took a second to cut off: training stood still for that, too."""
+    (save,) = with_samples(
+        traced_stage(), 12,
+        (3.0, life("emptied", 3.0, duration_s=1.0, path="/ckpt/last.pt")),
+        (4.0, activity(100, "/ckpt/last.pt", 3.1, 4.0, 200 * MIB)),
+    )  # fmt: skip
+
+    (thread,) = told(save).threads
+    assert save.end_ns - save.start_ns == pytest.approx(2_000 * MS, abs=20 * MS)
+    assert thread.create_call_ns == pytest.approx(1_000 * MS, rel=1e-6)
+    assert (thread.creates, save.metadata.created) == (0, 0)
+
+
 def of_one_thread(looks: list[ThreadLook], *, start_s: float = 2.0, end_s: float = 4.0) -> ThreadMeasure:
     """Return what is told of a thread that wrote from one time to another."""
     wrote = activity(100, "/ckpt/step_1.pt", start_s, end_s, 200 * MIB, call_ns=100 * MS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
 from ckptprof.detect.describe.overheads import Amplification, amplification_of
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.frameworks.names import read_name
 
@@ -32,7 +35,7 @@ def amplified(*parts: TracedTransfer, writes: bool = True) -> Amplification:
     candidate = Candidate("job", writes)
     for part in parts:
         candidate.add(part)
-    return amplification_of(candidate)
+    return amplification_of(candidate, cast("Knowledge", None))  # of traced parts nothing else is asked
 
 
 def reasons(found: Amplification) -> dict[str, int]:

@@ -48,6 +48,8 @@ def test_ranks_that_write_one_path_at_once_are_told(*, trace: bool) -> None:
 
     assert told([found]) == [(Kind.SAVE, [Risk.SHARED_PATH.value])]
     assert found.risks[0].text.startswith("ranks 0 and 1 wrote model.pt at once")
+    assert (found.written_bytes, found.unique_bytes) == (2 * SIZE, SIZE)
+    assert [one.reason for one in found.overheads] == ["rewrite"]
 
 
 @LEVELS
@@ -101,6 +103,7 @@ def test_a_process_that_inherits_an_open_file_writes_nothing_of_it() -> None:
 
     assert found
     assert not any(one.risks for one in found)
+    assert not any(one.overheads for one in found)
 
 
 @pytest.mark.parametrize("offsets", [(0, 50), (0, 1)])

@@ -44,7 +44,7 @@ def assemble(
     durable = durability(ends_of(candidate, clock), known.transfers.writeback)
     files = len({part.path for part in candidate.parts})
     stall = stall_of(candidate, known)
-    spent = amplification_of(candidate)
+    spent = amplification_of(candidate, known)
     source = source_of(candidate, world.histories, world.devices.mount_of(path))
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
     blind = tuple(blind_of(candidate, pattern, files, world.health, world.starvation))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
+from ckptprof.detect.describe.risks import wrote_all
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.tolerances import ALL_SHARE, HEADER_BYTES, TELLING_BYTES, is_like
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.names import is_alias
@@ -22,13 +24,13 @@ class Amplification:
     overheads: tuple[Overhead, ...] = ()
 
 
-def amplification_of(candidate: Candidate) -> Amplification:
+def amplification_of(candidate: Candidate, known: Knowledge) -> Amplification:
     """Return the amplification of a save; of a restore nothing is known here."""
     if not candidate.writes:
         return Amplification()
     staged = list({id(part.staged): part.staged for part in candidate.parts if part.staged is not None}.values())
     written = candidate.bytes + sum(map(_bytes_of, staged))
-    found = [*_staging(staged), *_rewrites(candidate.parts)]
+    found = [*_staging(staged), *_rewrites(candidate, known)]
     left = candidate.parts  # whose bytes are not explained yet
     for reason, text, find in _EXPLAINED:
         again = find(left)
@@ -53,18 +55,25 @@ def _staging(staged: list[Transfer]) -> Iterator[Overhead]:
         )
 
 
-def _rewrites(parts: Iterable[Transfer]) -> Iterator[Overhead]:
-    """Yield what was written to the same place of a file more than once: more bytes than it has."""
+def _rewrites(candidate: Candidate, known: Knowledge) -> Iterator[Overhead]:
+    """Yield what was written to the same place of a file more than once: more bytes than it has.
+
+    Polled, a process that inherits an open file seems to write it: that it did its counters say.
+    """
     sums: dict[str, tuple[int, int]] = {}  # what was written of each file, and its size
-    for part in parts:
-        if part.stretch is not None and not part.is_mapped:
+    for part in candidate.parts:
+        if not part.is_mapped:
             moved, size = sums.get(part.path, (0, 0))
-            sums[part.path] = moved + part.bytes, max(size, part.size, part.stretch[1])
-    beyond = [
-        moved - size
-        for moved, size in sums.values()
+            reach = part.stored_size if part.stretch is None else max(part.size, part.stretch[1])
+            sums[part.path] = moved + part.bytes, max(size, reach)
+    more = {
+        path: moved - size
+        for path, (moved, size) in sums.items()
         if size > 0 and moved - size > HEADER_BYTES and moved * ALL_SHARE > size  # a header is filled in at the end
-    ]
+    }
+    polled = [part for part in candidate.parts if part.path in more and part.stretch is None] if more else []
+    inherited = {part.path for part in polled if not wrote_all(part, candidate, known)}
+    beyond = [moved for path, moved in more.items() if path not in inherited]
     if beyond:
         text = f"parts of {len(beyond)} of its files were written more than once"
         yield Overhead(reason="rewrite", bytes=sum(beyond), text=text)

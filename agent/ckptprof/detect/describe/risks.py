@@ -106,12 +106,12 @@ def _is_written_twice(one: Transfer, other: Transfer, candidate: Candidate, know
         return False
     here, there = one.stretch, other.stretch
     if here is None or there is None:
-        return all(_wrote_all(part, candidate, known) for part in (one, other))
+        return all(wrote_all(part, candidate, known) for part in (one, other))
     dense = all(part.bytes >= WHOLE_SHARE * (high - low) for part, (low, high) in ((one, here), (other, there)))
     return dense and min(here[1], there[1]) - max(here[0], there[0]) > HEADER_BYTES
 
 
-def _wrote_all(part: Transfer, candidate: Candidate, known: Knowledge) -> bool:
+def wrote_all(part: Transfer, candidate: Candidate, known: Knowledge) -> bool:
     """Return whether a process was seen at a file, and wrote as much beside its others; who inherits it does not."""
     if part.is_credited or part.stored_size <= HEADER_BYTES:
         return False

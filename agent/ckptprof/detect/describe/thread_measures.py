@@ -200,6 +200,9 @@ def _measure(draft: Draft, act: Act) -> ThreadMeasure:
         known = act.calls.get(kind, Spent(0, 0, 0, 0))
         spent[f"{word}_call_ns"] = within_span(known.spent_ns, span_ns)
         spent[f"{word}s"] = known.number
+    if "created" in kinds and (emptied := act.calls.get("emptied")) is not None:
+        took_ns = (spent["create_call_ns"] or 0) + (emptied.spent_ns or 0)
+        spent["create_call_ns"] = within_span(took_ns, span_ns)
     return ThreadMeasure(
         pid=act.process[0],
         tid=act.tid,

@@ -136,13 +136,9 @@ def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str
 
 def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
     """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells."""
-    start_ns, end_ns = _span(part)
-    if part.staged is None:
-        span = start_ns - CALLS_NS, end_ns + CALLS_NS
-    else:  # before it its stage was written, after it may be the next one: what a look counts of these is no copying
-        called = world.histories[trainer].between(start_ns, end_ns)
-        inside = [one for one in called if one.start_ns >= start_ns and one.end_ns <= end_ns]
-        span = (inside[0].start_ns, inside[-1].end_ns) if inside else (start_ns, end_ns)
+    stage = part.staged  # a look at who wrote that may come as late as when it is copied: both are counted as one
+    start_ns, end_ns = _span(part) if stage is None else (stage.start_ns, part.end_ns)
+    span = start_ns - CALLS_NS, end_ns + (CALLS_NS if stage is None else 0)  # after it may be the next one
     moved = world.trainers.moved(trainer, *span)
     if moved is None:  # its threads were not counted: without a library of machine learning nobody knows that it trains
         return True if world.usage.is_one_thread(trainer, *span) else None

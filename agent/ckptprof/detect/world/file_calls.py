@@ -1,4 +1,4 @@
-"""When each thread created, closed, renamed, deleted and synced files, and how long that took it."""
+"""When each thread created, emptied, closed, renamed, deleted and synced files, and how long that took it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, merged
 from ckptprof_collectors.samples import FileLifeEvent
 
-KINDS = ("created", "closed-written", "renamed", "unlinked", "synced")
+KINDS = ("created", "emptied", "closed-written", "renamed", "unlinked", "synced")
 _OF_NAMES = ("renamed", "unlinked", "synced")
 MAX_EVENTS = 327_680  # 16 bytes each
 

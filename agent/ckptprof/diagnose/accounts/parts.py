@@ -50,7 +50,9 @@ class Parts:
 
     def __post_init__(self) -> None:
         """Check that no part is less than nothing."""
-        if wrong := [f"{part.value}={spent}" for part, spent in self.seconds.items() if not -_ROUNDING <= spent < math.inf]:
+        if wrong := [
+            f"{part.value}={spent}" for part, spent in self.seconds.items() if not -_ROUNDING <= spent < math.inf
+        ]:
             raise UnbalancedError(f"no time: {', '.join(wrong)}")
 
     @property

@@ -199,7 +199,7 @@ class Tracing:
             if sample.closed_ns is None and len(self._open) < MAX_OPEN:
                 self._open.add(sample.session)
         elif isinstance(sample, FileLifeEvent):
-            trifle = sample.kind in ("created", "unlinked", "mapped")
+            trifle = sample.kind in ("created", "emptied", "unlinked", "mapped")
             if trifle and self._is_strange(sample.pid, sample.start_ticks, watched):
                 return False
             return not _is_code(sample.path) or not _is_code(sample.new_path or sample.path)

@@ -15,6 +15,7 @@ from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileLifeEvent
 
 _NOT_DONE = (errno.EINTR, errno.EINVAL, errno.EROFS, errno.ESPIPE)  # fsync(2): it says nothing of what was written
+_OPENED = ("created", "emptied")
 TransfersOf = dict[ProcessKey, list[TracedTransfer]]  # of one file and direction, in order for each process
 
 
@@ -40,7 +41,7 @@ class FileEvents:
             return [transfer for transfer in relatives if _take_sync(transfer, event)]
         if event.kind == "renamed":
             return list(self._renamed(event, relatives))
-        if event.kind not in ("created", "synced", "closed-written") or event.device is None or event.inode is None:
+        if event.kind not in (*_OPENED, "synced", "closed-written") or event.device is None or event.inode is None:
             return []
         noted = [transfer for transfer in _latest(event, writers) if self._note(transfer, event)]
         if not noted:
@@ -60,10 +61,11 @@ class FileEvents:
 
     def _note(self, transfer: TracedTransfer, event: FileLifeEvent) -> bool:
         """Give the event to a transfer; return whether it is about it."""
-        if event.kind == "created":
+        if event.kind in _OPENED:
             if transfer.phase is Phase.JUDGED or not 0 <= transfer.first_ns - event.at_ns <= COMMIT_NS:
                 return False
-            transfer.created_ns = event.at_ns
+            emptying_ns = (event.duration_ns or 0) if event.kind == "emptied" else 0
+            transfer.created_ns = event.at_ns - emptying_ns
             if event.path is not None and event.path.startswith("/"):
                 self._born_as(transfer, event.path)
         elif event.at_ns < transfer.first_ns:
@@ -206,7 +208,7 @@ def _places(path: str) -> Iterator[str]:
 def _latest(event: FileLifeEvent, writers: TransfersOf) -> list[TracedTransfer]:
     """Return the transfer that the event's process was writing then; if it wrote nothing, the others' latest ones."""
     own = writers.get((event.pid, event.start_ticks), [])
-    if event.kind == "created":
+    if event.kind in _OPENED:
         return [transfer for transfer in own if transfer.first_ns >= event.at_ns][:1]
     if begun := [transfer for transfer in own if transfer.first_ns <= event.at_ns]:
         return begun[-1:]
