@@ -136,21 +136,24 @@ def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str
 
 def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
     """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells."""
-    stage = part.staged  # a look at who wrote that may come as late as when it is copied: both are counted as one
-    start_ns, end_ns = _span(part) if stage is None else (stage.start_ns, part.end_ns)
-    span = start_ns - CALLS_NS, end_ns + (CALLS_NS if stage is None else 0)  # after it may be the next one
+    start_ns, end_ns = _span(part)
+    if part.staged is None:
+        span = start_ns - CALLS_NS, end_ns + CALLS_NS
+    else:  # before it its stage was written, after it may be the next one: what a look counts of these is no copying
+        called = world.histories[trainer].between(start_ns, end_ns)
+        inside = [one for one in called if one.start_ns >= start_ns and one.end_ns <= end_ns]
+        span = (inside[0].start_ns, inside[-1].end_ns) if inside else (start_ns, end_ns)
     moved = world.trainers.moved(trainer, *span)
     if moved is None:  # its threads were not counted: without a library of machine learning nobody knows that it trains
         return True if world.usage.is_one_thread(trainer, *span) else None
-    which, before = (0 if part.writes else 1), (0 if stage is None else stage.bytes)
-    own_before = before if stage is not None and _is_own(trainer, stage, world) else 0
-    if (moved[which] - own_before) * 2 >= part.bytes:
+    which = 0 if part.writes else 1
+    if moved[which] * 2 >= part.bytes:
         return True
     called = world.histories[trainer].between(*span)
-    by_all = sum(one.written_bytes if part.writes else one.returned_bytes for one in called) - before
+    by_all = sum(one.written_bytes if part.writes else one.returned_bytes for one in called)
     if called and 2 * by_all >= part.bytes:  # a look may come late: both counters are held over the same looks
         alike = world.trainers.moved(trainer, called[0].start_ns, called[-1].end_ns)
-        return alike is not None and (alike[which] - own_before) * 2 >= by_all
+        return alike is not None and alike[which] * 2 >= by_all
     return _touched(trainer, part, world)  # no counter of its process tells of it: it is by a mapping
 
 
