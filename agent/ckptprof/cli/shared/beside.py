@@ -100,6 +100,11 @@ class Beside:
         self._thread = threading.Thread(target=self._show, args=(self._viewing,), name="screen", daemon=True)
         self._thread.start()
 
+    @property
+    def told_by(self) -> tuple[int, ...]:
+        """None: it is told in this process."""
+        return ()
+
     def state(self, _: int) -> State:
         """Return the newest state, with what was said since it is shown."""
         return msgspec.structs.replace(self._state, notes=tuple(self._said.getvalue().splitlines()[-_NOTES:]))
