@@ -76,12 +76,13 @@ class Beside:
             self._screen.wake()
             self._thread.join()
             self._screen.__exit__(kind, error, at)
-        for ours in {*self.streams.values()}:
-            os.close(ours)
-        if self._path is not None and self._path.stat().st_size:
+        if self._path is not None and os.fstat(self.streams[1]).st_size:
             messages.say(f"what the command printed is in {self._path}")
         elif self._path is not None:
-            self._path.unlink()
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        for ours in {*self.streams.values()}:
+            os.close(ours)
 
     def put(self, state: State) -> None:
         """Show a state; the first one is put by the main thread."""
