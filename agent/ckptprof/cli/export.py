@@ -97,7 +97,7 @@ def command(  # each argument is an option of the command line
         )
     if chosen in _BINARY and out in (None, "-") and sys.stdout.isatty():
         raise UsageError(f"{chosen.value} is nothing for a terminal", hint="give --output FILE")
-    with reading(db) as reader:
+    with reading(db, prints=True) as reader:
         if not reader.report(msgspec.structs.replace(query, limit=1)).checkpoints:
             raise NothingFoundError(
                 "no checkpoint was recorded that fits", hint=elsewhere(db) or "`ckptprof report` tells what there is"
