@@ -24,6 +24,7 @@ from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
 from ckptprof.cli.shared.screen import keys_of
+from ckptprof.service.live.following import MOST
 from ckptprof.service.live.watching import Watching
 from ckptprof.store.reader import StoreReader
 
@@ -70,6 +71,29 @@ def test_json_is_a_document_of_the_schema(db: str, capsys: pytest.CaptureFixture
     assert [one["id"] for one in told["last"]] == [3, 2, 1]
 
 
+@pytest.mark.parametrize("option", ["--once", "--json"])
+def test_a_closed_pipe_is_no_error(option: str, db: str) -> None:
+    """As of `| head`: the exit code is that of a closed pipe, and nothing is told."""
+    read, write = os.pipe()
+    os.close(read)
+    ran = subprocess.run(
+        [sys.executable, str(PROGRAM), "live", option, "--db", db], stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+
+    assert (ran.returncode, ran.stderr) == (141, b"")
+
+
+def test_no_more_is_read_than_a_screen_holds(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many checkpoints were recorded."""
+    asked: list[int | None] = []
+    report = StoreReader.report
+    monkeypatch.setattr(StoreReader, "report", lambda own, query: (asked.append(query.limit), report(own, query))[1])
+
+    assert main(["live", "--once", "--db", db]) == 0
+    assert asked == [MOST]
+
+
 def test_without_a_database_it_says_where_to_get_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As every command that asks."""
     assert main(["live", "--db", str(tmp_path / "none.db")]) != 0
@@ -83,6 +107,7 @@ def test_without_a_database_it_says_where_to_get_one(tmp_path: Path, capsys: pyt
         (b"q", ["quit"]),
         (b"\x1b[A\x1bOBjk\r", ["up", "down", "down", "up", "enter"]),
         (b"\x1b[5~ ", ["page up", "page down"]),
+        (b"sf", ["sort", "freeze"]),
         (b"\x1b[1;5Cx\xff", []),
     ],
 )
@@ -187,6 +212,19 @@ def test_it_follows_the_size_of_the_terminal(terminal: Terminal) -> None:
     terminal.resize(200, 10)
     terminal.awaits("PATTERN")
     terminal.resize(20, 5)
+    terminal.read()
+    terminal.press(b"q")
+
+    assert terminal.ended() == 0
+
+
+def test_what_was_asked_of_the_screen_stands_there(terminal: Terminal) -> None:
+    """Sorted, frozen, and as before."""
+    terminal.press(b"s")
+    terminal.awaits("the last checkpoints by their duration")
+    terminal.press(b"fs")
+    terminal.awaits("frozen: f goes on")
+    terminal.press(b"f")
     terminal.read()
     terminal.press(b"q")
 

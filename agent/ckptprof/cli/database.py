@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def opened(db: str | None) -> Iterator[StoreReader]:
 
 
 @contextmanager
-def reading(db: str | None) -> Iterator[StoreReader]:
-    """Open it for one answer; raises StoreError.
+def reading(db: str | None, *, prints: bool = False) -> Iterator[StoreReader]:
+    """Open it for one answer, and say so if that takes long; raises StoreError. `prints`: the block does, by itself.
 
     Until then nothing looks for cycles of objects: what is imported and read has next to none, and looking through it
     again and again takes up to a third of the time of a report.
@@ -41,7 +41,9 @@ def reading(db: str | None) -> Iterator[StoreReader]:
     was_collecting = gc.isenabled()
     gc.disable()
     try:
-        with opened(db) as reader:
+        from ckptprof.service.progress import waiting  # noqa: PLC0415 # as below
+
+        with opened(db) as reader, nullcontext() if prints else waiting(f"reading {reader.path} ..."):
             yield reader
     finally:
         if was_collecting:

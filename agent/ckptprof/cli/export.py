@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -20,6 +20,7 @@ from ckptprof.model import CheckpointQuery
 from ckptprof.report.clean import clean
 
 if TYPE_CHECKING:
+    from ckptprof.service.progress import Progress
     from ckptprof.store.reader import StoreReader
 
 
@@ -34,6 +35,7 @@ class Format(str, Enum):
 
 
 _SUFFIX = {Format.PERFETTO: ".perfetto-trace"}  # of the others: the word
+_TOLD_ROWS = 1000  # between two looks at whether to tell how many there were
 _BINARY = (Format.PARQUET, Format.ARROW, Format.PERFETTO)
 EXAMPLES = """
 # The checkpoints of two hours, for a spreadsheet
@@ -95,7 +97,7 @@ def command(  # each argument is an option of the command line
         )
     if chosen in _BINARY and out in (None, "-") and sys.stdout.isatty():
         raise UsageError(f"{chosen.value} is nothing for a terminal", hint="give --output FILE")
-    with reading(db) as reader:
+    with reading(db, prints=True) as reader:
         if not reader.report(msgspec.structs.replace(query, limit=1)).checkpoints:
             raise NothingFoundError(
                 "no checkpoint was recorded that fits", hint=elsewhere(db) or "`ckptprof report` tells what there is"
@@ -140,17 +142,30 @@ def _opened(out: str | None, *, force: bool) -> Iterator[IO[bytes]]:
 
 
 def _records(reader: StoreReader, chosen: Format, name: str, query: CheckpointQuery, file: IO[bytes]) -> None:
-    from ckptprof.export.files import columnar, textual  # noqa: PLC0415 # `--help` needs neither
+    from ckptprof.export.files import columnar, textual  # noqa: PLC0415 # `--help` needs none of them
+    from ckptprof.service.progress import Progress  # noqa: PLC0415
 
     about = reader.about()
-    with reader.records(name, query) as records:
+    is_standard = file is sys.stdout.buffer
+    progress = Progress(quiet=is_standard)  # a pager may have the terminal
+    with reader.records(name, query) as records, ExitStack() as last:
+        last.callback(progress.clear)
+        rows = _counted(records.rows, name, progress)
         if chosen in (Format.PARQUET, Format.ARROW):
-            columnar.write(chosen.value, file, records.fields, records.rows, about)
+            columnar.write(chosen.value, file, records.fields, rows, about)
             return
         lines = textual.csv if chosen is Format.CSV else textual.json_lines
-        shown = file is sys.stdout.buffer and output.is_terminal()
-        for line in lines(records.fields, records.rows):
+        shown = is_standard and output.is_terminal()
+        for line in lines(records.fields, rows):
             file.write(f"{clean(line.decode().rstrip())}\n".encode() if shown else line)
+
+
+def _counted(rows: Iterator[tuple[Any, ...]], name: str, progress: Progress) -> Iterator[tuple[Any, ...]]:
+    """Give the rows on, and tell now and then how many there were."""
+    for number, row in enumerate(rows, start=1):
+        yield row
+        if number % _TOLD_ROWS == 0:
+            progress.tell(f"{name}: {number:,} rows")
 
 
 def _trace(reader: StoreReader, query: CheckpointQuery, file: IO[bytes]) -> None:

@@ -51,8 +51,8 @@ def command(
     """Watch what goes on: saves under way, what devices move, and the last checkpoints, on one screen.
 
     An agent on this host is asked by its socket, which its owner and the group ckptprof may read; without one the
-    database is followed, and the screen says so. Arrows or j and k choose a checkpoint, Enter shows it, q ends. A
-    progress with ~ is of the bytes of the job's last one. What was not seen is `-`.
+    database is followed, and the screen says so. Arrows or j and k choose a checkpoint, Enter shows it, s sorts,
+    f freezes, q ends. A progress with ~ is of the bytes of the job's last one. What was not seen is `-`.
     """
     output.use_units()
     is_screen = not (once or json) and output.is_terminal() and sys.stdin.isatty()

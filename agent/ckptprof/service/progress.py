@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ckptprof.report.clean import clean, shorten_end
 
+LONG_SECONDS = 1.0  # after which one wonders whether anything goes on
 _PAUSE_SECONDS = 0.1  # between two lines: nobody reads faster
 _NARROW = 80  # cells, where the terminal does not say
 _ERASE = "\r\x1b[K"
@@ -43,6 +47,23 @@ class Progress:
         with contextlib.suppress(OSError, ValueError):  # a closed terminal stops nobody
             sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
             sys.stderr.flush()
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Show what takes so long while the block runs, if it does."""
+    progress = Progress()
+    timer = threading.Timer(LONG_SECONDS, progress.tell, (text,))
+    timer.daemon = True
+    if progress.shown:
+        timer.start()
+    try:
+        yield
+    finally:
+        if progress.shown:
+            timer.cancel()
+            timer.join()
+        progress.clear()
 
 
 def _width() -> int:

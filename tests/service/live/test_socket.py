@@ -115,6 +115,19 @@ def test_the_fifth_client_is_turned_away(server: LiveServer, database: Path) -> 
         client.close()
 
 
+def test_who_is_gone_takes_nobodys_place(server: LiveServer, database: Path) -> None:
+    """Also if nothing was told since."""
+    for client in [joined(server, database) for _ in range(MAX_CLIENTS)]:
+        client.close()
+
+    new = listen(database)
+    assert new is not None
+    wait_until(lambda: len(server._clients) == 1)
+    server.put(STATE)
+    assert told(new) == STATE
+    new.close()
+
+
 def test_one_who_hangs_is_let_go_and_the_others_are_told(server: LiveServer, database: Path) -> None:
     """Once the kernel keeps no more for him; `put` never waits."""
     stuck, client = joined(server, database), joined(server, database)

@@ -71,6 +71,21 @@ def test_a_save_is_seen_while_it_is_written(*, trace: bool, left: list[object] |
 
 
 @pytest.mark.parametrize("trace", [False, True], ids=["poll", "trace"])
+def test_one_that_begins_waits_for_nobody(*, trace: bool) -> None:
+    """It is told as soon as it is sure, once, before anybody keeps house."""
+    stage, audience = Stage(trace=trace), Audience()
+    actor = stage.process(100, environment={"RANK": "0", "WORLD_SIZE": "1"})
+    stage.write(actor, "/ckpt/step_5/__0_0.distcp", *SAVED_S, SIZE)
+    recorder = Recorder(None, None, live=Live(audience))
+    recorder.take(stage.header())
+    for frame in stage.frames(sum(SAVED_S)):
+        recorder.take(frame)
+
+    (told,) = audience.states
+    assert [one.step for one in told.underway] == [5]
+
+
+@pytest.mark.parametrize("trace", [False, True], ids=["poll", "trace"])
 def test_a_rank_that_has_closed_its_file_is_done(*, trace: bool) -> None:
     """The first of two takes half as long."""
     states, _ = watched(Audience(), trace=trace, left=[])

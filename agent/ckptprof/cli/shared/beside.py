@@ -76,12 +76,13 @@ class Beside:
             self._screen.wake()
             self._thread.join()
             self._screen.__exit__(kind, error, at)
-        for ours in {*self.streams.values()}:
-            os.close(ours)
-        if self._path is not None and self._path.stat().st_size:
+        if self._path is not None and os.fstat(self.streams[1]).st_size:
             messages.say(f"what the command printed is in {self._path}")
         elif self._path is not None:
-            self._path.unlink()
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        for ours in {*self.streams.values()}:
+            os.close(ours)
 
     def put(self, state: State) -> None:
         """Show a state; the first one is put by the main thread."""
@@ -99,6 +100,11 @@ class Beside:
             sys.stderr = self._said
         self._thread = threading.Thread(target=self._show, args=(self._viewing,), name="screen", daemon=True)
         self._thread.start()
+
+    @property
+    def told_by(self) -> tuple[int, ...]:
+        """None: it is told in this process."""
+        return ()
 
     def state(self, _: int) -> State:
         """Return the newest state, with what was said since it is shown."""

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
+from ckptprof import figures
 from ckptprof.cli import output
-from ckptprof.cli.shared.screen import Screen
+from ckptprof.cli.shared.screen import OTHER, Screen
 from ckptprof.model import Checkpoint
 from ckptprof.report import show
 from ckptprof.report.live.frame import Look, frame
 from ckptprof.report.live.state import State
 
+LONGEST = "the last checkpoints by their duration: s puts the newest first"
+FROZEN = "frozen: f goes on"
+TOLD_SECONDS = 1.0  # between two states that an agent tells: who looks no less often sees each when it comes
+
 
 class Source(Protocol):
     """Who tells what goes on."""
+
+    @property
+    def told_by(self) -> Sequence[int]:
+        """Descriptors that can be read when more is told than `state` returned the last time."""
 
     def state(self, now_ns: int, /) -> State:
         """Return what goes on; raises StoreError."""
@@ -54,19 +65,33 @@ class Viewing:
         self._chosen: str | None = None  # the uid; None: the newest
         self._page: list[str] | None = None  # of the checkpoint that is shown
         self._top = 0  # line of it
+        self._is_by_duration = False
+        self._is_frozen = False
         self.is_over = False
 
     def run(self) -> None:
         """Look, draw and wait, again and again; raises StoreError."""
-        state = self._source.state(time.time_ns())
+        told = self._source.state(time.time_ns())
         due = time.monotonic() + self._interval
         while not self.is_over and self._screen.ended_by is None:
+            state = self._arranged(told)
             self._draw(state)
-            for key in self._screen.wait(max(0.0, due - time.monotonic())):
+            at_once = self._interval <= TOLD_SECONDS and not self._is_frozen
+            keys = self._screen.wait(max(0.0, due - time.monotonic()), self._source.told_by if at_once else ())
+            for key in (one for one in keys if one != OTHER):
                 self._press(key, state)
-            if time.monotonic() >= due:
-                state = self._source.state(time.time_ns())
+            if OTHER in keys or time.monotonic() >= due:
+                told = told if self._is_frozen else self._source.state(time.time_ns())
                 due = time.monotonic() + self._interval
+
+    def _arranged(self, told: State) -> State:
+        """Return it as it is to be shown, with what was done to it."""
+        last, notes = told.last, told.notes
+        if self._is_by_duration:
+            last, notes = tuple(sorted(last, key=figures.duration_ns, reverse=True)), (*notes, LONGEST)
+        if self._is_frozen:
+            notes = (*notes, FROZEN)
+        return msgspec.structs.replace(told, last=last, notes=notes)
 
     def _draw(self, state: State) -> None:
         width, height = self._screen.size
@@ -89,6 +114,10 @@ class Viewing:
         step = {"up": -1, "down": 1, "page up": -10, "page down": 10}.get(key)
         if key == "quit":
             self.is_over = True
+        elif key == "sort":
+            self._is_by_duration = not self._is_by_duration
+        elif key == "freeze":
+            self._is_frozen = not self._is_frozen
         elif uids and step is not None:
             self._chosen = uids[max(0, min(len(uids) - 1, place + step))]
         elif uids and key == "enter":

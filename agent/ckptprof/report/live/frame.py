@@ -19,7 +19,7 @@ from ckptprof.report.live.state import Device, State, Underway
 from ckptprof.report.table import GAP, MISSING, Cell, Column, paint, render
 from ckptprof.verdicts import SoFar
 
-KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show"
+KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort  f freeze"
 _GUTTER = 2  # cells before each line, for the mark of the chosen one
 _ROOM = 6  # lines of the last checkpoints that are kept free, where the screen has them
 _BAR = 12  # cells of a progress

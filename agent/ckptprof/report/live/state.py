@@ -17,7 +17,7 @@ _ACCOUNTS = 4  # that are told of one: a state is told again each second
 class Underway(msgspec.Struct, frozen=True, kw_only=True):
     """A save or restore that is not over, as far as it was seen."""
 
-    uid: str
+    uid: str  # of what was seen of it so far: it is another one when more files belong to it
     kind: Kind
     job: str
     framework: str | None

@@ -24,6 +24,10 @@ class Listener:
         self.newest: State | None = None
         self.is_other = False  # an agent of another version, or none of ours
 
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._socket.fileno()
+
     def take(self) -> bool:
         """Take in what has come, without waiting; return whether more may come."""
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import socket
 import threading
@@ -103,6 +104,7 @@ class LiveServer:
         except OSError:  # it is gone again, or descriptors ran out: then the next turn would come at once
             time.sleep(_PAUSE_SECONDS)
             return
+        self._let_go([one for one in self._clients if _is_gone(one)])
         if len(self._clients) >= MAX_CLIENTS:
             client.close()
             return
@@ -119,11 +121,12 @@ class LiveServer:
         if state is None:
             return
         line = wire.encode(state)
-        kept = [client for client in self._clients if _sent(client, line)]
-        for client in self._clients:
-            if client not in kept:
-                client.close()
-        self._clients = kept
+        self._let_go([client for client in self._clients if not _sent(client, line)])
+
+    def _let_go(self, clients: list[socket.socket]) -> None:
+        for client in clients:
+            client.close()
+        self._clients = [client for client in self._clients if client not in clients]
 
 
 def serve_beside(database: str | Path, complain: Callable[[str], None]) -> LiveServer | None:
@@ -135,6 +138,13 @@ def serve_beside(database: str | Path, complain: Callable[[str], None]) -> LiveS
         complain(str(error))
         return None
     return server
+
+
+def _is_gone(client: socket.socket) -> bool:
+    """Return whether its other end is closed."""
+    poll = select.poll()
+    poll.register(client, 0)
+    return bool(poll.poll(0))
 
 
 def _sent(client: socket.socket, line: bytes) -> bool:

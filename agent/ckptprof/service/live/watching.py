@@ -41,6 +41,11 @@ class Watching:
         self._take()
         return self._listener is None or self._listener.newest is not None
 
+    @property
+    def told_by(self) -> tuple[int, ...]:
+        """The descriptor that can be read when the agent has told more; none without it."""
+        return () if self._listener is None else (self._listener.fileno(),)
+
     def state(self, now_ns: int) -> State:
         """Return what goes on; raises StoreError."""
         self._take()

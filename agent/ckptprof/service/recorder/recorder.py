@@ -67,6 +67,7 @@ class Recorder:
         self._has_untold = bool(left)
         self._untold_due_ns = 0  # CLOCK_MONOTONIC
         self._untold_cost_ns = 0  # of the processor, the last time
+        self._shown = 0  # of what goes on, the last time that it was told
         self._detector: Detection | None = None
         self._before: Detection | None = None  # the same, or the one of the session before
         self._timeline = TimelineBuilder()
@@ -149,6 +150,8 @@ class Recorder:
         last_ns, self._untold_cost_ns = self._untold_cost_ns, time.thread_time_ns() - began_ns
         cost_ns = min(last_ns, self._untold_cost_ns)  # once may be a collection of garbage, or a host that took turns
         self._untold_due_ns = at_ns + max(_UNTOLD_NS, round(cost_ns / _UNTOLD_SHARE))
+        if is_watched and len(detector.detector.underway) > self._shown:
+            self._show(self._health())  # one that begins is not kept waiting for the next second
         if not self._keeps_untold:
             return None
         had, self._has_untold = self._has_untold, bool(untold)
@@ -181,9 +184,14 @@ class Recorder:
         health = self._health(sampler_restarts, samplers_stuck)
         if self._metrics is not None:
             self._metrics.recorder(health)
+        self._show(health)
+
+    def _show(self, health: RecorderHealth) -> None:
+        """Tell what goes on to those who watch."""
         if self._live is not None and self._detector is not None and self._session is not None:
             seen = self._detector.detector
             going_on = self._diagnosis.foresee(seen.underway) if self._live.is_wanted else []
+            self._shown = len(going_on)
             self._live.tell(self._session, health, going_on, seen.writing)
 
     def end(self, *, clean: bool, hurried: Callable[[], bool] = lambda: False) -> None:
@@ -223,7 +231,7 @@ class Recorder:
         if self._writer is not None and self._session is not None:
             self._writer.put_session(self._session)
 
-    def _health(self, sampler_restarts: int, samplers_stuck: int) -> RecorderHealth:
+    def _health(self, sampler_restarts: int = 0, samplers_stuck: int = 0) -> RecorderHealth:
         writer = self._writer
         return RecorderHealth(
             frames=self.frames,
