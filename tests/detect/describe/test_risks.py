@@ -186,7 +186,17 @@ def test_a_save_that_broke_off_is_told_with_the_reason_that_its_job_was_given(
     (hazard,) = second.risks
     (incomplete,) = [one.text for one in second.evidence if one.name == "incomplete"]
     assert hazard.text == f"step_2.bin failed after 35.0 MB: {said}"
-    assert incomplete.startswith(hazard.text)
+    assert incomplete == f"{hazard.text}; it has 35.0 MB, and the saves before it have 105 MB"
+
+
+def test_a_torn_file_that_is_deleted_at_once_is_told_all_the_same() -> None:
+    """Nobody can look at it any more, and what was written later found room."""
+    stage = saving((SIZE, SIZE // 3, SIZE))
+    stage.extra.append((17.02, life("unlinked", 17.02, inode=None, path="/ckpt/step_2.bin")))
+
+    _, second, _ = failing(stage, errno.ENOSPC)
+
+    assert (second.status, told([second])) == (Status.INCOMPLETE, [(Kind.SAVE, [Risk.DISK_FULL])])
 
 
 def test_the_first_save_needs_no_other_to_be_known_as_broken_off() -> None:
