@@ -274,7 +274,7 @@ JOBS = {
                  host="disks", mode="sync"),
     **{
         f"unknown-{way}": Job(f"{{python}} {E2E}/jobs/unknown.py {way} {{dir}}/job {{truth}}", "record.py", framework)
-        for way, framework in (("epochs", None), ("beside", None), ("activations", "numpy"))
+        for way, framework in (("epochs", None), ("beside", None), ("rotated", None), ("activations", "numpy"))
     },
     "short-of-cpu": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}} --short-of-cpu --saves 2",
                         "record.py", "numpy", host="disks", mode="sync"),

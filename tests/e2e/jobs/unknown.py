@@ -1,7 +1,8 @@
 """Series of files under names that no framework has, by a program that computes between them.
 
 `epochs`: plain Python counts its epochs and keeps all states. `beside`: it writes each state beside the last one, then
-renames it over that. `activations`: numpy keeps what each evaluation yields; so does a trainer that never cleans up.
+renames it over that. `rotated`: it counts its files and keeps the last two. `activations`: numpy keeps what each
+evaluation yields; so does a trainer that never cleans up.
 """
 
 from __future__ import annotations
@@ -43,6 +44,15 @@ def beside(folder: Path, _: int) -> Path:
     return path.with_suffix(".tmp").rename(path)
 
 
+def rotated(folder: Path, number: int) -> Path:
+    """Write the next state, and delete the one before the last."""
+    path = folder / f"{number:03d}.blob"
+    with path.open("wb") as stream:
+        STATE.tofile(stream)
+    (folder / f"{number - 2:03d}.blob").unlink(missing_ok=True)
+    return path
+
+
 def activations(folder: Path, number: int) -> Path:
     """Write what a layer yields at an evaluation."""
     import numpy as np  # noqa: PLC0415 # the other programs have no library
@@ -52,7 +62,7 @@ def activations(folder: Path, number: int) -> Path:
     return path
 
 
-WAYS: dict[str, Callable[[Path, int], Path]] = {way.__name__: way for way in (epochs, beside, activations)}
+WAYS: dict[str, Callable[[Path, int], Path]] = {way.__name__: way for way in (epochs, beside, rotated, activations)}
 
 
 def main() -> None:
