@@ -16,6 +16,12 @@ REAL = [
     # torch.save: any name
     ("/r/step_500.pt", "torch.save", 500, None, "/r#500"),
     ("/r/model_step-12.pth", "torch.save", 12, None, "/r#12"),
+    ("/r/model001000.pt", "torch.save", 1000, None, "/r"),  # guided-diffusion's, as are the next two
+    ("/r/ema_0.9999_001000.pt", "torch.save", 1000, None, "/r"),
+    ("/r/opt001000.pt", "torch.save", 1000, None, "/r"),
+    ("/r/ckpt_0.5_300.pt", "torch.save", None, None, "/r"),  # a fraction counts nothing, as of the next two
+    ("/r/model_0.987.pt", "torch.save", None, None, "/r"),
+    ("/r/best_acc_97.3.pt", "torch.save", None, None, "/r"),
     ("/r/ckpt_3.pt", "torch.save", 3, None, "/r#3"),
     ("/r/last.ckpt", "torch.save", None, None, "/r"),
     ("/r/checkpoint.pt", "torch.save", None, None, "/r"),

@@ -357,12 +357,17 @@ def step_of(part: str) -> int | None:
 
 
 def _loose_step(stem: str) -> int | None:
-    """Return the only number of a name, up to its first dot or right after that, unless it is that of a part."""
+    """Return the only number of a name, up to its first dot or right after that, unless it is that of a part.
+
+    What a dot and a digit follow is a rate, a score or a version: `ema_0.9999`, `acc_97.3`, `llama-3.2-1b`.
+    """
     named = words.NUMBER_OF_MODEL.match(stem)
     if named is not None and not words.PART.search(stem):
-        return int(named[1])
+        return int(named[1] or named[2])
     first = stem if stem.startswith(".") else stem.partition(".")[0]
     if words.PART.search(first):
+        return None
+    if words.DECIMAL.match(stem, len(first) - 1):
         return None
     numbers = words.ANY_NUMBER.findall(first)
     return int(numbers[0]) if len(numbers) == 1 else None

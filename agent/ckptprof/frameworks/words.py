@@ -7,14 +7,18 @@ import re
 # a number that counts training, as people write it: step-500, ckpt_3, epoch=2-step=700, iter_0000500, checkpoint.12
 STEP = re.compile(
     r"(?:^|[^a-z])(?:global[-_]?steps?|steps?|iter(?:ation)?s?|updates?|ckpts?|checkpoints?|snapshots?|epochs?|ep)"
-    r"[-_=.]{0,2}(\d{1,12})(?![\da-z])",
+    r"[-_=.]{0,2}(?!0\.\d)(\d{1,12})(?![\da-z])",  # no fraction, as of a loss
     re.IGNORECASE,
 )
-STEP_WORDS_FIRST = re.compile(r"(?:step|iter|update)s?(?:ation)?[-_=.]{0,2}(\d{1,12})(?![\da-z])", re.IGNORECASE)
+STEP_WORDS_FIRST = re.compile(
+    r"(?:step|iter|update)s?(?:ation)?[-_=.]{0,2}(?!0\.\d)(\d{1,12})(?![\da-z])", re.IGNORECASE
+)
 STEP_FOLDERS = re.compile(r"(?:.*[-_.])?(?:ckpts?|checkpoints?|checkpointing|snapshots?)", re.IGNORECASE)
-NUMBER_OF_MODEL = re.compile(
-    r"(?:weights?|model|net|params?|policy|agent)\.(\d{1,8})(?=[-.])", re.IGNORECASE
-)  # Keras's
+NUMBER_OF_MODEL = re.compile(  # Keras's, and guided-diffusion's
+    r"(?:weights?|model|net|params?|policy|agent)\.(\d{1,8})(?=[-.])|(?:model|opt|ema_0\.\d+_)(\d{6})(?=\.pt$)",
+    re.IGNORECASE,
+)
+DECIMAL = re.compile(r"\d\.\d")
 ANY_NUMBER = re.compile(r"(?:^|[-_=.])(\d{1,12})(?=$|[-_.])")
 # what tells the parts of one save apart, number and all
 PART_NUMBER = re.compile(
