@@ -70,9 +70,15 @@ def test_python_stacks_refine_serialisation(level: Level) -> None:
     at = thread(level, 20, user=18, copy=2)
     told = {
         name: cause(save(level, 20, measured(at, processes=(process(stacks={name: 10, "write": 1}),))))
-        for name in ("crc", "compress", "pickle", "other")
+        for name in ("crc", "compress", "pickle", "copy", "other")
     }
-    assert told == {"crc": "crc", "compress": "compression", "pickle": "objects", "other": "single-thread"}
+    assert told == {
+        "crc": "crc",
+        "compress": "compression",
+        "pickle": "objects",
+        "copy": "copies",
+        "other": "single-thread",
+    }
 
 
 def test_a_thread_of_the_trainer_fights_for_its_lock() -> None:

@@ -223,7 +223,7 @@ def starved(_: Known, parts: Parts) -> Claim:
 
 def _in_what(sight: Sight, pid: int | None) -> str:
     stacks = sight.stacks(pid) or sight.stacks()
-    own = {name: stacks[name] for name in ("crc", "compress", "pickle", "gather") if stacks.get(name)}
+    own = {name: stacks[name] for name in ("crc", "compress", "pickle", "copy", "gather") if stacks.get(name)}
     if not own:
         return "in its own code (pickling, checksums, compression)" if sight.writes else "in its own code (unpickling)"
     name = max(own, key=lambda one: own[one])
@@ -231,6 +231,7 @@ def _in_what(sight: Sight, pid: int | None) -> str:
         "crc": "in zip CRC32" if sight.writes else "in checksums",
         "compress": "compressing" if sight.writes else "decompressing",
         "pickle": "pickling" if sight.writes else "unpickling",
+        "copy": "copying tensors",
         "gather": "gathering state",
     }
     return f"{words[name]} ({percent(own[name])} of the looks at its stack)"

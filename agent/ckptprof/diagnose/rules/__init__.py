@@ -25,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     job.CRC,
     job.COMPRESSION,
     job.OBJECTS,
+    job.COPIES,
     job.STARVED,
     job.UNPICKLING,
     job.SINGLE_THREAD,

@@ -167,6 +167,24 @@ OBJECTS = Rule(
     without="as tensors",
 )
 
+# torch.save copies each tensor from the GPU when it comes to write it, into memory that is not pinned.
+COPIES = Rule(
+    name="copies",
+    limits=(Limit.SERIALIZE,),
+    when=is_save,
+    words=stacks_in("copy"),
+    exclusion="the stack is in pickle, in a checksum or in compression",
+    remedy="copy the state at once, into pinned memory that is kept between saves, and write it in the background",
+    remedies={
+        "torch": (
+            "copy it at once into pinned memory, and write it in the background: "
+            "`torch.distributed.checkpoint.async_save` with `DefaultStager(StagingOptions(use_pinned_memory=True))`"
+        ),
+    },
+    reference="pytorch/pytorch PR#147039",
+    without="copied before",
+)
+
 
 def _of_whom(checkpoint: Checkpoint) -> str | None:
     """Return what to do where the job itself is not known to have had most of the processors; None if it had."""
