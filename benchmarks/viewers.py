@@ -2,6 +2,7 @@
 
 A pair is two windows one after the other, with and without them, by turns the first; the noise is that of two windows
 without. Late ticks are those that the agent itself counts. `--job`: beside a job that saves 256 MB every 5 s.
+As root it all happens in a PID namespace of its own, as in agent_cost.py.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from agent_cost import writing
+from agent_cost import USUAL_PROCESSES, isolate, writing
 from ckptprof.service.live.client import Listener, listen
-from contenders import Contender, agent, scrape
+from contenders import Contender, agent, scrape, sleepers
 from figures import median, parser, show
 
 VIEWERS = 4
@@ -69,9 +70,11 @@ def main() -> None:
     arguments.add_argument("--settle", type=float, default=30.0, help="seconds before the first window")
     arguments.add_argument("--job", action="store_true", help="beside a job that saves")
     options = arguments.parse_args()
+    isolate()
     alone: list[tuple[float, float]] = []
     watched: list[tuple[float, float]] = []
     with contextlib.ExitStack() as stack:
+        stack.enter_context(sleepers(USUAL_PROCESSES))
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-")))
         if options.job:
             stack.enter_context(writing(directory))

@@ -9,7 +9,7 @@ from datetime import timezone
 import msgspec
 import pytest
 from tests.report.conftest import checkpoint
-from tests.report.live_states import STATES, busy, hostile
+from tests.report.live_states import LATELY, STATES, busy, hostile
 
 from ckptprof.model import Kind, Status, Writer
 from ckptprof.report.clean import width as cells
@@ -25,14 +25,14 @@ def test_the_screen_looks_as_agreed(
     name: str, width: int, height: int, zone: timezone, golden: Callable[[str, str], None]
 ) -> None:
     """The golden files are what was looked at and found clear."""
-    lines = frame(STATES[name](), Look(width, height, zone, chosen="uid-10"))
+    lines = frame(STATES[name](), Look(width, height, zone, chosen="uid-10", lately=LATELY))
 
     golden(f"live/{name}-{width}x{height}.txt", "\n".join([*lines, ""]))
 
 
 def test_the_screen_without_unicode(zone: timezone, golden: Callable[[str, str], None]) -> None:
     """Each line is ASCII, and the names are escaped."""
-    lines = frame(busy(), Look(80, 24, zone, chosen="uid-10", unicode=False))
+    lines = frame(busy(), Look(80, 24, zone, chosen="uid-10", unicode=False, lately=LATELY))
 
     golden("live/busy-80x24-ascii.txt", "\n".join([*lines, ""]))
     assert "\n".join([*lines, *frame(hostile(), Look(80, 24, zone, unicode=False))]).isascii()

@@ -156,6 +156,22 @@ def test_run_shows_its_own_command(how: str, code: int, ckptprof: Ckptprof, term
     assert printed.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_stop_gives_the_terminal_to_the_shell(ckptprof: Ckptprof, terminals: Terminals) -> None:
+    """By Ctrl-Z, with the command; `fg` brings both back."""
+    terminals.press("exec bash --norc --noprofile -i", "Enter")
+    terminals.type(*CKPTPROF, "run", "--live", "-q", "--db", str(ckptprof.database), "--", sys.executable, "-c", JOB)
+    terminals.awaits("ckptprof live", "more")
+
+    terminals.press("C-z")
+    terminals.awaits("Stopped")
+    assert terminals.is_whole()
+    terminals.press("fg", "Enter")
+    terminals.awaits("ckptprof live", "more")
+    for gate in ("go", "end"):
+        (ckptprof.work / gate).touch()
+    wait_until(terminals.is_whole)
+
+
 def test_without_a_terminal_run_goes_on_without_a_screen(ckptprof: Ckptprof, tmp_path: Path) -> None:
     """It says so, the streams are the command's own, and no file is made."""
     result = ckptprof.call("run", "--live", "--db", str(ckptprof.database), "--", "sh", "-c", "echo mine; exit 3")

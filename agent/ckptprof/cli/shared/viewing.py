@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import msgspec
@@ -13,11 +15,12 @@ from ckptprof.cli import output
 from ckptprof.cli.shared.screen import OTHER, Screen
 from ckptprof.model import Checkpoint
 from ckptprof.report import show
-from ckptprof.report.live.frame import Look, frame
+from ckptprof.report.live.frame import Look, frame, moved
 from ckptprof.report.live.state import State
 
 LONGEST = "the last checkpoints by their duration: s puts the newest first"
 FROZEN = "frozen: f goes on"
+_LATELY = 30  # looks at a device that are drawn
 TOLD_SECONDS = 1.0  # between two states that an agent tells: who looks no less often sees each when it comes
 
 
@@ -35,9 +38,9 @@ class Source(Protocol):
         """Return all that is known of one of the last checkpoints; None if it is not kept any more."""
 
 
-def look(width: int, height: int, *, colour: bool, chosen: str | None = None) -> Look:
+def look(width: int, height: int, *, colour: bool) -> Look:
     """Return how it is looked at on this terminal."""
-    return Look(width, height, output.LocalZone(), chosen=chosen, colour=colour, unicode=output.is_unicode())
+    return Look(width, height, output.LocalZone(), colour=colour, unicode=output.is_unicode())
 
 
 def _nothing(_width: int, _height: int) -> list[str]:
@@ -65,13 +68,16 @@ class Viewing:
         self._chosen: str | None = None  # the uid; None: the newest
         self._page: list[str] | None = None  # of the checkpoint that is shown
         self._top = 0  # line of it
+        self._lately: dict[str, deque[float]] = {}  # bytes per second of each device, the newest last
+        self._looked_ns: dict[str, int] = {}  # at each device, by the one who tells of it
+        self._beneath: list[str] = []
         self._is_by_duration = False
         self._is_frozen = False
         self.is_over = False
 
     def run(self) -> None:
         """Look, draw and wait, again and again; raises StoreError."""
-        told = self._source.state(time.time_ns())
+        told = self._told()
         due = time.monotonic() + self._interval
         while not self.is_over and self._screen.ended_by is None:
             state = self._arranged(told)
@@ -81,8 +87,19 @@ class Viewing:
             for key in (one for one in keys if one != OTHER):
                 self._press(key, state)
             if OTHER in keys or time.monotonic() >= due:
-                told = told if self._is_frozen else self._source.state(time.time_ns())
+                told = told if self._is_frozen else self._told()
                 due = time.monotonic() + self._interval
+
+    def _told(self) -> State:
+        """Return what goes on, and keep what the devices moved."""
+        told = self._source.state(time.time_ns())
+        lately = {one.name: self._lately.get(one.name) or deque[float](maxlen=_LATELY) for one in told.devices}
+        for one in told.devices:
+            speed = moved(one)
+            if speed is not None and self._looked_ns.get(one.name) != one.at_ns:
+                lately[one.name].append(speed)
+        self._lately, self._looked_ns = lately, {one.name: one.at_ns for one in told.devices}
+        return told
 
     def _arranged(self, told: State) -> State:
         """Return it as it is to be shown, with what was done to it."""
@@ -101,9 +118,11 @@ class Viewing:
             return
         uids = [one.uid for one in state.last]
         chosen = self._chosen if self._chosen in uids else next(iter(uids), None)
-        below = self._below(width, height)
-        seen = look(width, height - len(below), colour=self._colour, chosen=chosen)
-        self._screen.draw([*frame(state, seen), *below])
+        if not self._is_frozen:
+            self._beneath = self._below(width, height)
+        room = max(0, height - len(self._beneath))
+        seen = replace(look(width, room, colour=self._colour), chosen=chosen, lately=self._lately)
+        self._screen.draw([*frame(state, seen), *self._beneath][:height])
 
     def _press(self, key: str, state: State) -> None:
         if self._page is not None:

@@ -5,8 +5,9 @@ What was not seen is `-`, and a progress is told by the checkpoint before it, so
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timezone, tzinfo
 
 import msgspec
@@ -16,6 +17,7 @@ from ckptprof.model import Checkpoint, Report, Watched
 from ckptprof.report import certainty, rows
 from ckptprof.report.clean import ELLIPSIS, clean, named, pad, shorten_end, width
 from ckptprof.report.live.state import Device, State, Underway
+from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
 from ckptprof.report.table import GAP, MISSING, Cell, Column, paint, render
 from ckptprof.verdicts import SoFar
 
@@ -48,6 +50,7 @@ _DEVICES = (
     Column("READ", right=True, drop=1),
     Column("BUSY", right=True, drop=2),
     Column("AGE", right=True, drop=3),
+    Column("LATELY", drop=4),
 )
 
 
@@ -61,6 +64,7 @@ class Look:
     chosen: str | None = None  # the uid of a checkpoint
     colour: bool = False
     unicode: bool = True
+    lately: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by device: what it `moved`, the newest last
 
 
 def frame(state: State, look: Look) -> list[str]:
@@ -190,20 +194,22 @@ def _bar(share: float) -> str:
 
 def _devices(state: State, room: int, most: int, look: Look) -> list[str]:
     """Return the table of those that moved most; nothing where there is no room for two lines."""
-    ordered = sorted(state.devices, key=lambda one: (one.kind in _LINKS, -_moved(one), one.name))
-    busy = [one for one in ordered if _moved(one)] or ordered
+    ordered = sorted(state.devices, key=lambda one: (one.kind in _LINKS, -(moved(one) or 0.0), one.name))
+    busy = [one for one in ordered if moved(one)] or ordered
     if most < 2 or not busy:
         return []
-    shown = [_device(one, state.at_ns) for one in busy[: most - 1]]
+    shown = [_device(one, state.at_ns, look) for one in busy[: most - 1]]
     keep = [i for i in range(len(_DEVICES)) if any(row[i] is not MISSING for row in shown)]
     return render([_DEVICES[i] for i in keep], [[row[i] for i in keep] for row in shown], room, colour=look.colour)
 
 
-def _moved(device: Device) -> float:
-    return (device.read_bytes_per_second or 0.0) + (device.written_bytes_per_second or 0.0)
+def moved(device: Device) -> float | None:
+    """Return the bytes per second that a device moved in both directions; None where neither was seen."""
+    known = [one for one in (device.read_bytes_per_second, device.written_bytes_per_second) if one is not None]
+    return sum(known) if known else None
 
 
-def _device(one: Device, now_ns: int) -> list[Cell]:
+def _device(one: Device, now_ns: int, look: Look) -> list[Cell]:
     read, written = one.read_bytes_per_second, one.written_bytes_per_second
     age_seconds = round((now_ns - one.at_ns) / 1e9)
     return [
@@ -212,7 +218,16 @@ def _device(one: Device, now_ns: int) -> list[Cell]:
         _seen(None if read is None else units.rate(read)),
         _seen(None if one.busy_share is None else units.percent(round(one.busy_share, 2))),
         _seen(f"{units.seconds(age_seconds)}" if age_seconds >= 2 else None),
+        _lately(look.lately.get(one.name, ()), BLOCKS if look.unicode else ASCII_BLOCKS),
     ]
+
+
+def _lately(speeds: Sequence[float], blocks: str) -> Cell:
+    """Return them as a line that rises to the highest."""
+    top = max(speeds, default=0.0)
+    if not top:
+        return MISSING
+    return Cell("".join(blocks[math.ceil(speed / top * (len(blocks) - 1))] for speed in speeds), "cyan")
 
 
 def _last(state: State, zone: timezone, lines: int, look: Look) -> list[str]:
