@@ -153,6 +153,7 @@ def played(tmp_path: Path, **how: Any) -> Verdict:
     return told(found)
 
 
+@pytest.mark.slow
 def test_a_save_is_played_on_moving_counters(tmp_path: Path) -> None:
     """From files to a verdict: a port that is told to slow down, one that is not, and one that ranks share."""
     congested = played(tmp_path / "congested", congested=True)
