@@ -51,7 +51,7 @@ def said(*, reads: bool = False, **more: Any) -> Verdict:
         ({"pauses_received": 5_000}, "5,000 pauses of the other end"),
         ({"out_of_sequence": 900}, "900 errors of sequence"),
         ({"ack_timeouts": 300}, "300 timeouts of an acknowledgement"),
-        ({"wait_share": 0.62}, "no credit to send in 62 % of its ticks"),
+        ({"wait_share": 0.5}, "no credit to send in 50 % of its ticks"),
     ],
 )
 def test_what_a_port_says_of_congestion_is_the_network(seen: dict[str, Any], words: str) -> None:
