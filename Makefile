@@ -81,8 +81,8 @@ shadow: $(VENV)/.installed ## replay all captures through two trees and print wh
 weights: $(VENV)/.installed ## name the captures and tests that hold each number of the decision table
 	$(VENV)/bin/python tests/recording/weights.py
 
-constants: $(VENV)/.installed ## ask each other number of detection who holds it, three minutes; without a holder it is named
-	$(VENV)/bin/python tests/recording/constants.py
+constants: $(VENV)/.installed ## ask each other number of detection and diagnosis who holds it, five minutes; ONLY='diagnose.*' asks these
+	$(VENV)/bin/python tests/recording/constants.py $(if $(ONLY),--only '$(ONLY)')
 
 fmt: $(VENV)/.installed ## put the sources into shape
 	$(VENV)/bin/ruff check --fix --exit-zero $(SOURCES)

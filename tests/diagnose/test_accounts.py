@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from tests.diagnose.hand import local, measured, save, thread
+from tests.diagnose.hand import device, local, measured, save, thread
 
 from ckptprof.diagnose.accounts import accounts as accounting
 from ckptprof.diagnose.accounts.accounts import ORDER, Step, account
@@ -14,7 +14,7 @@ from ckptprof.diagnose.accounts.claims import Claim, Known
 from ckptprof.diagnose.accounts.parts import BUSY, IDLE, Part, Parts, UnbalancedError
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.sight import look
-from ckptprof.model import Level
+from ckptprof.model import Checkpoint, Level
 from ckptprof.verdicts import Limit
 
 _PARTS = Parts({Part.DATA: 3.0, Part.REST: 2.0, Part.USER: 1.0})
@@ -86,3 +86,41 @@ def test_looking_up_is_told_as_such() -> None:
     (names,) = (one for one in account(look(save(Level.POLL, 4, measured(told)))).accounts if one.cause is Cause.NAMES)
 
     assert (names.limit, names.seconds, names.text) == (Limit.METADATA, pytest.approx(3), "in looking up files")
+
+
+def _spent(checkpoint: Checkpoint, cause: Cause) -> float:
+    """Return the seconds of a cause in the account of a checkpoint, rounded to a hundredth."""
+    return round(sum(one.seconds for one in account(look(checkpoint)).accounts if one.cause is cause), 2)
+
+
+@pytest.mark.parametrize(
+    ("files", "names", "spent"),
+    [
+        (10_000, 2.0, 10.0),
+        (10_000, 1.0, 1.0),  # of files that names take little of, the bytes are the limit
+        (7_000, 2.0, 2.0),  # so are they of large files
+        (150, 2.0, 2.0),
+    ],
+)
+def test_what_many_small_files_take_is_paid_for_each_of_them(files: int, names: float, spent: float) -> None:
+    """Where names take a seventh and more of it, all that is done for a file is the work of having so many."""
+    at = thread(Level.TRACE, 10, user=2, copy=1, create=names, data=7 - names)
+
+    assert _spent(save(Level.TRACE, 10, measured(at), files=files), Cause.NAMES) == spent
+
+
+def test_of_many_small_files_the_kernel_does_more_than_to_copy() -> None:
+    """Without call times, what is more than copying at a gigabyte a second is for names."""
+    at = thread(Level.POLL, 20, copy=2, other={"sleep": 18})
+    checkpoint = save(Level.POLL, 20, measured(at), files=10_000)
+
+    assert (_spent(checkpoint, Cause.NAMES), _spent(checkpoint, Cause.COPYING)) == (0.93, 1.07)
+
+
+@pytest.mark.parametrize(("busy", "stored"), [(8.0, 9.0), (6.0, 0.0)])
+def test_sleep_that_nobody_looked_at_is_for_a_device_that_was_busy(busy: float, stored: float) -> None:
+    """For seven tenths of the time; of one that had pauses it is not known."""
+    at = thread(Level.POLL, 10, user=1)
+    checkpoint = save(Level.POLL, 10, measured(at, devices=(device(10, busy_seconds=busy),)))
+
+    assert (_spent(checkpoint, Cause.DEVICE), _spent(checkpoint, Cause.UNEXPLAINED)) == (stored, 9.0 - stored)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from tests.diagnose.hand import GIB, MIB, link, measured, restore, save, thread
 
+from ckptprof.diagnose.accounts.connections import transport
 from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.sight import look
 from ckptprof.measures import ConnectionMeasure, Measures, MountMeasure
 from ckptprof.model import Checkpoint, Level
 from ckptprof.verdicts import Limit, Verdict
@@ -144,3 +146,19 @@ def test_absurd_numbers_change_nothing() -> None:
     for absurd in (float("nan"), float("inf"), -1.0):
         verdict = said(connection(busy=absurd), connection(rwnd=absurd), connection(rtt_seconds=absurd))
         assert verdict.limit in (Limit.NETWORK, Limit.SERVER)
+
+
+def test_a_connection_that_carries_a_twentieth_of_the_busiest_counts() -> None:
+    """Of many connections of one mount each is the path; one that only keeps the mount alive is none of them."""
+    main = connection(busy=11.0)
+
+    assert said(main, connection(busy=5.0, sent_bytes=GIB // 16)).limit is Limit.NETWORK
+    assert said(main, connection(busy=5.0, sent_bytes=GIB // 25)).limit is Limit.SERVER
+
+
+@pytest.mark.parametrize(("waiting", "tells"), [(0.8, True), (0.45, False)])
+def test_half_a_second_is_the_least_that_a_connection_tells_of(waiting: float, *, tells: bool) -> None:
+    """The window of a fast connection is full for milliseconds."""
+    sight = look(save(Level.TRACE, 1, measures(connection(busy=0.9 * waiting))))
+
+    assert (transport(sight, waiting) is not None) == tells

@@ -35,8 +35,8 @@ def test_two_limits_that_hold_alike_and_exclude_each_other_are_both_named() -> N
 
 
 def test_numbers_that_disagree_are_unclear() -> None:
-    """18 of 20 s in a sync, and 18 of 20 s on CPU outside of the kernel, cannot both be."""
-    both = thread(Level.TRACE, 20, user=18, copy=0.1, sync=18)
+    """18 of 20 s in a sync, and 10 of 20 s on CPU outside of the kernel, cannot both be."""
+    both = thread(Level.TRACE, 20, user=10, copy=0.1, sync=18)
     verdict = told(save(Level.TRACE, 20, measured(both, devices=(device(20),))))
     assert verdict.limit is Limit.UNCLEAR
     assert set(verdict.candidates) == {Limit.SERIALIZE, Limit.DEVICE}

@@ -504,3 +504,42 @@ def test_a_cold_mapped_restore_is_page_faults_and_a_warm_one_nothing(level: Leve
     assert told(restore(level, 20, measured(unpickling, devices=(read,)))).limit is Limit.SERIALIZE
     warm = thread(level, 2, user=0.4, copy=1.6)
     assert told(restore(level, 2, measured(warm, mount=local()), cache="warm")).limit is Limit.NONE
+
+
+@BOTH
+def test_what_is_long_is_slow_though_its_device_does_what_it_can(level: Level) -> None:
+    """A save of eight seconds at the best rate of the device is as fast as it gets; one of twelve may be too large."""
+
+    def at_its_best(seconds: float) -> Verdict:
+        under = device(seconds, busy_seconds=seconds, shown_bytes_per_second=GIB / seconds)
+        at = thread(level, seconds, copy=0.5, sync=seconds - 0.5)
+        return told(save(level, seconds, measured(at, devices=(under,))))
+
+    assert at_its_best(8).limit is Limit.NONE
+    assert at_its_best(12).limit is Limit.DEVICE
+
+
+@pytest.mark.parametrize(("shown", "expected"), [(3e9, GIB / 3e9), (16e9, GIB / 4e9)])
+def test_no_page_faults_are_promised_to_be_faster_than_memory(shown: float, expected: float) -> None:
+    """A restore by a mapping gains what the device can do, but no more than faults without a disk could."""
+    read = device(
+        20, 0, read_bytes=GIB, reads=GIB // 16384, busy_seconds=15, shown_bytes_per_second=shown,
+        peak_bytes_per_second=None,
+    )  # fmt: skip
+    faults = (process(major_faults=30_000, faulted_bytes=GIB),)
+    at = thread(Level.POLL, 20, other={"fault": 20})
+    mapped = Pattern(class_=None, mapped_share_bytes=1.0)
+    verdict = told(restore(Level.POLL, 20, measured(at, processes=faults, devices=(read,)), pattern=mapped))
+
+    assert (verdict.limit, verdict.expected_seconds) == (Limit.PAGE_FAULT, pytest.approx(expected, rel=0.02))
+
+
+@pytest.mark.parametrize(("of_moved", "is_known"), [(0.7, True), (0.8, False), (1.2, False), (1.35, True)])
+def test_a_best_second_that_is_a_whole_checkpoint_tells_no_rate(of_moved: float, *, is_known: bool) -> None:
+    """A checkpoint that took less than a second moved no more in its best one, however fast the device is."""
+    under = device(4, shown_bytes_per_second=of_moved * GIB, peak_bytes_per_second=None, busy_seconds=None)
+    at = thread(Level.TRACE, 4, copy=0.1, sync=3.9)
+    verdict = told(save(Level.TRACE, 4, measured(at, devices=(under,))))
+
+    assert verdict.limit is Limit.DEVICE
+    assert ((verdict.expected_seconds or 0.0) > 1 / 1.5) == is_known

@@ -1,12 +1,12 @@
-"""Holds every number of ckptprof.detect: doubled or halved, it changes what is told of a capture, or fails a test.
+"""Holds every number of detection and diagnosis: doubled or halved, it changes what is told, or fails a test.
 
     python tests/recording/constants.py [--search] [--only PATTERN] [--workers N]
 
-takes each constant's holder from constants.json (the name of a capture, or a test in tests/detect), gives the constant
-twice or half of its value, and asks the holder alone: seconds a hundred constants. `--search` looks for a holder among
-all captures for those that have none or lost theirs, which takes half an hour for all, and writes it down. What no
-capture holds gets a test, written into constants.json by hand, or goes; `null` there is what waits for that. The
-decision table has a script of its own (weights.py).
+takes each constant's holder from constants.json (the name of a capture, or a test), gives the constant twice or half of
+its value, and asks the holder alone: a second for each constant. `--search` looks for a holder among all captures, then
+among the tests of the package, for those that have none or lost theirs, and writes it down, which takes an hour for
+all. What nobody holds gets a test or goes; `null` there is what waits for that. The decision table has a script of its
+own (weights.py).
 
 A constant is changed in the source, while a process of its own imports it: what is made of it changes as well.
 """
@@ -42,7 +42,8 @@ from told import STREAMS, SUFFIX, captures  # noqa: E402 - found by the line abo
 import ckptprof.frameworks.names  # noqa: E402, F401 - imported here once, and not by each process
 from ckptprof.recording import Frame, Header, read_file  # noqa: E402
 
-PACKAGE = "ckptprof.detect"
+DETECT, DIAGNOSE = "ckptprof.detect", "ckptprof.diagnose"
+TESTS = {DETECT: "tests/detect", DIAGNOSE: "tests/diagnose"}
 HOLDERS = HERE / "constants.json"
 FACTORS = (2.0, 0.5)
 IDLE = ("cacheprovider", "randomly", "xdist", "anyio")  # plugins that take time and do nothing here
@@ -57,8 +58,14 @@ class Constant(NamedTuple):
     field: str | None = None
 
     def __str__(self) -> str:
-        """Return the name within detection, as in constants.json."""
-        return ".".join(filter(None, (self.module.removeprefix(f"{PACKAGE}."), self.name, self.field)))
+        """Return the name as in constants.json: within detection, or within ckptprof."""
+        module = self.module.removeprefix(f"{DETECT}.").removeprefix("ckptprof.")
+        return ".".join(filter(None, (module, self.name, self.field)))
+
+    @property
+    def package(self) -> str:
+        """The package that it is a number of."""
+        return next(one for one in TESTS if self.module.startswith(one))
 
 
 def in_a_process(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -77,9 +84,10 @@ def in_a_process(function: Callable[..., Any], *arguments: Any) -> Any:
 def constants() -> list[Constant]:
     """Return the constants that are numbers, tuples of numbers, or fields of a named tuple of numbers."""
     found = []
-    for info in pkgutil.walk_packages(importlib.import_module(PACKAGE).__path__, f"{PACKAGE}."):
-        if not info.ispkg and info.name.rpartition(".")[2] not in ELSEWHERE:
-            found += _of_module(importlib.import_module(info.name))
+    for package in TESTS:
+        for info in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not info.ispkg and info.name.rpartition(".")[2] not in ELSEWHERE:
+                found += _of_module(importlib.import_module(info.name))
     return found
 
 
@@ -157,27 +165,56 @@ def recording(capture: str) -> tuple[Header, list[Frame]]:
     return header, list(frames)
 
 
-def told(capture: str) -> bytes:
-    """Return all that detection tells of a capture."""
+def detected(capture: str) -> list[Any]:
+    """Return all that detection tells of a capture, revisions included."""
     from ckptprof.detect.pipeline import Detector  # noqa: PLC0415 - only here a process has its constants
 
     header, frames = recording(capture)
     detector = Detector(header)
     found = [one for frame in frames for one in detector.feed(frame)]
-    return msgspec.json.encode([*found, *detector.finish()])
+    return [*found, *detector.finish()]
 
 
-def _told_all(names: Sequence[str]) -> dict[str, bytes]:
-    return {name: told(name) for name in names}
+def told(package: str, capture: str) -> bytes:
+    """Return all that a package tells of a capture."""
+    if package == DETECT:
+        return msgspec.json.encode(detected(capture))
+    from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 - as above
+    from ckptprof.diagnose.costs import job_costs  # noqa: PLC0415 - as above
+    from ckptprof.service.recorder.diagnosing import Diagnosis  # noqa: PLC0415 - as above
+
+    found = Diagnosis().take(CHECKPOINTS[capture])
+    return msgspec.json.encode([found, first_advice(found), job_costs(found)])
 
 
-def noticed(constant: Constant, factor: float, holders: Sequence[str], usual: dict[str, bytes]) -> str | None:
+CHECKPOINTS: dict[str, list[Any]] = {}  # of each capture, the newest revision of each
+
+
+def _newest(names: Sequence[str]) -> dict[str, list[Any]]:
+    from ckptprof.detect.describe.revisions import newest  # noqa: PLC0415 - as above
+
+    return {name: newest(detected(name)) for name in names}
+
+
+def _told_all(package: str, names: Sequence[str]) -> dict[str, bytes]:
+    return {name: told(package, name) for name in names}
+
+
+Usual = dict[str, dict[str, bytes]]  # what each package tells of each capture
+
+
+def noticed(constant: Constant, factor: float, holders: Sequence[str], usual: Usual) -> str | None:
     """Return the first holder that notices a change; whatever a wrong number leads to shows that it matters."""
     sys.modules["constants"] = sys.modules[__name__]
     sys.meta_path.insert(0, _Finder(constant, factor))
+    package = constant.package
     for holder in holders:
+        if holder.startswith("tests/"):
+            if (test := _failing(holder)) is not None:
+                return test
+            continue
         try:
-            differs = _test_fails(holder) if "::" in holder else told(holder) != usual[holder]
+            differs = told(package, holder) != usual[package][holder]
         except Exception:  # noqa: BLE001 - see above
             differs = True
         if differs:
@@ -185,18 +222,33 @@ def noticed(constant: Constant, factor: float, holders: Sequence[str], usual: di
     return None
 
 
-def _test_fails(test: str) -> bool:
+class _First:
+    """Remembers the first test that fails, whatever its parameters."""
+
+    test: str | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and self.test is None:
+            self.test = report.nodeid.partition("[")[0]
+
+
+def _failing(tests: str) -> str | None:
+    first = _First()
     with (
         Path(os.devnull).open("w") as nowhere,
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
     ):
-        return pytest.main(["-q", "-x", *(f"-pno:{name}" for name in IDLE), test]) == 1
+        pytest.main(
+            ["-q", "-x", "-m", "not live and not slow", *(f"-pno:{name}" for name in IDLE), tests], plugins=[first]
+        )
+    return first.test
 
 
-def holder_of(constant: Constant, named: str | None, others: list[str], usual: dict[str, bytes]) -> str | None:
+def holder_of(constant: Constant, named: str | None, others: list[str], usual: Usual) -> str | None:
     """Return who holds a constant: its named holder, else the first of the others, which then comes first."""
-    for asked in ([named] if named else [], others):
+    wider = [*others, TESTS[constant.package]] if others else []
+    for asked in ([named] if named else [], wider):
         for factor in FACTORS if asked else ():
             found: str | None = in_a_process(noticed, constant, factor, tuple(asked), usual)
             if found is not None:
@@ -213,12 +265,14 @@ def main(only: str, workers: int, *, search: bool) -> int:
     everything = in_a_process(constants)
     chosen = [one for one in everything if fnmatch.fnmatch(str(one), only)]
     asked = [one for one in chosen if named.get(str(one)) is not None or search]
-    known = {named.get(str(one)) for one in chosen}
-    replayed = [one for one in captures() if search or one in known]
-    for capture in replayed:
+    known = {(one.package, named.get(str(one))) for one in chosen}
+    packages = sorted({one.package for one in chosen})
+    replayed = {package: [one for one in captures() if search or (package, one) in known] for package in packages}
+    for capture in {one for names in replayed.values() for one in names}:
         recording(capture)
-    usual = in_a_process(_told_all, replayed)
-    others = sorted(replayed, key=lambda name: len(usual[name])) if search else []
+    CHECKPOINTS.update(in_a_process(_newest, replayed.get(DIAGNOSE, ())))
+    usual: Usual = {package: in_a_process(_told_all, package, names) for package, names in replayed.items()}
+    others = sorted(captures(), key=lambda name: sum(len(one[name]) for one in usual.values())) if search else []
     with ThreadPoolExecutor(workers) as pool:
         found = pool.map(lambda one: holder_of(one, named.get(str(one)), others, usual), asked)
         holders = dict(zip(map(str, asked), found, strict=True))

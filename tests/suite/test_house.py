@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from collections import Counter
@@ -103,3 +104,21 @@ def test_the_rooms_of_the_architecture_exist() -> None:
         at.append((indent, places[0]))
 
     assert missing == []
+
+
+def _unnamed(path: str) -> set[str]:
+    """Return the numbers within functions of a module that no constant names; 0, 1 and 2 are no thresholds."""
+    tree = ast.parse(_code()[path])
+    inside = [
+        node for function in ast.walk(tree) if isinstance(function, ast.FunctionDef) for node in ast.walk(function)
+    ]
+    numbers = [node.value for node in inside if isinstance(node, ast.Constant) and type(node.value) in (int, float)]
+    return {f"{path}: {number}" for number in numbers if number not in (0, 1, 2)}
+
+
+def test_each_number_of_the_diagnosis_has_a_name() -> None:
+    """So that it has a reason, and `make constants` asks who holds it; a published formula has its own numbers."""
+    room = "/agent/ckptprof/diagnose/"
+    found = {one for path in _code() if path.startswith(room) for one in _unnamed(path)}
+
+    assert {one for one in found if not one.startswith(f"{room}plan/intervals.py")} == set()

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.storage import throttle
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import Sight, number, pace, some
+from ckptprof.diagnose.sight import SLIGHT, Sight, number, pace, some
 from ckptprof.units import rate
 from ckptprof.verdicts import Limit
 
 _BINDS = 1 / 3  # of what is left: what holds less does not bound it
 _MORE = 1.3  # a rate that is not above this one's tells nothing of what is possible without the limit
-_WAITS = 0.05  # of the path
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
 _ALIKE = 0.25  # of a checkpoint's bytes: a best second that differs by less may be no more than all of it
 _MAPPED = 4e9  # bytes per second, of page faults without a disk: more is not promised
@@ -78,7 +77,7 @@ def _waits(sight: Sight, found: Accounting) -> bool:
     return (
         sight.writes
         and not sight.remote
-        and (sight.direct or (sight.syncs or 0) > 0 or found.waiting > _WAITS * found.seconds)
+        and (sight.direct or (sight.syncs or 0) > 0 or found.waiting > SLIGHT * found.seconds)
     )
 
 

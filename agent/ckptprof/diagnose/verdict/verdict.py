@@ -25,7 +25,6 @@ _DISAGREE = 0.25  # of the path: so much more is spent than there was
 _EXACT = 0.92  # call times
 _ESTIMATED = 0.78  # looks
 _OF_UNCLEAR = 0.5  # at most
-_LEAST = 0.05
 _ENOUGH = 0.6  # of the path: a limit that holds as much is as sure as it can be
 _BY_SHARE = 0.25  # of it, for a limit that holds next to nothing
 _NEXT = 0.75  # of a limit's time: the next one may be the first
@@ -182,4 +181,4 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
         sure -= _BY_UNEXPLAINED * found.of(None) / found.seconds
     if found.storage is not None and found.storage.limit is choice.limit:
         sure -= _BY_GUESS if not found.storage.sure else _BY_RIVAL if found.storage.rival is not None else 0.0
-    return round(min(1.0, max(_LEAST, sure - _BY_MISSING * missing)), _DIGITS)
+    return round(min(1.0, max(0.0, sure - _BY_MISSING * missing)), _DIGITS)
