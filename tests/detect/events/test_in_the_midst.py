@@ -78,6 +78,33 @@ def test_who_reads_several_of_its_saves_in_a_row_restores_none(
     assert restores or Kind.RESTORE not in {one.kind for one in found}
 
 
+@pytest.mark.parametrize(
+    ("epochs", "pause_s", "blocked_s", "trace"),
+    [((1, 3), 0.2, 1.5, False), ((1, 3), 0.2, 1.5, True), ((1, 3), 1.0, 0.4, False), ((3,), 0.2, 0.4, True)],
+)
+def test_training_is_blocked_while_what_is_averaged_is_read(
+    epochs: tuple[int, ...],
+    pause_s: float,
+    blocked_s: float,
+    trace: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Up to the first byte of the mean; one state that is read may be gone on from, and so may be after a pause."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    for epoch in (1, 2, 3):
+        stage.write(trainer, f"{RUN}/checkpoint_epoch_{epoch}.pt", 6.0 * epoch, 0.8, SIZE)
+    begin_s = 24.9 - 0.5 * len(epochs)
+    for number, epoch in enumerate(epochs):
+        path = f"{RUN}/checkpoint_epoch_{epoch}.pt"
+        stage.read(trainer, path, begin_s + 0.5 * number, 0.4, SIZE, from_disk=False)
+    stage.write(trainer, f"{RUN}/checkpoint.avg.pt", 24.8 + pause_s, 0.4, SIZE // 3)
+
+    stall_ns = next(one.stall_ns for one in stage.play(40) if one.path.endswith("avg.pt"))
+
+    assert stall_ns is not None
+    assert stall_ns / SECOND_NS == pytest.approx(blocked_s, abs=0.15)
+
+
 def test_another_process_that_reads_several_saves_in_a_row_may_restore() -> None:
     """Two members of an ensemble, say: what its own job did not save in this life is what it goes on from."""
     stage = Stage(trace=True, poll=False)

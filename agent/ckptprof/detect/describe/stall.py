@@ -14,8 +14,7 @@ from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.tolerances import AT_ONCE_NS, EDGE_NS, LITTLE_SHARE, TELLING_BYTES
-from ckptprof.detect.world.file_calls import FileCalls
+from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS, EDGE_NS, LITTLE_SHARE, MOST_SHARE, TELLING_BYTES
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES
@@ -127,7 +126,7 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdi
     if not candidate.writes:
         return _restore(group, activity)
     if group.own.bytes and not group.others.spans and not group.unknown.spans:
-        return _alone(group, activity, candidate, known.world.calls)
+        return _alone(group, activity, candidate, known)
     size = candidate.bytes
     first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
     leads = _leads_to_next(group, candidate, known)
@@ -145,8 +144,9 @@ def _restore(group: WriterGroup, activity: TrainingActivity) -> _Verdict:
     return _Verdict(group.bytes, None, None if blocked is None else length(blocked), blocked=blocked or ())
 
 
-def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate, calls: FileCalls) -> _Verdict:
+def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate, known: Knowledge) -> _Verdict:
     """Judge a group whose trainer wrote everything by its main thread; it waits for the other ranks, too."""
+    calls = known.world.calls
     until_ns = calls.creates_ns(group.trainer, candidate.end_ns, activity.end_ns + _BETWEEN_NS)
     acts = calls.of_names(group.trainer, activity.start_ns, until_ns)
     spans = merged([*merged(group.own.spans, _BETWEEN_NS), *acts], AT_ONCE_NS)
@@ -155,12 +155,26 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     whole = candidate.start_ns, candidate.end_ns
     mine = [span for span in standing if span[1] - span[0] - overlap_ns(span, [whole]) <= most_ns]
     before = activity.built(activity.start_ns, group.bytes)
-    blocked = merged([*spans, *mine, *before])
+    blocked = merged([*spans, *mine, *before, *_read_for_it(group.trainer, activity.start_ns, known)])
     text = "the thread that trains wrote all of it itself"
     still = merged([*spans, *standing, *before])
     blind = (_REUSED,) if activity.has_room(group.bytes) else ()
     verdict = _Verdict(group.bytes, Mode.SYNC, length(blocked), text, blind, still, blocked, certain=True)
     return replace(verdict, room_bytes=activity.room_bytes)
+
+
+def _read_for_it(trainer: ProcessKey, first_ns: int, known: Knowledge) -> list[Span]:
+    """Return when a process read several of its saves whole, up to its first byte: nobody goes on from two."""
+    begin_ns, files = first_ns, set()
+    read = known.transfers.recent.moved(trainer, first_ns - COMMIT_NS, first_ns, writes=False)
+    for one in sorted((one for one in read if one.start_ns), key=lambda one: one.end_ns, reverse=True):
+        if begin_ns - one.end_ns > AT_ONCE_NS:
+            break
+        author = known.past.author(one.path)
+        if author is not None and trainer in author.processes and one.bytes >= MOST_SHARE * one.stored_size:
+            begin_ns = min(begin_ns, one.start_ns)
+            files.add(one.file)
+    return [(begin_ns, first_ns)] if len(files) > 1 else []
 
 
 def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -> bool:
