@@ -66,11 +66,12 @@ static __noinline void used_portable(__u32 fd, struct operation *operation)
 	used(false, fd, operation);
 }
 
+#define EAGAIN 11 /* of sockets mostly, by the thousand */
 #define ERESTARTSYS 512 /* include/linux/errno.h: from here on the kernel makes the call again by itself */
 
 static __always_inline bool is_failure(long result)
 {
-	return result < 0 && result > -ERESTARTSYS;
+	return result < 0 && result > -ERESTARTSYS && result != -EAGAIN;
 }
 
 /* Seldom: a read or write failed, of a file that its thread has moved bytes of. */

@@ -204,11 +204,12 @@ activities = st.builds(
     timed_operations=counts, first_ns=moments, last_ns=moments, first_offset=counts, end_offset=counts,
     low_offset=counts, high_offset=counts, kinds=st.integers(0, 511),
     sizes=st.lists(st.tuples(counts, counts, counts), max_size=2).map(tuple), faulted_bytes=counts,
-    closed_ns=st.none() | moments,
+    closed_ns=st.none() | moments, failed_operations=counts, failed_ns=st.none() | moments, error=st.none() | counts,
 )  # fmt: skip
+kinds = st.sampled_from(["created", "emptied", "synced", "closed-written", "renamed", "unlinked"])
 lives = st.builds(
-    FileLifeEvent, at_ns=moments, kind=st.sampled_from(["created", "synced", "closed-written", "renamed", "unlinked"]),
-    pid=pids, start_ticks=ticks, tid=pids, device=st.none() | pids, inode=st.none() | pids,
+    FileLifeEvent, at_ns=moments, kind=kinds, error=st.none() | counts, pid=pids, start_ticks=ticks, tid=pids,
+    device=st.none() | pids, inode=st.none() | pids,
     duration_ns=st.none() | counts, path=st.none() | paths, new_path=st.none() | paths,
 )  # fmt: skip
 

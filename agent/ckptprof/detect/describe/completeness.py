@@ -42,9 +42,8 @@ def ending_of(candidate: Candidate, known: Knowledge, *, is_copy: bool) -> Endin
     dead = len(ended) == len(died)
     soon = dead and max(ended) - candidate.end_ns <= SOON_NS
     earlier = [] if is_copy else known.past.complete(candidate.job, kinds(candidate))
-    failed = [failure_of(part) for part in failed_parts(candidate)]
-    reasons = [*failed, *_cut(candidate, known)]
-    reasons += _unfinished(candidate, earlier, known, dead=dead, soon=soon)
+    failed = map(failure_of, failed_parts(candidate))
+    reasons = [*failed, *_cut(candidate, known), *_unfinished(candidate, earlier, known, dead=dead, soon=soon)]
     if not reasons:
         return Ending()
     if dead:
@@ -66,7 +65,8 @@ def _unfinished(
     unstaged = [part for part in large if part.staged is None]  # the others were copied elsewhere
     deleted = [part for part in unstaged if removed_ns(part.path, part.end_ns) is not None]
     full = any(is_on_full_disk(part, known) for part in large)
-    if smaller and (soon or full or deleted or failed_parts(candidate)):
+    failed = any(part.error is not None for part in large)
+    if smaller and (soon or full or deleted or failed):
         yield f"it has {size(moved)}, and the saves before it have {size(usual)}"
     if deleted and (smaller or any(part.temporary for part in deleted)):
         yield f"{deleted[0].file_name} was deleted again"

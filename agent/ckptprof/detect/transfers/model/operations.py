@@ -98,8 +98,8 @@ def _broke_off(sessions: list[FileActivity]) -> int | None:
     moved_ns: dict[int, int] = {}
     for session in sessions:
         moved_ns[session.tid] = max(moved_ns.get(session.tid, 0), session.last_ns)
-    failed = [(one.failed_ns, one.error) for one in sessions if (one.failed_ns or 0) > moved_ns[one.tid]]
-    return max(failed)[1] if failed else None
+    failed = [one for one in sessions if (one.failed_ns or 0) > moved_ns[one.tid]]
+    return max(failed, key=lambda one: one.failed_ns or 0).error if failed else None
 
 
 def silent_of(session: FileActivity) -> int:
