@@ -2,7 +2,8 @@
 
 A pair is two windows one after the other, with and without them, by turns the first; the noise is that of two windows
 without. Late ticks are those that the agent itself counts. `--job`: beside a job that saves 256 MB every 5 s.
-As root it all happens in a PID namespace of its own, as in agent_cost.py.
+As root it all happens in a PID namespace of its own, as in agent_cost.py. Beside that, the CPU of one telling alone, of
+which there is one a second: in the windows a busy host hides it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,25 @@ from itertools import pairwise
 from pathlib import Path
 
 from agent_cost import USUAL_PROCESSES, isolate, writing
+from ckptprof.export.health import RecorderHealth
+from ckptprof.model import Checkpoint, Kind, Level, Pattern, PatternClass, Session, Writer
 from ckptprof.service.live.client import Listener, listen
+from ckptprof.service.live.server import LiveServer
+from ckptprof.service.live.wire import socket_of
+from ckptprof.service.recorder.live import Live
+from ckptprof_collectors.samples import DiskSample, Frame
 from contenders import Contender, agent, scrape, sleepers
 from figures import median, parser, show
 
 VIEWERS = 4
+_SESSION = Session(
+    uid="s", host="h", boot_id="b", kernel="6", version="0", level="trace", start_ns=1, end_ns=2, clean=False
+)
+_SAVE = Checkpoint(
+    id=0, uid="u", kind=Kind.SAVE, job="train.py", framework="torch-dcp", step=1, ranks=1, start_ns=1, end_ns=2,
+    bytes=1, files=1, path="/ckpt/step_1", writers=(Writer(pid=1, comm="python", bytes=1, rank=0),),
+    pattern=Pattern(class_=PatternClass.SEQUENTIAL_LARGE), level=Level.TRACE, blind=(), evidence=(), confidence=0.9,
+)  # fmt: skip
 _LATE = re.compile(rb"^ckptprof_sampler_late_ticks_total(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 
 
@@ -62,6 +77,27 @@ def _late(ours: Contender) -> float:
     return float(found[1]) if found is not None else 0.0
 
 
+def telling(viewers: int, times: int) -> float:
+    """Return the CPU milliseconds of one telling of twelve devices and one save to so many, one of whom never reads."""
+    with tempfile.TemporaryDirectory(prefix="ckptprof-bench-") as directory:
+        database = Path(directory) / "ckptprof.db"
+        database.touch()
+        server = LiveServer(socket_of(database))
+        server.start()
+        live = Live(server)
+        with watching(database, viewers):
+            time.sleep(0.5)
+            began = time.process_time()
+            for number in range(times):
+                disks = tuple(DiskSample(f"sd{letter}", *[number] * 11) for letter in "abcdefghijkl")
+                live.feed(Frame(number * 10**9, number * 10**9, ("disks",), disks))
+                live.tell(_SESSION, RecorderHealth(cpu_seconds=float(number)), [_SAVE], frozenset({1}))
+                time.sleep(0.02)
+            spent = time.process_time() - began
+        server.close()
+    return spent / times * 1e3
+
+
 def main() -> None:
     """Measure and print."""
     arguments = parser(__doc__)
@@ -69,6 +105,7 @@ def main() -> None:
     arguments.add_argument("--window", type=float, default=10.0, help="seconds")
     arguments.add_argument("--settle", type=float, default=30.0, help="seconds before the first window")
     arguments.add_argument("--job", action="store_true", help="beside a job that saves")
+    arguments.add_argument("--tellings", type=int, default=200, help="fewer than fill the buffer of who never reads")
     options = arguments.parse_args()
     isolate()
     alone: list[tuple[float, float]] = []
@@ -98,6 +135,9 @@ def main() -> None:
         "late_ticks_watched": sum(late for _, late in watched),
     }
     show("viewers", [row], as_json=options.json)
+    costs = {viewers: telling(viewers, options.tellings) for viewers in (0, VIEWERS)}
+    told = [{"viewers": viewers, "cpu_ms": cost, "percent_of_a_core": cost / 10} for viewers, cost in costs.items()]
+    show("viewers, one telling", told, as_json=options.json)
 
 
 if __name__ == "__main__":
