@@ -66,6 +66,16 @@ def test_what_is_built_begins_where_training_gave_back_for_the_last_time() -> No
     assert begun(level) == pytest.approx(0.5, abs=LOOK_S)
 
 
+def test_a_table_that_grows_is_moved_while_it_is_built() -> None:
+    """The old one is given back: pickle has one of all objects that it met. Most of what was taken stays."""
+
+    def level(mib: float) -> Callable[[float], float]:
+        return lambda at_s: ramp(6, 8, 150)(at_s) + (mib if 6.85 < at_s < 7.05 else 0)
+
+    assert begun(level(25)) == pytest.approx(2.0, abs=LOOK_S)
+    assert begun(level(-50)) is None
+
+
 @pytest.mark.parametrize(
     "level",
     [

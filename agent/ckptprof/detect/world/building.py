@@ -77,16 +77,22 @@ def built_after(looks: list[MemoryLook], start_ns: int, last_ns: int, size: int)
 
 
 def _rise(looks: list[MemoryLook], least_bytes: float) -> list[MemoryLook]:
-    """Return the last looks that each found more memory than any before, without a pause, and without less between."""
+    """Return the last looks that each found more memory than any before, without a pause.
+
+    Nor with most of it given back between, as training does in each step; a table that grows is moved, and the old one
+    given back.
+    """
     rise: list[MemoryLook] = []
-    highest, fell = looks[0].level_bytes if looks else 0, False
+    base = highest = looks[0].level_bytes if looks else 0
+    fell = False
     for look in looks:
         if look.level_bytes >= highest + least_bytes:
             if fell or (rise and look.start_ns - rise[-1].end_ns > AT_ONCE_NS):
                 rise = []
+            base = base if rise else highest
             highest, fell = look.level_bytes, False
             rise.append(look)
-        fell = fell or look.level_bytes <= highest - least_bytes
+        fell = fell or look.level_bytes <= min(highest - least_bytes, (base + highest) / 2)
     return rise if rise and looks[-1].end_ns - rise[-1].end_ns <= AT_ONCE_NS else []
 
 
