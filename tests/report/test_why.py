@@ -28,7 +28,7 @@ def test_a_reported_save_is_explained() -> None:
     text = lines_of("torch-save")
 
     assert "save 3: 200 MB written by" in text
-    assert "save    +2.00 of the 0.60 needed <- decided" in text
+    assert "save    +2.10 of the 0.60 needed <- decided" in text
     assert "+0.35                           runtime-training: written by a process with torch loaded" in text
 
 

@@ -7,19 +7,22 @@ from typing import Any
 import pytest
 from tests.detect.stage import MIB, Stage
 
+from ckptprof.model import Checkpoint
+from ckptprof.report.rows import LOW_CONFIDENCE
+
 PLAIN: dict[str, Any] = {"program": "forest.py", "runtimes": ()}
 PICKLE = b"\x80\x04\x95" + bytes(13)
 EVEN, UNEVEN = (4.0, 8.0, 12.0), (4.0, 6.0, 17.0)
 
 
-def told(
+def found(
     begun: tuple[float, ...],
     reads: tuple[int, ...],
     *,
     trace: bool,
     again: str = "forest.py",
     name: str = "forest_{}.pkl",
-) -> list[tuple[str, str]]:
+) -> list[Checkpoint]:
     """Return what is told of a program that writes a state that grows, is run again, reads some and writes one more."""
     stage = Stage(trace=trace)
     first = stage.process(100, exit_s=18.0, **PLAIN)
@@ -29,7 +32,12 @@ def told(
     for place, number in enumerate(reads):
         stage.read(second, f"/run/{name.format(number)}", 21.0 + place, 0.2, 12 * number * MIB, from_disk=False)
     stage.write(second, f"/run/{name.format(4)}", 30.0, 0.2, 48 * MIB, magic=PICKLE)
-    return [(one.kind.value, (one.path or "").removeprefix("/run/")) for one in stage.play(60)]
+    return stage.play(60)
+
+
+def told(*how: Any, **more: Any) -> list[tuple[str, str]]:
+    """Return kinds and names."""
+    return [(one.kind.value, (one.path or "").removeprefix("/run/")) for one in found(*how, **more)]
 
 
 @pytest.mark.parametrize("trace", [False, True])
@@ -40,6 +48,13 @@ def test_whose_last_one_the_next_run_reads_is_a_series_of_saves(trace: bool) -> 
         ("restore", "forest_3.pkl"),
         ("save", "forest_4.pkl"),
     ]
+
+
+def test_what_comes_after_the_restart_is_sure_at_once() -> None:
+    """Before it nothing told such a series from what evaluations yield."""
+    *_, last = found(EVEN, (3,), trace=True)
+
+    assert last.confidence >= LOW_CONFIDENCE
 
 
 @pytest.mark.parametrize(

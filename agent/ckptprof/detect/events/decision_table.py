@@ -98,7 +98,7 @@ ROWS = (
     Row("format-safetensors",     0.25, 0.25,  0.0, "its header is unmistakable; data sets use it, too"),
     Row("format-model",            0.2,  0.2,  0.0, "torch.save, Keras, GGUF: models, seldom data"),
     Row("format-data",           0.075, 0.075, 0.0, "numpy, pickle, HDF5, any other zip: data as well"),
-    Row("step",                    0.4,  0.4,  0.0, "a number that counts training"),
+    Row("step",                    0.5,  0.4,  0.0, "a number that counts training"),
     Row("word",                    0.3,  0.3,  0.0, "a word that people use for checkpoints"),
     # Who wrote or read it.
     Row("runtime-training",       0.35,  0.0,  0.0, "with a weak name just enough, with an unknown one not"),
@@ -181,7 +181,7 @@ DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data
     ),
     Combination(
         "a weak name", Hypothesis.SAVE, "data sets are called so, too, and nothing but a library speaks for it",
-        all=("weak-name",), none=("recurs", "word", "step"), least=NEEDED[Hypothesis.SAVE],
+        all=("weak-name",), none=("recurs", "word", "step", "resumed"), least=NEEDED[Hypothesis.SAVE],
     ),
     Combination(
         "may recur", Hypothesis.COPY, "too little for a save, enough for one of a series",
@@ -192,7 +192,7 @@ DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data
 DOUBTS = (  # of what is told as a save
     Combination(
         "only a rhythm", Hypothesis.SAVE, "what evaluations yield has a rhythm, too; nothing shows care for the files",
-        all=("weak-name",), none=("word", "step", "renamed", "overwrites", "rotates"),
+        all=("weak-name",), none=("word", "step", "renamed", "overwrites", "rotates", "resumed"),
     ),
 )  # fmt: skip
 
