@@ -16,11 +16,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 E2E = ROOT / "tests" / "e2e"
+HOLDOUT = ROOT / "benchmarks/holdout"
 sys.path[:0] = [str(E2E), str(E2E / "faults"), str(ROOT / "examples")]
 import framework_jobs  # noqa: E402 - found by the line above
 from everyday.table import TASKS  # noqa: E402
 from fault_cases import CASES, Case, Work  # noqa: E402
-from fault_grounds import loop  # noqa: E402
+from fault_grounds import loop, sshfs  # noqa: E402
 from recorder import FORGET  # noqa: E402
 from tests.leftovers import own  # noqa: E402
 
@@ -162,13 +163,15 @@ def bad(what: str, *expected: dict[str, Any], **environment: str) -> Job:
     return Job(command, "test_bad_input.py", fails=fails, host="disks", environment=settings, expected=expected or None)
 
 
-def habit(name: str, *, ranks: int = 1, prepared: bool = False, ground: Ground | None = None) -> Job:
+def habit(
+    name: str, *, folder: str = "habits", ranks: int = 1, prepared: bool = False, ground: Ground | None = None
+) -> Job:
     """Return a job of the hold-out that is rebuilt from what people report of theirs; it logs what is right to say."""
     several = f"-m torch.distributed.run --standalone --nproc-per-node {ranks} " if ranks > 1 else ""
-    life = f"{{python}} {several}{ROOT}/benchmarks/holdout/habits/{name}.py --dir {{dir}}/run --truth {{truth}}"
+    life = f"{{python}} {several}{HOLDOUT}/{folder}/{name}.py --dir {{dir}}/run --truth {{truth}}"
     before = f"{life} --prepare" if prepared else None
-    one_thread = (("OMP_NUM_THREADS", "1"),)
-    return Job(life, "benchmarks/score.py", host="disks", ground=ground, before=before, environment=one_thread)
+    environment = (("OMP_NUM_THREADS", "1"), ("PYTHONPATH", f"{HOLDOUT}/habits"))
+    return Job(life, "benchmarks/score.py", host="disks", ground=ground, before=before, environment=environment)
 
 
 def beside_copies(name: str) -> Job:
@@ -286,6 +289,8 @@ JOBS = {
         )
     },
     "habit-ranks-one-path": habit("ranks_one_path", ranks=2),
+    "habit-patched-fuse": habit("patched", ground=sshfs),
+    **{f"habit-{name.replace('_', '-')}": habit(name, folder="second") for name in ("study", "flax_prefixed")},
     "habit-base-copied": habit("base_copied", prepared=True),
     "habit-disk-full": habit("disk_full", prepared=True, ground=loop),
     "bad-dies": bad("dies", save(1), save(2, "incomplete")),

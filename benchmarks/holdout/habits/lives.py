@@ -102,7 +102,9 @@ class Life:
         blocked = ((row.blocked_until_ns or end_ns) - row.start_ns) / 1e9
         line = {"kind": kind, "step": None, "path": os.path.commonpath(paths), "bytes": sum(map(size, paths))}
         line |= {"start_ns": row.start_ns, "end_ns": end_ns, "blocked_seconds": blocked, "parts": dict(row.parts)}
-        line |= {"mode": "sync" if row.blocked_until_ns is None else "async", "status": "complete", "optional": False}
+        line |= {"status": "complete", "optional": False}
+        if kind == "save":
+            line["mode"] = "sync" if row.blocked_until_ns is None else "async"
         if limits := row.limits(blocked):
             line["limits"] = limits
         line |= row.known | known
