@@ -82,6 +82,13 @@ def packs(path: str, magic: bytes | None, **fields: Any) -> Told:
     return told(stage, 90)
 
 
+def straight() -> Told:
+    """Let a trainer read a .pt from end to end in even pieces, as no loader does, and keep some of it."""
+    stage = Stage(trace=True)
+    stage.read(stage.process(), "/run/x.pt", 2.0, 1.0, SIZE, kept=0.4)
+    return told(stage, 40)
+
+
 def read_again() -> Told:
     """Let the second run of a native trainer read what the first one wrote."""
     stage = Stage()
@@ -108,6 +115,7 @@ SCENES: dict[str, tuple[Callable[[], Told], Told]] = {
     "row data: moved": (data_moved, []),
     "row foreign: moved": (foreign_moved, []),
     "row copies-in-sum: made": (lambda: packs("/run/bundle.ckpt", None), []),
+    "row straight: made": (straight, []),
     "rule 'copied in sum'": (lambda: packs(MERGED, SAFETENSORS, **NUMERIC), [("copy", MERGED)]),
     "rule 'copied in sum': none trains": (lambda: packs(MERGED, SAFETENSORS), [("save", MERGED)]),
     "rule 'read by a stranger': none read-again": (
