@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ckptprof.frameworks.names import file_format, is_alias, is_begin, read_name, shape, step_of
 from ckptprof.frameworks.table import FRAMEWORKS
 
-# path, framework, step, rank, unit
+# path, framework, step, rank, directory
 REAL = [
     # torch.save: any name
     ("/r/step_500.pt", "torch.save", 500, None, "/r#500"),
@@ -173,15 +173,15 @@ REAL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "framework", "step", "rank", "unit"), REAL, ids=[row[0] for row in REAL])
+@pytest.mark.parametrize(("path", "framework", "step", "rank", "directory"), REAL, ids=[row[0] for row in REAL])
 def test_a_real_name_is_understood(
-    path: str, framework: str | None, step: int | None, rank: int | None, unit: str
+    path: str, framework: str | None, step: int | None, rank: int | None, directory: str
 ) -> None:
     """Framework, step, rank and the checkpoint that the file is a part of."""
     name = read_name(path)
 
-    assert (name.framework.name if name.framework else None, name.step, name.rank, name.unit) == (
-        framework, step, rank, unit,
+    assert (name.framework.name if name.framework else None, name.step, name.rank, name.directory) == (
+        framework, step, rank, directory,
     )  # fmt: skip
     assert not name.never
     assert not name.data
@@ -232,7 +232,10 @@ def test_what_completes_a_checkpoint_is_known(path: str) -> None:
 )
 def test_a_temporary_name_is_of_the_same_checkpoint_as_the_final_one(temporary: str, final: str) -> None:
     """Files of both names join."""
-    assert (read_name(temporary).unit, read_name(temporary).step) == (read_name(final).unit, read_name(final).step)
+    assert (read_name(temporary).directory, read_name(temporary).step) == (
+        read_name(final).directory,
+        read_name(final).step,
+    )
 
 
 @pytest.mark.parametrize(
@@ -430,9 +433,9 @@ any_path = st.lists(parts | pieces, max_size=8).map(lambda found: "/" + "/".join
 
 @given(any_path)
 def test_any_path_is_read_and_its_unit_is_the_path_or_a_folder_of_it(path: str) -> None:
-    """Nothing is raised; a unit is never a place elsewhere (but for the marks of temporary names, taken away)."""
+    """Nothing is raised; a directory is never a place elsewhere (but for the marks of temporary names, taken away)."""
     name = read_name(path)
-    folder = name.unit.partition("#")[0] if "#" not in path else None
+    folder = name.directory.partition("#")[0] if "#" not in path else None
 
     assert name.step is None or name.step >= 0
     if folder is not None and not re.search(r"\.tmp|temp|part|incomplete|unfinished|orbax|~", path):

@@ -15,9 +15,9 @@ from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Status
 from ckptprof.recording import Frame, Header, read_file
 from ckptprof.service.recorder.database import Database
+from ckptprof.service.recorder.pending import left_pending
 from ckptprof.service.recorder.recorder import Recorder
 from ckptprof.service.recorder.storing import cut_saves
-from ckptprof.service.recorder.untold import left_untold
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
@@ -29,7 +29,7 @@ LOST_NS = 2 * SECOND_NS
 def record(db: Path, messages: Iterable[Header | Frame], now_ns: int, *, killed: bool) -> None:
     """Take what a sampler says, as the agent does; one that is killed comes to no end."""
     writer = WriterThread(Database(lambda: StoreWriter(db), shared=False), complain=print)
-    recorder = Recorder(writer, None, cut=cut_saves(db, now_ns), left=left_untold(db))
+    recorder = Recorder(writer, None, cut=cut_saves(db, now_ns), left=left_pending(db))
     for message in messages:
         recorder.take(message)
     if not killed:
@@ -96,8 +96,8 @@ def test_to_ask_for_what_is_not_told_changes_nothing(name: str) -> None:
         found = []
         for frame in read:
             found += detector.feed(frame)
-            for untold in detector.untold() if asks else ():
-                assert untold.checkpoint.bytes > 0
+            for pending in detector.pending() if asks else ():
+                assert pending.checkpoint.bytes > 0
         found = newest([*found, *detector.finish()])
         told.append([(one.kind, one.path, one.bytes, one.mode, one.status, one.evidence, one.blind) for one in found])
 

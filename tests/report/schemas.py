@@ -44,7 +44,7 @@ _TOLD: dict[str, tuple[str, type]] = {
     "service": ("ckptprof service --json", service.Outcome),
 }
 _OPTIONAL: dict[type, tuple[str, ...]] = {Checkpoint: document.DETAIL, why.ExplainedReport: ("judged",)}
-_UNTOLD: dict[type, tuple[str, ...]] = {Checkpoint: document.UNTOLD, ceiling.Kept: ceiling.UNTOLD}
+_UNREPORTED: dict[type, tuple[str, ...]] = {Checkpoint: document.UNREPORTED, ceiling.Kept: ceiling.UNREPORTED}
 _WORKED_OUT: dict[type, tuple[str, ...]] = {Checkpoint: document.WORKED_OUT}
 
 
@@ -124,7 +124,7 @@ def _told(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
     names = getattr(kind, "__struct_encode_fields__", tuple(schema.get("properties", ())))
     fields = schema["properties"] if "properties" in schema else dict(zip(names, schema["prefixItems"], strict=True))
     said = dict(zip(names, _remarks(kind), strict=True))
-    told = {name: _plain(fields[name], said[name]) for name in names if name not in _UNTOLD.get(kind, ())}
+    told = {name: _plain(fields[name], said[name]) for name in names if name not in _UNREPORTED.get(kind, ())}
     for name in _WORKED_OUT.get(kind, ()):
         (worked_out,), _ = msgspec.json.schema_components([_returned(kind, name)])
         told[name] = _plain(worked_out, _sentence(getattr(kind, name).__doc__))

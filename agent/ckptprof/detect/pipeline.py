@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from ckptprof.detect.budget import Budget, kinds_of
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import State, Trigger
@@ -45,9 +45,9 @@ class Detector:
         self._recogniser = Recogniser(self.known, self._revisions)
         self._budget = Budget(kinds_of(self.known))
         # what each of what goes on would be, with the signs by which that was told
-        self._foreseen: dict[Hashable, tuple[Hashable, Untold | None]] = {}
+        self._foreseen: dict[Hashable, tuple[Hashable, Pending | None]] = {}
         self._left_out: set[Hashable] = set()  # of what goes on, as of the last time
-        self.left_out_events = 0  # which `untold` had no room for the last time, and not yet the time before
+        self.left_out_events = 0  # which `pending` had no room for the last time, and not yet the time before
         self._evaluated_ns = 0
         self._fed_ns = header.at_ns
         self._forgotten_ns = 0
@@ -95,8 +95,8 @@ class Detector:
             return []
         return self._revisions.follow(self._evaluate(frame.at_ns), frame.at_ns)
 
-    def adopt(self, left: Sequence[Untold]) -> list[Checkpoint]:
-        """Take what the session before left untold; return what is sure of it, the rest waits on."""
+    def adopt(self, left: Sequence[Pending]) -> list[Checkpoint]:
+        """Take what the session before left pending; return what is sure of it, the rest waits on."""
         return self._recogniser.adopt(left)
 
     def finish(self) -> list[Checkpoint]:
@@ -104,7 +104,7 @@ class Detector:
         return self._end(goes_on=False)
 
     def pause(self, hurried: Callable[[], bool] = lambda: False) -> list[Checkpoint]:
-        """Judge what is open: the recording is over, and another one follows, for which the rest waits in `untold`.
+        """Judge what is open: the recording is over, and another one follows, for which the rest waits in `pending`.
 
         What is not judged when `hurried` says so waits there, too.
         """
@@ -119,13 +119,13 @@ class Detector:
         """A time after all patience."""
         return self._world.counted_ns + 1_000_000_000_000
 
-    def untold(self, hurried: Callable[[], bool] = lambda: False) -> list[Untold]:
-        """Return what waits to be sure, and what would be told of what goes on if the recording ended now.
+    def pending(self, hurried: Callable[[], bool] = lambda: False) -> list[Pending]:
+        """Return what waits to be sure, and what would be reported of what goes on if the recording ended now.
 
         Nothing is changed by that. Of what goes on, those with most bytes; once `hurried` says so only what was
         foreseen the last time, as it was. The others are counted.
         """
-        foreseen: dict[Hashable, tuple[Hashable, Untold | None]] = {}
+        foreseen: dict[Hashable, tuple[Hashable, Pending | None]] = {}
         left_out: set[Hashable] = set()
         if self.active:
             over_ns, self._world.over_ns = self._world.over_ns, self._fed_ns
@@ -145,7 +145,7 @@ class Detector:
 
     @property
     def underway(self) -> list[Checkpoint]:
-        """What goes on, as `untold` saw it the last time: the saves and restores of which that is sure."""
+        """What goes on, as `pending` saw it the last time: the saves and restores of which that is sure."""
         found = (one for _, one in self._foreseen.values() if one is not None)
         return [one.checkpoint for one in found if one.if_alone is None]
 

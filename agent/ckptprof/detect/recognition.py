@@ -17,7 +17,7 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.copies import Copies
 from ckptprof.detect.events.decision import Decision, decide, evidence_of
 from ckptprof.detect.events.decision_table import NEEDED, Hypothesis
-from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import Life, State, Trigger
@@ -56,14 +56,14 @@ class Judged:
     @property
     def score(self) -> float:
         """The sum for a save or a restore."""
-        return round(self.decision.made, 2)
+        return round(self.decision.save_or_restore, 2)
 
     @property
     def is_rejected(self) -> bool:
         """Whether it is no checkpoint, as far as is known when it was judged, and no copy."""
         if self.decision.override is not None:
-            return not self.decision.is_moved
-        return self.decision.made < NEEDED[Hypothesis.SAVE if self.writes else Hypothesis.RESTORE]
+            return not self.decision.is_copy_or_stream
+        return self.decision.save_or_restore < NEEDED[Hypothesis.SAVE if self.writes else Hypothesis.RESTORE]
 
 
 class Recogniser:
@@ -102,43 +102,43 @@ class Recogniser:
             self._stand_ins.written(event)
         if made is None:
             return []
-        untold = self._untold(event, made, decision)
+        pending = self._pending(event, made, decision)
         if decision.deferral is not None:
-            self._known.deferred.hold(untold, life)
+            self._known.deferred.hold(pending, life)
             return []
-        if decision.is_moved:
+        if decision.is_copy_or_stream:
             if event.writes:
                 self._stand_ins.note(made, event)
             others = None if event.writes else frozenset(move.path for move in counterparts(event))
             return self._copies.add(made, event.remembered, others, life)
-        return self._recognised(untold)
+        return self._recognised(pending)
 
-    def foresee(self, candidate: Candidate) -> Untold | None:
+    def foresee(self, candidate: Candidate) -> Pending | None:
         """Return the save or restore that a candidate is if nothing more of it comes, or may be; nothing is noted."""
         event = Event(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
-        is_copy = decision.is_moved and decision.deferral is None
+        is_copy = decision.is_copy_or_stream and decision.deferral is None
         if is_copy or _turn(decision, writes=event.writes) is Trigger.TURNED_DOWN:
             return None
         made, *_ = assemble(candidate, list(evidence_of(signals)), decision.confidence, self._known)
-        return self._untold(event, made, decision)
+        return self._pending(event, made, decision)
 
-    def adopt(self, left: Iterable[Untold]) -> list[Checkpoint]:
-        """Take what the session before left untold; return what is sure of it. After a boot nobody waits for more."""
-        told = []
+    def adopt(self, left: Iterable[Pending]) -> list[Checkpoint]:
+        """Take what the session before left pending; return what is sure of it. After a boot nobody waits for more."""
+        reported = []
         for one in left:
             if one.boot_id != self._known.world.header.boot_id:
-                told += [one.checkpoint] if one.if_alone is None else []
+                reported += [one.checkpoint] if one.if_alone is None else []
                 continue
             made = one.checkpoint
             if CUT_AT_END not in made.cuts:
                 self._known.past.note(made.job, one.event, writes=made.kind is Kind.SAVE)
             if one.if_alone is None:
-                told += self._recognised(one)
+                reported += self._recognised(one)
             else:
                 self._known.deferred.hold(one, Life(State.DEFERRED))
-        return told
+        return reported
 
     def dismiss(self, candidate: Candidate) -> None:
         """Take note of what goes on without an end: it is no checkpoint, and the like of it makes no series."""
@@ -160,15 +160,15 @@ class Recogniser:
                 done += self._copies.add(copy, deferred.event, None, life)
         return done
 
-    def _untold(self, event: Event, made: Checkpoint, decision: Decision) -> Untold:
+    def _pending(self, event: Event, made: Checkpoint, decision: Decision) -> Pending:
         boot_id = self._known.world.header.boot_id
         if_alone = decision.hypothesis if decision.deferral is not None else None
-        return Untold(made, event.remembered, event.candidate.unit, boot_id, if_alone)
+        return Pending(made, event.remembered, event.candidate.directory, boot_id, if_alone)
 
     def _describe(self, candidate: Candidate, evidence: tuple[Evidence, ...], decision: Decision) -> Checkpoint:
-        copied = decision.is_moved and decision.deferral is None
-        told = list(evidence), decision.confidence
-        checkpoint, blind, stall = assemble(candidate, *told, self._known, is_copy=copied)
+        copied = decision.is_copy_or_stream and decision.deferral is None
+        why = list(evidence), decision.confidence
+        checkpoint, blind, stall = assemble(candidate, *why, self._known, is_copy=copied)
         note_stall(candidate, stall, self._known)
         self._revisions.note(candidate, checkpoint, blind)
         if candidate.writes and checkpoint.status is Status.COMPLETE and not copied:
@@ -185,7 +185,7 @@ class Recogniser:
             made, kind=Kind.COPY, uid=uid, mode=None, stall_ns=None, blocked=(), overheads=()
         )
 
-    def _recognised(self, sure: Untold) -> list[Checkpoint]:
+    def _recognised(self, sure: Pending) -> list[Checkpoint]:
         """Return a save or a restore, and the earlier events that it shows to have been saves."""
         if sure.checkpoint.kind is Kind.SAVE:
             earlier = self._known.deferred.release(sure.checkpoint.job, sure.event)
@@ -196,14 +196,14 @@ class Recogniser:
                 earlier += self._known.deferred.resumed(sure.event)
         return [self._saved(one) for one in (*(one for one, _ in earlier), sure)]
 
-    def _saved(self, sure: Untold) -> Checkpoint:
+    def _saved(self, sure: Pending) -> Checkpoint:
         """Take note of what was saved; return it. A restore is returned with what is known of its save."""
         checkpoint, paths = sure.checkpoint, sure.event.paths
         if checkpoint.kind is not Kind.SAVE:
             return recalled(paths, checkpoint, self._known)
         self._stand_ins.saved(sure.event)
         checkpoint = named_as_its_like(paths, checkpoint, self._known)
-        for path in (*(stream.path for stream in checkpoint.streams), sure.unit):
+        for path in (*(stream.path for stream in checkpoint.streams), sure.directory):
             self._known.transfers.saved[path] = Saved(checkpoint.framework, checkpoint.step)
         return checkpoint
 
@@ -219,7 +219,7 @@ class Recogniser:
 
 
 def _turn(decision: Decision, *, writes: bool) -> Trigger:
-    if decision.deferral is not None or (decision.is_moved and not writes):
+    if decision.deferral is not None or (decision.is_copy_or_stream and not writes):
         return Trigger.IN_DOUBT
     is_nothing = decision.hypothesis in (Hypothesis.DATA, Hypothesis.NOTHING)
     return Trigger.TURNED_DOWN if is_nothing else Trigger.RECOGNISED

@@ -40,7 +40,7 @@ class Save:
     """One save: its files in the order in which they are written, and what is to be told of it."""
 
     files: tuple[Write, ...]
-    path: str = ""  # what a report calls it, below the root: a folder of `units`, else its file or their folder
+    path: str = ""  # what a report calls it, below the root: one of `directories`, else its file or their folder
     ranks: int = 1
     program: str = "train.py"
     runtimes: tuple[str, ...] = ("torch", "numpy")

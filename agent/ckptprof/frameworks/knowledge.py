@@ -52,7 +52,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Unit:
+class Directory:
     """The name of a folder that holds one whole checkpoint; `step` as in `Mark`.
 
     Where the name says too little (a bare number), `below` must be found in the path below that folder.
@@ -103,7 +103,7 @@ class Framework:
         0.6  # of its names as evidence: 0.6 is beyond doubt; a name that data sets bear, too, is worth little
     )
     formats: frozenset[str] = frozenset()  # what the first bytes of its files show, if they are known; empty: anything
-    units: tuple[Unit, ...] = ()
+    directories: tuple[Directory, ...] = ()
     commit: tuple[Mark, ...] = ()  # the file whose appearance completes it
     begin: tuple[Mark, ...] = ()  # the file that is there from before the first byte until it is complete
     temporary: tuple[Temporary, ...] = ()
@@ -136,9 +136,9 @@ def mark(file: str, inside: str | None = None) -> Mark:
     return Mark(re.compile(file), re.compile(inside) if inside is not None else None)
 
 
-def unit(folder: str, below: str | None = None, bare: str | None = None) -> Unit:
-    """Return a unit, its expressions compiled."""
-    return Unit(re.compile(folder), re.compile(below) if below is not None else None, bare)
+def directory(folder: str, below: str | None = None, bare: str | None = None) -> Directory:
+    """Return the name of a directory, its expressions compiled."""
+    return Directory(re.compile(folder), re.compile(below) if below is not None else None, bare)
 
 
 def temporary(word: str, mark: str) -> Temporary:

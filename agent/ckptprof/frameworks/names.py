@@ -37,9 +37,9 @@ class Name:
     framework: Framework | None
     step: int | None
     rank: int | None
-    unit: str  # files of one checkpoint share it
-    home: str  # its folder, by its final name; of chunks and the like the folder that holds all of them
-    certain: bool  # the unit carries a step or the framework's own folder: no time need tell saves apart
+    directory: str  # that files of one checkpoint share; with # and its step where a file alone has one
+    file_directory: str  # its folder, by its final name; of chunks and the like the folder that holds all of them
+    certain: bool  # the directory carries a step or the framework's own folder: no time need tell saves apart
     hint: bool  # a word for checkpoints is in it
     data: bool  # a word for data sets or results is in it
     never: bool  # a log, a database, an archive: no checkpoint, but if its first bytes are those of its framework
@@ -62,10 +62,10 @@ class _Place:
 
     path: str  # without the marks of temporary names
     temporary: bool
-    units: tuple[tuple[str, int | None, re.Pattern[str] | None], ...]  # the deepest first
+    directories: tuple[tuple[str, int | None, re.Pattern[str] | None], ...]  # the deepest first
     steps: tuple[tuple[str, int], ...]  # the folders that tell a step, whatever framework, the deepest first
     rank: int | None
-    trunk: str  # the path without folders of single ranks at its end
+    shared_directory: str  # the path without folders of single ranks at its end
     hint: bool  # in its last two parts
     data: bool  # in its last part
 
@@ -108,10 +108,10 @@ _MARKS: _Marks = tuple((framework, mark) for framework in FRAMEWORKS for mark in
 _BY_ENDING, _ENDLESS = _sorted_by_ending(_MARKS)
 _COMMITS = tuple(mark for framework in FRAMEWORKS for mark in framework.commit)
 _BEGINS = tuple(mark for framework in FRAMEWORKS for mark in framework.begin)
-_UNITS = tuple(unit for framework in FRAMEWORKS for unit in framework.units)
+_DIRECTORIES = tuple(directory for framework in FRAMEWORKS for directory in framework.directories)
 _ANY_COMMIT = _any_of(mark.file for mark in _COMMITS)
-_ANY_UNIT = _any_of(unit.folder for unit in _UNITS)
-_BARE_UNITS = frozenset(unit.bare for unit in _UNITS if unit.bare is not None)
+_ANY_DIRECTORY = _any_of(directory.folder for directory in _DIRECTORIES)
+_BARE_DIRECTORIES = frozenset(directory.bare for directory in _DIRECTORIES if directory.bare is not None)
 _TEMPORARY = _any_of([words.TEMPORARY, *(one.mark for framework in FRAMEWORKS for one in framework.temporary)])
 _TEMPORARY_OF_FRAMEWORKS = _any_of(one.mark for framework in FRAMEWORKS for one in framework.temporary)
 _MAYBE_TEMPORARY = (
@@ -131,27 +131,27 @@ def read_name(path: str) -> Name:
     above, _, last = path.rpartition("/")
     place = _place(above)
     file, temporary = _settled(last)
-    framework, groups, trunk = _framework(place, file)
+    framework, groups, shared_directory = _framework(place, file)
     commit = _ANY_COMMIT.fullmatch(file) is not None and _marked(_COMMITS, place.path, file)
     own = _number(groups, "step")
     rank = _rank(groups, place, file)
     stem = words.PART_NUMBER.sub("", file)
     if own is None and not words.PART.search(stem):
         own = step_of(stem)
-    unit, step, certain = _unit(trunk, place.path, file, own)
+    directory, step, certain = _directory(shared_directory, place.path, file, own)
     if step is None and not certain:
         step = _loose_step(stem)
         step = None if step == rank else step
     hint_in_file = words.hints(file)
-    hint = hint_in_file or place.hint or (certain and words.hints(unit.rpartition("/")[2]))
-    in_step = certain and "#" not in unit and step is not None
+    hint = hint_in_file or place.hint or (certain and words.hints(directory.rpartition("/")[2]))
+    in_step = certain and "#" not in directory and step is not None
     doubtful = framework is not None and _is_doubtful(framework, file)
     return Name(
         framework=framework,
         step=step,
         rank=rank,
-        unit=unit,
-        home=trunk if groups.get("below") else place.path,
+        directory=directory,
+        file_directory=shared_directory if groups.get("below") else place.path,
         certain=certain,
         hint=hint,
         data=(framework is None or framework.weak)
@@ -162,7 +162,7 @@ def read_name(path: str) -> Name:
         commit=commit,
         begin=is_begin(path) if temporary else False,
         alias=words.ALIAS.search(file) is not None
-        or (certain and words.ALIAS.search(unit.rpartition("/")[2]) is not None),
+        or (certain and words.ALIAS.search(directory.rpartition("/")[2]) is not None),
         staging=words.STAGING.match(last) is not None,
         world=_number(groups, "world"),
         piece=_piece(groups, file),
@@ -239,43 +239,43 @@ def _place(folder: str) -> _Place:
         settled = [_settled(part) for part in parts]
         parts = [part for part, _ in settled]
         temporary = any(marked for _, marked in settled)
-    units: list[tuple[str, int | None, re.Pattern[str] | None]] = []
+    directories: list[tuple[str, int | None, re.Pattern[str] | None]] = []
     steps: list[tuple[str, int]] = []
     rank = None
-    trunk = len(parts)
+    shared_directory = len(parts)
     for end in range(len(parts), max(1, len(parts) - _MAX_DEPTH), -1):
         part = parts[end - 1]
-        if _DIGIT.search(part) is None and part not in _BARE_UNITS:
+        if _DIGIT.search(part) is None and part not in _BARE_DIRECTORIES:
             continue
-        here = _ANY_UNIT.fullmatch(part) is not None
+        here = _ANY_DIRECTORY.fullmatch(part) is not None
         count = _step_of_folder(part, parts[end - 2]) if len(parts) - end < _STEP_DEPTH else None
         if here or count is not None:
             path = "/".join(parts[:end])
-            units += [(path, *found) for found in _units(part)] if here else []
+            directories += [(path, *found) for found in _directories(part)] if here else []
             steps += [(path, count)] if count is not None else []
         if words.RANK_FOLDER.fullmatch(part):
-            trunk = end - 1 if trunk == end else trunk
+            shared_directory = end - 1 if shared_directory == end else shared_directory
         if rank is None and len(parts) - end < _STEP_DEPTH and (found := words.RANK.search(part)):
             rank = int(found[1])
     return _Place(
         path="/".join(parts),
         temporary=temporary,
-        units=tuple(units),
+        directories=tuple(directories),
         steps=tuple(steps),
         rank=rank,
-        trunk="/".join(parts[:trunk]),
+        shared_directory="/".join(parts[:shared_directory]),
         hint=any(words.hints(part) for part in parts[-2:]),
         data=words.is_data_folder(parts[-1]),
     )
 
 
-def _units(part: str) -> list[tuple[int | None, re.Pattern[str] | None]]:
+def _directories(part: str) -> list[tuple[int | None, re.Pattern[str] | None]]:
     """Return (step, what must be below) of those whose folders are called so; one without conditions is enough."""
     found: dict[tuple[int | None, re.Pattern[str] | None], None] = {}
-    for unit in _UNITS:
-        matched = unit.folder.fullmatch(part)
+    for directory in _DIRECTORIES:
+        matched = directory.folder.fullmatch(part)
         if matched is not None:
-            found[_number(matched.groupdict(), "step"), unit.below] = None
+            found[_number(matched.groupdict(), "step"), directory.below] = None
     ranked = sorted(found, key=lambda pair: (pair[1] is not None, pair[0] is None))
     return ranked if ranked[0][1] is not None else ranked[:1]
 
@@ -284,13 +284,13 @@ def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, st
     """Return the framework, the groups of its mark, and the folder that holds the whole, as far as the mark knows."""
     any_of_them, marks = _BY_ENDING.get(file.rpartition(".")[2], _ENDLESS)
     if any_of_them.fullmatch(file) is None:
-        return None, {}, place.trunk
+        return None, {}, place.shared_directory
     for framework, mark in marks:
         found = mark.file.fullmatch(file)
         if found is None:
             continue
         if mark.inside is None:
-            return framework, found.groupdict(), place.trunk
+            return framework, found.groupdict(), place.shared_directory
         inside = mark.inside.search(place.path)
         if inside is not None:
             groups = {
@@ -298,15 +298,15 @@ def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, st
                 **{name: text for name, text in found.groupdict().items() if text is not None},
             }
             below = inside.start("below") if groups.get("below") else -1
-            return framework, groups, place.path[:below] if below >= 0 else place.trunk
-    return None, {}, place.trunk
+            return framework, groups, place.path[:below] if below >= 0 else place.shared_directory
+    return None, {}, place.shared_directory
 
 
-def _unit(trunk: str, folder: str, file: str, own: int | None) -> tuple[str, int | None, bool]:
+def _directory(shared_directory: str, folder: str, file: str, own: int | None) -> tuple[str, int | None, bool]:
     """Return (unit, step, certain): the folder of a framework, or with a step, else folder and step of the file."""
-    place = _place(trunk)
+    place = _place(shared_directory)
     found = None
-    for path, step, below in place.units:
+    for path, step, below in place.directories:
         if below is not None and below.search(f"{folder}/{file}"[len(path) + 1 :]) is None:
             continue
         if found is None or (step is not None and step == found[1]):  # the same step further up: one save of both
@@ -318,12 +318,12 @@ def _unit(trunk: str, folder: str, file: str, own: int | None) -> tuple[str, int
         if own in (None, step):
             return _across_ranks(path, step), step, True
     if own is not None:
-        return f"{_place(trunk).trunk}#{own}", own, True
-    return trunk, None, False
+        return f"{_place(shared_directory).shared_directory}#{own}", own, True
+    return shared_directory, None, False
 
 
 def _across_ranks(path: str, step: int | None) -> str:
-    """Return the unit of all ranks, where each has the folder in a folder of its own."""
+    """Return the directory of all ranks, where each has the folder in a folder of its own."""
     above, _, _ = path.rpartition("/")
     if step is None or words.RANK_FOLDER.fullmatch(above.rpartition("/")[2]) is None:
         return path

@@ -33,13 +33,13 @@ class Kept(Ceilings, frozen=True, kw_only=True):
     kept: str | None  # the file that later verdicts read
 
 
-UNTOLD = ("format",)
+UNREPORTED = ("format",)
 
 
 def document(ceilings: Ceilings, *, kept: str | None) -> dict[str, Any]:
     """Return the document of `ceiling --json`."""
     told = documents.of(Kept(**msgspec.structs.asdict(ceilings), kept=kept))
-    for name in UNTOLD:
+    for name in UNREPORTED:
         del told[name]
     return told
 

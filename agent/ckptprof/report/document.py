@@ -22,7 +22,7 @@ from ckptprof.verdicts import Headline, JobCost
 SCHEMA_VERSION = 1
 DETAIL = ("streams", "progress_left_out", "timeline", "devices", "measures")  # in `show --json` only
 WORKED_OUT = ("risks", "at_risk_ns", "durable_is_most")  # of a checkpoint: told beside its fields
-UNTOLD = ("revision",)
+UNREPORTED = ("revision",)
 # May be raw in JSON but not on a terminal: DEL, C1, invisible formats, line ends of Unicode. JSON escapes C0 itself.
 _UNSAFE = re.compile(
     "[\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -93,7 +93,7 @@ def _escape(match: re.Match[str]) -> str:
 def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
     lean = msgspec.structs.replace(checkpoint, streams=(), timeline=(), devices=(), measures=None)
     body: dict[str, Any] = msgspec.to_builtins(lean)
-    for name in (*DETAIL, *UNTOLD):
+    for name in (*DETAIL, *UNREPORTED):
         del body[name]
     body["blocked"] = list(map(msgspec.structs.asdict, checkpoint.blocked))
     body |= {name: getattr(checkpoint, name) for name in WORKED_OUT}

@@ -82,13 +82,13 @@ def nearest(rejected: Iterable[Judged]) -> str | None:
     if one is None:
         return None
     kind = Hypothesis.SAVE if one.writes else Hypothesis.RESTORE
-    told = f"the nearest to one was {_what(one)}"
+    nearest_one = f"the nearest to one was {_what(one)}"
     if one.decision.override is not None:
-        return clean(f"{told}, and {one.decision.override.why}")
+        return clean(f"{nearest_one}, and {one.decision.override.why}")
     for_it = ", ".join(reason.text for reason in one.evidence if reason.weight > 0) or "nothing"
     against = ", ".join(reason.text for reason in one.evidence if reason.weight < 0)
-    told += f": {one.score:+.2f} of the {TABLE.needed[kind]:.2f} that a {kind.value} takes. For it: {for_it}"
-    return clean(told + (f". Against it: {against}" if against else ""))
+    nearest_one += f": {one.score:+.2f} of the {TABLE.needed[kind]:.2f} that a {kind.value} takes. For it: {for_it}"
+    return clean(nearest_one + (f". Against it: {against}" if against else ""))
 
 
 def explanations(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint], width: int = 10**6) -> list[str]:
@@ -96,10 +96,10 @@ def explanations(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint]
 
     What is wider than `width` cells is wrapped, under a deeper indentation.
     """
-    told = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
+    reported = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
     lines = []
     for judged in all_judged:
-        for line in _explained(judged, _told(judged, told)):
+        for line in _explained(judged, _reported(judged, reported)):
             lines += _wrapped(clean(line), width)
     return lines
 
@@ -126,12 +126,12 @@ def chosen(all_judged: Iterable[Judged], query: CheckpointQuery) -> list[Judged]
 
 def documents(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint]) -> list[dict[str, Any]]:
     """Return what `explanations` says, for JSON."""
-    told = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
-    return [msgspec.to_builtins(_document(judged, _told(judged, told))) for judged in all_judged]
+    reported = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
+    return [msgspec.to_builtins(_document(judged, _reported(judged, reported))) for judged in all_judged]
 
 
-def _told(judged: Judged, told: dict[str, Checkpoint]) -> Checkpoint | None:
-    return next((told[uid] for uid in judged.uids if uid in told), None)
+def _reported(judged: Judged, reported: dict[str, Checkpoint]) -> Checkpoint | None:
+    return next((reported[uid] for uid in judged.uids if uid in reported), None)
 
 
 def _what(judged: Judged) -> str:
@@ -139,9 +139,9 @@ def _what(judged: Judged) -> str:
     return f"{units.size(judged.bytes)} {verb} by {judged.job}, {judged.path}"
 
 
-def _explained(judged: Judged, told: Checkpoint | None) -> Iterator[str]:
+def _explained(judged: Judged, reported: Checkpoint | None) -> Iterator[str]:
     decision = judged.decision
-    yield f"{_name(judged, told)}: {_what(judged)}"
+    yield f"{_name(judged, reported)}: {_what(judged)}"
     for hypothesis, total in decision.scores.items():
         if hypothesis in _shown(decision):
             mark = " <- decided" if hypothesis is decision.hypothesis else ""
@@ -152,7 +152,7 @@ def _explained(judged: Judged, told: Checkpoint | None) -> Iterator[str]:
         yield f"  rule '{decision.override.name}' excludes save and restore: {decision.override.why}"
     if decision.deferral is not None:
         yield f"  rule '{decision.deferral.name}' made it wait: {decision.deferral.why}"
-        yield f"  then: {_later(judged, told)}"
+        yield f"  then: {_later(judged, reported)}"
     if decision.doubt is not None:
         yield f"  rule '{decision.doubt.name}' leaves it unsure: {decision.doubt.why}"
     for signal in judged.signals:
@@ -161,10 +161,10 @@ def _explained(judged: Judged, told: Checkpoint | None) -> Iterator[str]:
     yield "  conditions: " + (", ".join(signal.name for signal in judged.signals if not signal.text) or "none")
 
 
-def _name(judged: Judged, told: Checkpoint | None) -> str:
-    if told is not None:
-        return f"{told.kind.value} {told.id}"
-    if judged.decision.is_moved and judged.decision.override is not None:
+def _name(judged: Judged, reported: Checkpoint | None) -> str:
+    if reported is not None:
+        return f"{reported.kind.value} {reported.id}"
+    if judged.decision.is_copy_or_stream and judged.decision.override is not None:
         return f"{judged.decision.hypothesis.value}, reported by its written side"
     return f"no checkpoint ({judged.score:+.2f})"
 
@@ -176,25 +176,28 @@ def _shown(decision: Decision) -> set[Hypothesis]:
     return {Hypothesis.SAVE, Hypothesis.RESTORE, decision.hypothesis} | rules | data
 
 
-def _later(judged: Judged, told: Checkpoint | None) -> str:
-    if told is None:
+def _later(judged: Judged, reported: Checkpoint | None) -> str:
+    if reported is None:
         return "nothing came that made it a save"
-    new = [one.text for one in told.evidence if one.weight > 0 and one not in judged.evidence]
-    return new[-1] if new else f"nothing more came; alone it is a {told.kind.value}"
+    new = [one.text for one in reported.evidence if one.weight > 0 and one not in judged.evidence]
+    return new[-1] if new else f"nothing more came; alone it is a {reported.kind.value}"
 
 
 def _weights(row: str, strength: float) -> str:
     """Return what a row weighs: for a save or a restore, and for what else it weighs anything."""
     found = TABLE.rows[row]
-    others = (("copy", found.moved), ("data", found.data))
-    shown = [f"{found.made * strength:+.2f}", *(f"{name} {one * strength:+.2f}" for name, one in others if one)]
+    others = (("copy", found.copy_or_stream), ("data", found.data))
+    shown = [
+        f"{found.save_or_restore * strength:+.2f}",
+        *(f"{name} {one * strength:+.2f}" for name, one in others if one),
+    ]
     return ", ".join(shown)
 
 
-def _document(judged: Judged, told: Checkpoint | None) -> Explained:
+def _document(judged: Judged, reported: Checkpoint | None) -> Explained:
     decision = judged.decision
     return Explained(
-        checkpoint=told.id if told is not None else None,
+        checkpoint=reported.id if reported is not None else None,
         path=judged.path,
         bytes=judged.bytes,
         direction="written" if judged.writes else "read",
@@ -206,7 +209,7 @@ def _document(judged: Judged, told: Checkpoint | None) -> Explained:
         },
         override=_rule(decision.override),
         deferral=_rule(decision.deferral),
-        then=_later(judged, told) if decision.deferral is not None else None,
+        then=_later(judged, reported) if decision.deferral is not None else None,
         doubt=_rule(decision.doubt),
         signals=tuple(_weighed(signal, decision) for signal in judged.signals),
     )

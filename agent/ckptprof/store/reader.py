@@ -24,7 +24,7 @@ from ckptprof.store.points import read_series
 from ckptprof.store.problems import translated
 from ckptprof.store.quarantine import moved_aside
 from ckptprof.store.records import Records, read
-from ckptprof.store.rows import get_checkpoint, get_checkpoints, get_sessions, get_untold
+from ckptprof.store.rows import get_checkpoint, get_checkpoints, get_pending, get_sessions
 from ckptprof.store.series import Series
 from ckptprof.store.watched import watched
 
@@ -97,10 +97,10 @@ class StoreReader:
             found: int | None = connection.execute(select(table.c.id).where(table.c.uid == uid)).scalar()
             return found
 
-    def untold(self) -> dict[str, bytes]:
+    def pending(self) -> dict[str, bytes]:
         """Return what the agent had not told when it ended, as it was put there, by uid."""
         with self._reading() as connection:
-            return get_untold(connection)
+            return get_pending(connection)
 
     def sessions(self) -> list[Session]:
         """Return the lives of the recorders, oldest first."""

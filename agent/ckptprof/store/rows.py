@@ -173,7 +173,7 @@ def _bounded(checkpoint: Checkpoint) -> Checkpoint:
     )
 
 
-def put_untold(connection: Connection, changed: Mapping[str, bytes], gone: Collection[str]) -> None:
+def put_pending(connection: Connection, changed: Mapping[str, bytes], gone: Collection[str]) -> None:
     """Insert or replace what is not told yet, by uid, and remove what is gone."""
     for uid in (*gone, *changed):
         connection.execute(delete(schema.untold).where(schema.untold.c.uid == uid))
@@ -181,7 +181,7 @@ def put_untold(connection: Connection, changed: Mapping[str, bytes], gone: Colle
         connection.execute(insert(schema.untold), [{"uid": uid, "data": data} for uid, data in changed.items()])
 
 
-def get_untold(connection: Connection) -> dict[str, bytes]:
+def get_pending(connection: Connection) -> dict[str, bytes]:
     """Return what is not told yet, by uid."""
     rows = connection.execute(select(schema.untold.c.uid, schema.untold.c.data))
     return {uid: data for uid, data in rows if isinstance(data, bytes)}

@@ -20,7 +20,7 @@ from ckptprof.store.location import shown, to_path
 from ckptprof.store.lock import WriterLock
 from ckptprof.store.migrations import migrate
 from ckptprof.store.problems import StoreDamagedError, StoreFullError, translated
-from ckptprof.store.rows import get_untold, put_checkpoint, put_session, put_untold
+from ckptprof.store.rows import get_pending, put_checkpoint, put_pending, put_session
 from ckptprof.store.series import Strip, joined
 from ckptprof.store.strips import MINUTE_NS, Catalogue, block_id, fetch, layouts, pack, put, unpack
 from ckptprof.store.timeline import Window
@@ -100,26 +100,26 @@ class StoreWriter:
     def add_checkpoints(
         self,
         checkpoints: Sequence[Checkpoint],
-        untold: Mapping[str, bytes] = MappingProxyType({}),
-        no_longer_untold: Collection[str] = (),
+        pending: Mapping[str, bytes] = MappingProxyType({}),
+        no_longer_pending: Collection[str] = (),
     ) -> list[Checkpoint]:
         """Store checkpoints, each in the place of an earlier one with its uid, and return them with their ids.
 
         When this returns they have reached the disk. At the same time what is not told yet is replaced, and removed;
         power loss, but not the death of this process, may lose the newest of that.
         """
-        if not checkpoints and not untold and not no_longer_untold:
+        if not checkpoints and not pending and not no_longer_pending:
             return []
 
         def put(connection: Connection) -> list[Checkpoint]:
-            put_untold(connection, untold, no_longer_untold)
+            put_pending(connection, pending, no_longer_pending)
             return [put_checkpoint(connection, one) for one in checkpoints]
 
         return self._run(put, durable=bool(checkpoints))
 
-    def untold(self) -> set[str]:
+    def pending(self) -> set[str]:
         """Return the uids of what is not told yet."""
-        return self._run(lambda connection: set(get_untold(connection)), durable=False)
+        return self._run(lambda connection: set(get_pending(connection)), durable=False)
 
     def add_windows(self, windows: Sequence[Window]) -> None:
         """Store windows; power loss, but not the death of this process, may lose the newest."""

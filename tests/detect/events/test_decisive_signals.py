@@ -82,7 +82,7 @@ def packs(path: str, magic: bytes | None, **fields: Any) -> Told:
     return told(stage, 90)
 
 
-def straight() -> Told:
+def reads_even_pieces() -> Told:
     """Let a trainer read a .pt from end to end in even pieces, as no loader does, and keep some of it."""
     stage = Stage(trace=True)
     stage.read(stage.process(), "/run/x.pt", 2.0, 1.0, SIZE, kept=0.4)
@@ -115,14 +115,14 @@ SCENES: dict[str, tuple[Callable[[], Told], Told]] = {
     "row data: moved": (data_moved, []),
     "row foreign: moved": (foreign_moved, []),
     "row copies-in-sum: made": (lambda: packs("/run/bundle.ckpt", None), []),
-    "row straight: made": (straight, []),
+    "row straight: made": (reads_even_pieces, []),
     "rule 'copied in sum'": (lambda: packs(MERGED, SAFETENSORS, **NUMERIC), [("copy", MERGED)]),
     "rule 'copied in sum': none trains": (lambda: packs(MERGED, SAFETENSORS), [("save", MERGED)]),
-    "rule 'read by a stranger': none read-again": (
+    "rule 'read, no libraries': none read-again": (
         read_again,
         [("save", NATIVE_STATE.format(1)), ("restore", NATIVE_STATE.format(1))],
     ),
-    "rule 'a stranger's': none recurs": (recurs, [("save", NATIVE_STATE.format(number)) for number in (1, 2, 3)]),
+    "rule 'no libraries': none recurs": (recurs, [("save", NATIVE_STATE.format(number)) for number in (1, 2, 3)]),
 }
 
 

@@ -11,7 +11,7 @@ from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.deferred import DeferredEvents, Untold
+from ckptprof.detect.events.deferred import DeferredEvents, Pending
 from ckptprof.detect.events.gathering import Gatherer
 from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.pipeline import Detector
@@ -112,7 +112,7 @@ def test_of_many_that_wait_for_the_next_of_their_series_the_oldest_is_told_early
 def test_the_last_two_of_a_series_are_kept_however_many_files_they_have() -> None:
     """What recurs twice is found; room for 8192 files of all that wait is not given to a third."""
     waiting = DeferredEvents()
-    held = [Untold(Mock(files=4500), Mock(), "", "", Hypothesis.SAVE) for _ in range(4)]
+    held = [Pending(Mock(files=4500), Mock(), "", "", Hypothesis.SAVE) for _ in range(4)]
     for one in held:
         waiting.hold(one, Life(State.DEFERRED))
 

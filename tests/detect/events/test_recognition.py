@@ -284,7 +284,7 @@ def test_the_order_of_signals_does_not_matter(signals: list[Signal]) -> None:
     """The sum is the same, and how sure an event is lies between a half and nearly one."""
     decision = decide(tuple(signals))
 
-    assert decision.made == pytest.approx(-1.25)
+    assert decision.save_or_restore == pytest.approx(-1.25)
     assert decision.hypothesis is Hypothesis.DATA
     assert 0.5 <= decision.confidence <= 0.99
 

@@ -54,7 +54,7 @@ def test_a_room_that_comes_too_late_is_refused() -> None:
         lambda: judged.begin_round(is_open=False),
         lambda: judged.begin_after(other),
         lambda: judged.take_away(1),
-        lambda: judged.carry(other, other),
+        lambda: judged.join_stage(other, other),
         judged.judged,
     ):
         with pytest.raises(KeyError):

@@ -12,7 +12,7 @@ from tests.cli.recorded import BEGIN_NS, SECOND, recorded, save
 from tests.patience import wait_until
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Status
 from ckptprof.report.live.state import Device, State, underway
@@ -20,7 +20,7 @@ from ckptprof.service.live import wire
 from ckptprof.service.live.following import FOLLOWS, NOBODY, OLDEST_NS, Follower, device
 from ckptprof.service.live.server import LiveServer
 from ckptprof.service.live.watching import OTHER, SILENT, Watching
-from ckptprof.service.recorder.untold import encoded
+from ckptprof.service.recorder.pending import encoded
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.series import Series
 from ckptprof.store.writer import StoreWriter
@@ -45,13 +45,13 @@ def reader(path: Path) -> Iterator[StoreReader]:
         yield found
 
 
-def going_on(number: int, if_alone: Hypothesis | None = None) -> Untold:
+def going_on(number: int, if_alone: Hypothesis | None = None) -> Pending:
     """Return a save in whose midst the recorder looked."""
     cut = (Evidence(name=CUT_AT_END, weight=0.0, text="it goes on"),)
     one: Checkpoint = msgspec.structs.replace(save(number), id=0, evidence=cut, status=Status.INCOMPLETE)
     event = PastEvent(start_ns=1, end_ns=2, bytes=3, shapes=frozenset(), paths=frozenset(),
                       processes=frozenset(), programs=frozenset())  # fmt: skip
-    return Untold(one, event, "", "b", if_alone)
+    return Pending(one, event, "", "b", if_alone)
 
 
 def test_what_goes_on_is_shown_while_somebody_records(path: Path, reader: StoreReader) -> None:

@@ -14,13 +14,13 @@ import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Level, Pattern, Session
 from ckptprof.service.recorder import writerthread
 from ckptprof.service.recorder.database import Database
-from ckptprof.service.recorder.untold import left_untold
+from ckptprof.service.recorder.pending import left_pending
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store import writer as writer_module
 from ckptprof.store.lock import StoreBusyError
@@ -206,49 +206,49 @@ def test_a_database_that_a_disk_damages_is_replaced(keep: Callable[..., Kept], *
     assert not kept.complaints or "is damaged" in kept.complaints[0]
 
 
-def untold(number: int) -> Untold:
+def pending(number: int) -> Pending:
     """Return an event that waits."""
     event = PastEvent(0, 1, 1, frozenset(("/#",)), frozenset((f"/c{number}",)), frozenset(((1, 2),)), frozenset(("p",)))
-    return Untold(save(number), event, "/", "boot", Hypothesis.NOTHING)
+    return Pending(save(number), event, "/", "boot", Hypothesis.NOTHING)
 
 
 def test_what_is_not_told_yet_is_kept_until_it_is(keep: Callable[..., Kept]) -> None:
     """The next recorder finds it as it was, and what the last one left goes with the first that the next one says."""
-    first, second = untold(1), untold(2)
+    first, second = pending(1), pending(2)
     kept = keep()
     for waiting in ([first, second], [second], [first, second]):
         kept.writer.put_checkpoints([], waiting)
         wait_until(lambda: not kept.writer.queued)
 
-        assert [msgspec.to_builtins(one) for one in left_untold(kept.path)] == [
+        assert [msgspec.to_builtins(one) for one in left_pending(kept.path)] == [
             msgspec.to_builtins(one) for one in waiting
         ]
     kept.writer.put_checkpoints([save(1)], [second])
     assert kept.writer.close(PATIENCE_SECONDS)
     after = keep()
-    assert [one.checkpoint.uid for one in left_untold(kept.path)] == ["c2"]
+    assert [one.checkpoint.uid for one in left_pending(kept.path)] == ["c2"]
     after.writer.put_checkpoints([save(2)], [])
     assert after.writer.close(PATIENCE_SECONDS)
 
-    assert left_untold(kept.path) == []
+    assert left_pending(kept.path) == []
     assert after.stored() == ["/c1", "/c2"]
 
 
 def test_what_is_told_goes_with_what_was_not(keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch) -> None:
     """In one transaction: who dies in its midst leaves it either waiting or stored, never both and never neither."""
     kept = keep()
-    kept.writer.put_checkpoints([], [untold(1)])
+    kept.writer.put_checkpoints([], [pending(1)])
     wait_until(lambda: not kept.writer.queued)
     put = writer_module.put_checkpoint
     monkeypatch.setattr(writer_module, "put_checkpoint", Mock(side_effect=StoreError("it broke off")))
     kept.writer.put_checkpoints([save(1)], [])
     wait_until(lambda: kept.complaints)
 
-    assert [one.checkpoint.uid for one in left_untold(kept.path)] == ["c1"]
+    assert [one.checkpoint.uid for one in left_pending(kept.path)] == ["c1"]
     assert kept.stored() == []
     monkeypatch.setattr(writer_module, "put_checkpoint", put)
     wait_until(lambda: kept.stored() == ["/c1"])
-    assert left_untold(kept.path) == []
+    assert left_pending(kept.path) == []
 
 
 def test_what_is_left_in_a_form_of_another_version_is_passed_over(keep: Callable[..., Kept]) -> None:
@@ -259,4 +259,4 @@ def test_what_is_left_in_a_form_of_another_version_is_passed_over(keep: Callable
     writer.add_checkpoints([], {"c1": b"\x81\xa1x\x01"})
     writer.close()
 
-    assert left_untold(kept.path) == []
+    assert left_pending(kept.path) == []

@@ -121,12 +121,14 @@ def _path(candidate: Candidate, *, complete: bool) -> str:
     paths = [part.path for part in kept]
     if len(set(paths)) == 1 and kept[0].name.rank is None:
         return paths[0]
-    homes = [part.name.home for part in kept]
+    directories = [part.name.file_directory for part in kept]
     named = complete and all(part.name.certain and part.name.step is not None for part in kept)
-    if not named and not any(path.startswith(f"{home}/") for path, home in zip(paths, homes, strict=True)):
-        homes = [path.rpartition("/")[0] for path in paths]
+    if not named and not any(
+        path.startswith(f"{directory}/") for path, directory in zip(paths, directories, strict=True)
+    ):
+        directories = [path.rpartition("/")[0] for path in paths]
     shared = []
-    for parts in zip(*(home.split("/") for home in homes), strict=False):
+    for parts in zip(*(directory.split("/") for directory in directories), strict=False):
         if len(set(parts)) > 1:
             break
         shared.append(parts[0])

@@ -172,7 +172,7 @@ def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:
 
 def _marker(candidate: Candidate) -> str | None:
     """Return the file that completed a save: its path, or its place in the folder of the save; None: there was none."""
-    folder = candidate.unit.partition("#")[0] + "/"
+    folder = candidate.directory.partition("#")[0] + "/"
     return next((part.path.removeprefix(folder) for part in candidate.parts if part.name.commit), None)
 
 
@@ -183,7 +183,7 @@ def _lacks_marker(usual: list[str | None], candidate: Candidate, known: Knowledg
     """
     if not all(usual) or _marker(candidate) is not None:
         return False
-    folder = candidate.unit.partition("#")[0]
+    folder = candidate.directory.partition("#")[0]
     places = (posixpath.join(folder, marker) for marker in dict.fromkeys(usual) if marker)
     return not any(known.transfers.is_changed(path, candidate.start_ns) for path in places)
 

@@ -1,4 +1,4 @@
-"""What becomes known of a save after it was told: when it was durable, and when old ones were deleted for it."""
+"""What becomes known of a save after it was reported: when it was durable, and when old ones were deleted for it."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class _Awaited:
 
 
 class Revisions:
-    """Keeps the saves that were told, bounded in number and time, and what is learnt of their files."""
+    """Keeps the saves that were reported, bounded in number and time, and what is learnt of their files."""
 
     def __init__(self, known: Knowledge) -> None:
         """Start with nothing."""
         self._known = known
-        self._noted: dict[str, _Awaited] = {}  # held, or about to be told
+        self._noted: dict[str, _Awaited] = {}  # held, or about to be reported
         self._awaited: dict[str, _Awaited] = {}
 
     def take(self, samples: FrameSamples) -> None:
@@ -80,15 +80,15 @@ class Revisions:
             life=candidate.life,
         ))  # fmt: skip
 
-    def follow(self, told: list[Checkpoint], now_ns: int | None) -> list[Checkpoint]:
+    def follow(self, reported: list[Checkpoint], now_ns: int | None) -> list[Checkpoint]:
         """Take what is told now; return it with the revisions of what was told before. None: the recording is over."""
-        self._keep(told)
-        new = {checkpoint.uid: checkpoint for checkpoint in told}
+        self._keep(reported)
+        new = {checkpoint.uid: checkpoint for checkpoint in reported}
         revised = []
         for uid, awaited in list(self._awaited.items()):
             before = awaited.checkpoint
             awaited.checkpoint = self._revision(awaited, now_ns)
-            if awaited.checkpoint is not before and uid in new:  # known before it was told: told at once
+            if awaited.checkpoint is not before and uid in new:  # known before it was reported: reported at once
                 new[uid] = awaited.checkpoint
             elif awaited.checkpoint is not before:
                 awaited.checkpoint = msgspec.structs.replace(awaited.checkpoint, revision=before.revision + 1)
@@ -104,8 +104,8 @@ class Revisions:
             self._known.transfers.removals.forget_before(now_ns - FOLLOWED_NS)
         return [*new.values(), *revised]
 
-    def _keep(self, told: Iterable[Checkpoint]) -> None:
-        for checkpoint in told:
+    def _keep(self, reported: Iterable[Checkpoint]) -> None:
+        for checkpoint in reported:
             awaited = self._noted.pop(checkpoint.uid, None)
             if awaited is None or checkpoint.kind is not Kind.SAVE:
                 continue
@@ -213,7 +213,7 @@ def _put(awaited: dict[str, _Awaited], new: _Awaited) -> list[_Awaited]:
 
 
 def newest(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """Return each checkpoint once, as it was told last, in the place where it was told first."""
+    """Return each checkpoint once, as it was reported last, in the place where it was reported first."""
     found: dict[str, Checkpoint] = {}
     for checkpoint in checkpoints:
         known = found.get(checkpoint.uid)

@@ -22,7 +22,7 @@ from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Evidence, Interval, Mode
 
 _BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gathered, waited for the other ranks
-LEAST_NS = 20_000_000  # what holds for less is told as nothing
+LEAST_NS = 20_000_000  # what holds for less is reported as nothing
 MAX_BLOCKED = 32  # intervals of one checkpoint
 _UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
 _REUSED = "how long it built what it wrote in memory that it had from an earlier save: that looks like training"
@@ -178,7 +178,7 @@ def _read_for_it(trainer: ProcessKey, first_ns: int, known: Knowledge) -> list[S
 
 
 def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether its job began to write something else as soon as it was done, which is not told yet."""
+    """Return whether its job began to write something else as soon as it was done, which is not reported yet."""
     since_ns, until_ns = candidate.end_ns - EDGE_NS, candidate.end_ns + AT_ONCE_NS
     if known.world.trainers.saved_within(since_ns, until_ns):
         return False

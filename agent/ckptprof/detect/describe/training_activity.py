@@ -31,7 +31,7 @@ STEADY_SHARE = 0.3  # of a core: who uses less has no rhythm that it could have 
 _CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
 _STAGED_WITHIN_NS = 8_000_000_000
 _HARDLY = 0.05  # of what is usual
-_AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is told as none
+_AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is reported as none
 _EDGE_NS = 50_000_000  # of a save: who waited for its end goes on before its last sign was seen
 
 

@@ -70,9 +70,9 @@ class Candidate:
         return sum(part.bytes for part in self.parts)
 
     @property
-    def unit(self) -> str:
+    def directory(self) -> str:
         """What its files share by name."""
-        return self.parts[0].name.unit
+        return self.parts[0].name.directory
 
     @property
     def processes(self) -> list[ProcessKey]:
@@ -84,7 +84,7 @@ class Candidate:
         for part in self.parts:
             if not part.is_open:
                 yield part
-            yield from part.carried
+            yield from part.copied_from
 
 
 def _is_read_again(parts: list[Transfer], later: Transfer) -> bool:

@@ -1,4 +1,4 @@
-"""One event for the two sides of a copy: the written side is told at once, the read side only if it stays alone."""
+"""One event for the two sides of a copy: the written side is reported at once, the read side only if it stays alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Copies:
         self._read: deque[_Side] = deque(maxlen=MAX_RECENT)
 
     def add(self, copy: Checkpoint, event: PastEvent, others: frozenset[str] | None, life: Life) -> list[Checkpoint]:
-        """Take one side, and of the read one what was written meanwhile; return it if it may be told."""
+        """Take one side, and of the read one what was written meanwhile; return it if it may be reported."""
         names = frozenset(path.rpartition("/")[2] for path in event.paths)
         side = _Side(copy, event.start_ns, event.end_ns, names, others or frozenset(), life)
         (self._written if others is None else self._read).append(side)

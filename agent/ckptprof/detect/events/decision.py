@@ -25,12 +25,12 @@ class Decision:
     ends_series: bool = False  # earlier ones of its series that wait are data
 
     @property
-    def made(self) -> float:
+    def save_or_restore(self) -> float:
         """The sum for a save or a restore."""
         return self.scores.get(Hypothesis.SAVE, self.scores.get(Hypothesis.RESTORE, 0.0))
 
     @property
-    def is_moved(self) -> bool:
+    def is_copy_or_stream(self) -> bool:
         """Whether it is a copy or a stream of a checkpoint."""
         return self.hypothesis in (Hypothesis.COPY, Hypothesis.STREAM)
 
@@ -38,28 +38,28 @@ class Decision:
 def decide(signals: tuple[Signal, ...], table: DecisionTable = TABLE) -> Decision:
     """Return what an event with these signals is."""
     names = frozenset(name for signal in signals for name in (signal.name, signal.row))
-    made = Hypothesis.SAVE if "writes" in names else Hypothesis.RESTORE
-    possible = (made, Hypothesis.COPY, Hypothesis.STREAM, Hypothesis.DATA)
+    save_or_restore = Hypothesis.SAVE if "writes" in names else Hypothesis.RESTORE
+    possible = (save_or_restore, Hypothesis.COPY, Hypothesis.STREAM, Hypothesis.DATA)
     rows = [(table.rows[signal.row], signal.strength) for signal in signals if signal.row in table.rows]
     scores = {one: math.fsum(row.weight(one) * strength for row, strength in rows) for one in possible}
-    override = _first(table.overrides, names, scores[made])
+    override = _first(table.overrides, names, scores[save_or_restore])
     if scores[Hypothesis.DATA] >= table.needed[Hypothesis.DATA]:
         names |= {"decided-data"}
-    may_wait = override is None and made is Hypothesis.SAVE
-    deferral = _first(table.deferrals, names, scores[made]) if may_wait else None
+    may_wait = override is None and save_or_restore is Hypothesis.SAVE
+    deferral = _first(table.deferrals, names, scores[save_or_restore]) if may_wait else None
     decisive = override or deferral
-    wanted = decisive.then if decisive is not None else made
+    wanted = decisive.then if decisive is not None else save_or_restore
     likely = next((one for one in (wanted, Hypothesis.DATA) if scores[one] >= table.needed[one]), Hypothesis.NOTHING)
-    told = likely not in (Hypothesis.DATA, Hypothesis.NOTHING)
-    doubt = _first(table.doubts, names, scores[made]) if likely is Hypothesis.SAVE else None
-    is_sure = told and deferral is None and doubt is None
-    sure = confidence(scores[likely], table.needed[made]) if is_sure else DOUBT
+    is_reported = likely not in (Hypothesis.DATA, Hypothesis.NOTHING)
+    doubt = _first(table.doubts, names, scores[save_or_restore]) if likely is Hypothesis.SAVE else None
+    is_sure = is_reported and deferral is None and doubt is None
+    sure = confidence(scores[likely], table.needed[save_or_restore]) if is_sure else DOUBT
     ends_series = override is None and not names.isdisjoint(table.series_of_data)
     return Decision(likely, sure, scores, override, deferral, doubt, ends_series)
 
 
-def _first(combinations: tuple[Combination, ...], names: frozenset[str], made: float) -> Combination | None:
-    return next((one for one in combinations if one.holds(names, made)), None)
+def _first(combinations: tuple[Combination, ...], names: frozenset[str], save_or_restore: float) -> Combination | None:
+    return next((one for one in combinations if one.holds(names, save_or_restore)), None)
 
 
 def confidence(total: float, needed: float) -> float:
@@ -71,5 +71,6 @@ def evidence_of(signals: tuple[Signal, ...]) -> tuple[Evidence, ...]:
     """Return the signals as users see them, with their weights for a save or a restore; conditions are left out."""
     shown = (signal for signal in signals if signal.text)
     return tuple(
-        Evidence(name=one.name, weight=TABLE.rows[one.row].made * one.strength, text=one.text) for one in shown
+        Evidence(name=one.name, weight=TABLE.rows[one.row].save_or_restore * one.strength, text=one.text)
+        for one in shown
     )

@@ -1,9 +1,10 @@
 """The one table that decides what an event is: a save, a restore, a copy, a stream, data, or nothing.
 
 Theory of operation. `signals/` holds predicates; each one that holds of an event names a row of ROWS. A row adds its
-weight (times the signal's strength) to the hypotheses: *made*, the event is a save or a restore by the job itself;
-*moved*, its bytes are a checkpoint's, but somebody copied them, or they only passed through a process (an upload, a
-check, a download); *data*, it is something else that is kept in files. A hypothesis needs the sum that NEEDED says.
+weight (times the signal's strength) to the hypotheses: *save_or_restore*, the job itself saves or restores;
+*copy_or_stream*, its bytes are a checkpoint's, but somebody copied them, or they only passed through a process (an
+upload, a check, a download); *data*, it is something else that is kept in files. A hypothesis needs the sum that
+NEEDED says.
 
 Four lists of combinations follow, each entry a plain expression over names of signals. The first of OVERRIDES that
 holds takes save and restore out of question, whatever their sum is. The first of DEFERRALS that holds makes a written
@@ -43,16 +44,16 @@ class Row:
     """What one signal weighs for each hypothesis."""
 
     signal: str
-    made: float  # for save and restore; shown as the weight of the evidence
-    moved: float  # for copy and stream
+    save_or_restore: float  # for save and restore; shown as the weight of the evidence
+    copy_or_stream: float  # for copy and stream
     data: float
     why: str  # why it weighs so, or what holds it
 
     def weight(self, hypothesis: Hypothesis) -> float:
         """Return its weight for a hypothesis."""
         if hypothesis in (Hypothesis.SAVE, Hypothesis.RESTORE):
-            return self.made
-        return self.data if hypothesis is Hypothesis.DATA else self.moved
+            return self.save_or_restore
+        return self.data if hypothesis is Hypothesis.DATA else self.copy_or_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,10 @@ class Combination:
     least: float = -math.inf  # the sum for a save that it takes
     below: float = math.inf
 
-    def holds(self, names: frozenset[str], made: float) -> bool:
+    def holds(self, names: frozenset[str], save_or_restore: float) -> bool:
         """Return whether it holds of an event with these signals and this sum for a save or a restore."""
         return (
-            self.least <= made < self.below
+            self.least <= save_or_restore < self.below
             and names.issuperset(self.all)
             and names.isdisjoint(self.none)
             and not (self.any and names.isdisjoint(self.any))
@@ -91,7 +92,8 @@ class DecisionTable:
 
 
 ROWS = (
-    #   signal                    made  moved  data  why
+    #                            save,  copy,
+    #   signal                 restore stream  data  why
     # What the files are called and how they begin. `name` weighs what the framework's entry says: 0.6 if nothing else
     # is called so, less if data sets are.
     Row("name",                    1.0,  1.0,  0.0, "times Framework.weight, 0.15 to 0.6"),
@@ -167,8 +169,8 @@ OVERRIDES = (
         any=("unkept", "unseen"), none=("service",),
     ),
     Combination(
-        "read by a stranger", Hypothesis.COPY, "its process has no library of machine learning, and maps little",
-        all=("reads", "stranger"), none=("service", "mapped", "read-again"),
+        "read, no libraries", Hypothesis.COPY, "its process has no library of machine learning, and maps little",
+        all=("reads", "no-libraries"), none=("service", "mapped", "read-again"),
     ),
 )  # fmt: skip
 
@@ -176,8 +178,8 @@ SERIES_OF_DATA = frozenset(("shards",))
 
 DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data suffices
     Combination(
-        "a stranger's", Hypothesis.COPY, "only names speak for it, and its process has no library of machine learning",
-        all=("stranger",), none=("recurs", "computes"), least=NEEDED[Hypothesis.SAVE],
+        "no libraries", Hypothesis.COPY, "only names speak for it, and its process has no library of machine learning",
+        all=("no-libraries",), none=("recurs", "computes"), least=NEEDED[Hypothesis.SAVE],
     ),
     Combination(
         "a weak name", Hypothesis.SAVE, "data sets are called so, too, and nothing but a library speaks for it",
@@ -189,7 +191,7 @@ DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data
     ),
 )  # fmt: skip
 
-DOUBTS = (  # of what is told as a save
+DOUBTS = (  # of what is reported as a save
     Combination(
         "only a rhythm", Hypothesis.SAVE, "what evaluations yield has a rhythm, too; nothing shows care for the files",
         all=("weak-name",), none=("word", "step", "renamed", "overwrites", "rotates", "resumed"),

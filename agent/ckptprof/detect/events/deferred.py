@@ -1,4 +1,4 @@
-"""Events that are not told yet: what comes later tells what they were."""
+"""Events that are not reported yet: what comes later tells what they were."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ckptprof.model import Checkpoint
 _LEAST_HELD = 2
 
 
-class Untold(msgspec.Struct, eq=False):
-    """An event that is not told yet, with all that is asked of it later: it outlives the session that saw it."""
+class Pending(msgspec.Struct, eq=False):
+    """An event that is not reported yet, with all that is asked of it later: it outlives the session that saw it."""
 
-    checkpoint: Checkpoint  # as it would be told: counters are forgotten while it waits
+    checkpoint: Checkpoint  # as it would be reported: counters are forgotten while it waits
     event: PastEvent
-    unit: str  # what its files share by name
+    directory: str = msgspec.field(name="unit")  # what its files share by name
     boot_id: str  # of the host: its processes, and its times, which are CLOCK_MONOTONIC, say nothing in another one
-    if_alone: Hypothesis | None = None  # what it is if nothing more comes; None: sure, and told when it is over
+    if_alone: Hypothesis | None = None  # what it is if nothing more comes; None: sure, and reported when it is over
     has_room: bool = True
 
     def is_of(self, job: str, event: PastEvent) -> bool:
@@ -54,14 +54,14 @@ class DeferredEvents:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._held: list[tuple[Untold, Life]] = []
+        self._held: list[tuple[Pending, Life]] = []
 
     @property
-    def held(self) -> list[Untold]:
+    def held(self) -> list[Pending]:
         """What waits now, the oldest first."""
         return [held for held, _ in self._held]
 
-    def hold(self, held: Untold, life: Life) -> None:
+    def hold(self, held: Pending, life: Life) -> None:
         """Keep one until more is known."""
         self._held.append((held, life))
         kept = [one for one in self.held if one.has_room]
@@ -70,21 +70,21 @@ class DeferredEvents:
             files -= kept[0].checkpoint.files
             kept.pop(0).has_room = False
 
-    def release(self, job: str, event: PastEvent) -> list[tuple[Untold, Life]]:
+    def release(self, job: str, event: PastEvent) -> list[tuple[Pending, Life]]:
         """Return the earlier ones of a series that was recognised: too little for one is enough for several."""
 
-        def is_such(held: Untold) -> bool:
+        def is_such(held: Pending) -> bool:
             return held.is_of(job, event) and held.is_like(event)
 
         again = Signal("recurs", "recurs", "the job wrote the like of it again", strength=2)
         return self._turn(Trigger.SERIES_RECURS, is_such, again)
 
-    def read_again(self, event: PastEvent) -> list[tuple[Untold, Life]]:
+    def read_again(self, event: PastEvent) -> list[tuple[Pending, Life]]:
         """Return those whose files a later run of the same program reads."""
         again = Signal("read-again", "read-again", "a later run of the same program read it")
         return self._turn(Trigger.READ_BACK, lambda held: not held.event.paths.isdisjoint(event.paths), again)
 
-    def resumed(self, event: PastEvent) -> list[tuple[Untold, Life]]:
+    def resumed(self, event: PastEvent) -> list[tuple[Pending, Life]]:
         """Return the others of the series from the last of which a later run of the same program goes on."""
         again = Signal("resumed", "resumed", "a later run of the same program went on from the last one")
         return self._turn(Trigger.SERIES_RESUMED, lambda held: held.event.is_of_program(event), again)
@@ -93,14 +93,16 @@ class DeferredEvents:
         """Forget those of a series that turned out to be data."""
         self._turn(Trigger.SERIES_IS_DATA, lambda held: held.is_of(job, event))
 
-    def expire(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[tuple[Untold, Life]]:
+    def expire(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[tuple[Pending, Life]]:
         """Return those for which nothing more will come, and which are a save or a copy alone."""
         something = (Hypothesis.SAVE, Hypothesis.COPY)
         found = self._turn(Trigger.ALONE, lambda held: held.if_alone in something and held.is_due(now_ns, ended))
         self._turn(Trigger.NOTHING_ALONE, lambda held: held.is_due(now_ns, ended))
         return found
 
-    def _turn(self, trigger: Trigger, is_such: Callable[[Untold], bool], *reasons: Signal) -> list[tuple[Untold, Life]]:
+    def _turn(
+        self, trigger: Trigger, is_such: Callable[[Pending], bool], *reasons: Signal
+    ) -> list[tuple[Pending, Life]]:
         """Move on those of which something is the case; return those that are to be reported, with the reasons."""
         found = [one for one in self._held if is_such(one[0])]
         self._held = [one for one in self._held if one not in found]

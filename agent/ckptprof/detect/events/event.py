@@ -30,7 +30,7 @@ class Event:
         self.bytes = candidate.bytes
         # what several signals ask, once it was
         self.counterparts: list[Transfer] | None = None  # what moved the other way meanwhile
-        self.straight: bool | None = None
+        self.reads_even_pieces: bool | None = None
 
     def mostly(self, is_such: Callable[[Transfer], object]) -> bool:
         """Return whether something is the case of at least half of its bytes."""

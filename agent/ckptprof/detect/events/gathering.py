@@ -22,7 +22,7 @@ MANY_PARTS = 2_000  # of which few saves have more, under names of no framework
 _MOST = 10_000  # of these nobody waits for the end: 5 KB each
 _MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
 
-_Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
+_Owner = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
 _BothWays = tuple[list[Transfer], list[Transfer]]  # written, read
 
 
@@ -40,14 +40,14 @@ class Gatherer:
     def gather(self, waiting: list[Transfer], still_open: Sequence[Transfer]) -> list[Candidate]:
         """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
 
-        A transfer that carries nothing of a checkpoint's is told, and in none.
+        A transfer that carries nothing of a checkpoint's is judged at once, and in none.
         """
-        parties: dict[ProcessKey, _Party] = {}
-        moved, nothing = self._moved(waiting, parties)
+        owners: dict[ProcessKey, _Owner] = {}
+        moved, nothing = self._moved(waiting, owners)
         for transfer in nothing:
             transfer.judged()
-        for party, part in self._open_parts(moved, still_open, parties):
-            moved[party][not part.writes].append(part)
+        for owner, part in self._open_parts(moved, still_open, owners):
+            moved[owner][not part.writes].append(part)
         return self._candidates(moved)
 
     def gather_as_over(self, transfers: Sequence[Transfer]) -> list[Candidate]:
@@ -55,19 +55,19 @@ class Gatherer:
         return self._candidates(self._moved(transfers, {})[0])
 
     def _moved(
-        self, transfers: Sequence[Transfer], parties: dict[ProcessKey, _Party]
-    ) -> tuple[dict[_Party, _BothWays], list[Transfer]]:
+        self, transfers: Sequence[Transfer], owners: dict[ProcessKey, _Owner]
+    ) -> tuple[dict[_Owner, _BothWays], list[Transfer]]:
         """Return what each party moved, and what carries nothing of a checkpoint's."""
-        moved: dict[_Party, _BothWays] = {}
+        moved: dict[_Owner, _BothWays] = {}
         nothing = []
         for transfer in transfers:
             if self._estimates.estimate(transfer):
-                moved.setdefault(self._party(transfer, parties), ([], []))[not transfer.writes].append(transfer)
+                moved.setdefault(self._owner_of(transfer, owners), ([], []))[not transfer.writes].append(transfer)
             else:
                 nothing.append(transfer)
         return moved, nothing
 
-    def _candidates(self, moved: dict[_Party, _BothWays]) -> list[Candidate]:
+    def _candidates(self, moved: dict[_Owner, _BothWays]) -> list[Candidate]:
         found: list[Candidate] = []
         for (job, _), directions in moved.items():
             for parts in self._estimates.join(*directions):
@@ -88,34 +88,36 @@ class Gatherer:
         steps = [(between[0], between[0]), *merged(cut(readings, [between])), (between[1], between[1])]
         return max(after[0] - before[1] for before, after in pairwise(steps))
 
-    def _party(self, transfer: Transfer, parties: dict[ProcessKey, _Party]) -> _Party:
-        party = parties.get(transfer.process)
-        if party is None:
+    def _owner_of(self, transfer: Transfer, owners: dict[ProcessKey, _Owner]) -> _Owner:
+        owner = owners.get(transfer.process)
+        if owner is None:
             process = transfer.process
-            party = parties[process] = self._jobs.job_of(process), self._jobs.is_tool(process)
-        return party
+            owner = owners[process] = self._jobs.job_of(process), self._jobs.is_tool(process)
+        return owner
 
     def _open_parts(
         self,
-        moved: dict[_Party, _BothWays],
+        moved: dict[_Owner, _BothWays],
         still_open: Sequence[Transfer],
-        parties: dict[ProcessKey, _Party],
-    ) -> Iterator[tuple[_Party, Transfer]]:
+        owners: dict[ProcessKey, _Owner],
+    ) -> Iterator[tuple[_Owner, Transfer]]:
         """Yield what goes on in the jobs that something waits of: what is written, and what is read of the same."""
-        since: dict[_Party, int] = {}
-        units: dict[_Party, set[str]] = {}
-        files: dict[_Party, set[tuple[int, int]]] = {}
-        for party, (written, read) in moved.items():
-            since[party] = min(part.start_ns for part in (*written, *read)) - CERTAIN_GAP_NS
-            units[party] = {part.name.unit for part in read}
-            files[party] = {part.file for part in written}
+        since: dict[_Owner, int] = {}
+        directories: dict[_Owner, set[str]] = {}
+        files: dict[_Owner, set[tuple[int, int]]] = {}
+        for owner, (written, read) in moved.items():
+            since[owner] = min(part.start_ns for part in (*written, *read)) - CERTAIN_GAP_NS
+            directories[owner] = {part.name.directory for part in read}
+            files[owner] = {part.file for part in written}
         for transfer in still_open:
-            party = self._party(transfer, parties)
-            if party not in moved or transfer.first_ns < since[party]:
+            owner = self._owner_of(transfer, owners)
+            if owner not in moved or transfer.first_ns < since[owner]:
                 continue
             known = self._estimates.estimate_open(transfer)
-            if known and (transfer.writes or transfer.name.unit in units[party] or transfer.file in files[party]):
-                yield party, transfer
+            if known and (
+                transfer.writes or transfer.name.directory in directories[owner] or transfer.file in files[owner]
+            ):
+                yield owner, transfer
 
     def turn(self, candidate: Candidate, now_ns: int) -> Trigger:
         """Return what happens to an open event."""
@@ -128,7 +130,7 @@ class Gatherer:
     def _is_over(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether nothing more is to be expected of a candidate."""
         signs = [max(part.end_ns, part.last_ns) for part in candidate.parts if not part.is_open]
-        signs += [transfer.last_ns for part in candidate.parts for transfer in part.carried]
+        signs += [transfer.last_ns for part in candidate.parts for transfer in part.copied_from]
         quiet_ns = now_ns - max(signs, default=0)
         if quiet_ns < (PATIENCE_NS if candidate.open_parts else QUIET_NS):
             return False
@@ -162,7 +164,7 @@ class Gatherer:
         ended, complete = self._world.ended, candidate.committed_ns is not None
         # nor does one live that forked them to write: it may fork the next rank
         over = all(process in ended and self._jobs.works_for(process) in ended for process in candidate.processes)
-        folder = any(part.name.certain and "#" not in part.name.unit for part in candidate.parts)
+        folder = any(part.name.certain and "#" not in part.name.directory for part in candidate.parts)
         return patience_ns(
             ended=over,
             writes=candidate.writes,

@@ -41,7 +41,7 @@ def group(job: str, parts: list[Transfer], pause_ns: Pause = _gap_ns) -> list[Ca
 
 def _unit(part: Transfer) -> str:
     """Return what it may be a part of; a log that grows beside checkpoints is none of them, and may never end."""
-    return f"{part.path}#appended" if _is_log(part) else part.name.unit
+    return f"{part.path}#appended" if _is_log(part) else part.name.directory
 
 
 def _is_log(part: Transfer) -> bool:
@@ -49,7 +49,7 @@ def _is_log(part: Transfer) -> bool:
 
 
 def _belongs(candidate: Candidate, part: Transfer) -> bool:
-    """Return whether a part is one of a candidate's, of the same unit."""
+    """Return whether a part is one of a candidate's, of the same directory."""
     gap_ns = part.start_ns - candidate.end_ns
     if candidate.has(part) and _tells_apart(part, gap_ns):
         return False
@@ -65,7 +65,7 @@ def _tells_apart(again: Transfer, gap_ns: int) -> bool:
 
 
 def _reach_ns(candidate: Candidate, part: Transfer) -> int:
-    """Return how long after a candidate's last sign a part of the same unit still is one of it."""
+    """Return how long after a candidate's last sign a part of the same directory still is one of it."""
     if part.name.certain:
         return PATIENCE_NS if part.writes and part.name.step is not None else CERTAIN_GAP_NS
     same_step = part.name.step is not None and part.name.step in candidate.steps
@@ -121,7 +121,7 @@ def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
         return gap_ns <= (further_gap_ns(earlier) if _is_further(earlier, later) else LOOSE_GAP_NS)
     if not _is_known(earlier) or not _is_known(later):  # it lies in the folder of the other, or is not of it
         known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
-        own = "#" not in known.unit and _is_known(known) and _inside(_place(unknown), _place(known))
+        own = "#" not in known.directory and _is_known(known) and _inside(_place(unknown), _place(known))
         return gap_ns <= 0 and own
     return gap_ns <= BESIDE_NS or (gap_ns <= CERTAIN_GAP_NS and pause_ns(earlier, later) <= BESIDE_NS)
 
@@ -188,7 +188,7 @@ def _is_near(one: Candidate, other: Candidate) -> bool:
 
 
 def _place(candidate: Candidate) -> str:
-    return candidate.unit.partition("#")[0]
+    return candidate.directory.partition("#")[0]
 
 
 def _above(folder: str) -> str:

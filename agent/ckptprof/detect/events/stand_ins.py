@@ -25,7 +25,7 @@ _JUDGED_NS = CERTAIN_GAP_NS + QUIET_NS  # after its last byte what was written i
 
 @dataclass(slots=True)
 class _StandIn:
-    copy: Checkpoint  # as it was told last
+    copy: Checkpoint  # as it was reported last
     end_ns: int  # CLOCK_MONOTONIC
     left: set[str]  # its files that were not written anew
     source: str  # the largest file that it is a copy of
@@ -83,7 +83,7 @@ class StandIns:
                 one.trainers |= event.processes
 
     def tell(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[Checkpoint]:
-        """Return the copies that are told anew: who saves beside them has ended, or they are gone since."""
+        """Return the copies that are reported anew: who saves beside them has ended, or they are gone since."""
         for one in self._all.values():
             over = {process for process in one.trainers if now_ns - ended.get(process, now_ns) >= _JUDGED_NS}
             one.trainers -= over
@@ -91,8 +91,8 @@ class StandIns:
                 name = min(one.left).rpartition("/")[2]
                 text = f"{name} is still the copy of {one.source}: the job ended without writing its own there"
                 self._tell(one, (Evidence(name=Risk.NOT_REPLACED.value, weight=0.0, text=text),))
-        told, self._revised = list(self._revised.values()), {}
-        return told
+        reported, self._revised = list(self._revised.values()), {}
+        return reported
 
     def _without(self, paths: set[str]) -> None:
         for uid, one in list(self._all.items()):

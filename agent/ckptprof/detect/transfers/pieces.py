@@ -17,7 +17,7 @@ _PIECES = 8
 _PAGE_BYTES = 4096  # there are no smaller ones
 _NEAR = (0.8, 1.02)  # of a power of two: the last piece of a file is shorter, and the one that meets its end is empty
 _GRID_BYTES = 64 << 10  # positions at which pieces end; those of arrays hardly ever do
-_POURED_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and trackers hold at a time
+_LARGEST_PIECE_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and trackers hold at a time
 
 
 def big_of(group: Iterable[Transfer]) -> list[Transfer]:
@@ -25,7 +25,9 @@ def big_of(group: Iterable[Transfer]) -> list[Transfer]:
     return [transfer for transfer in group if transfer.bytes >= HEADER_BYTES]
 
 
-def is_straight(group: Sequence[Transfer], counters: Sequence[Interval] | None, *, pooled: bool, over: bool) -> bool:
+def is_read_in_even_pieces(
+    group: Sequence[Transfer], counters: Sequence[Interval] | None, *, pooled: bool, over: bool
+) -> bool:
     """Return whether every big file was read from its begin to its end, in pieces of one size.
 
     `counters`: what their process moved meanwhile, if that alone may tell it; `pooled`: threads may fill one file
@@ -39,11 +41,11 @@ def is_straight(group: Sequence[Transfer], counters: Sequence[Interval] | None, 
     return _is_even(counters) or _is_on_grid(big, least=1 if over else 2)
 
 
-def is_poured(group: Sequence[Transfer], counters: Sequence[Interval] | None) -> bool:
+def is_written_in_even_pieces(group: Sequence[Transfer], counters: Sequence[Interval] | None) -> bool:
     """Return whether every big file was written from its begin, in pieces of one size, page upon page."""
     big = big_of(group)
     if level_of(group) is Level.TRACE:
-        return all(_is_poured(one) for one in big)
+        return all(_is_written_in_even_pieces(one) for one in big)
     pieces: dict[float, int] = {}
     for one in counters or ():
         if one.writes > 0 and one.written_bytes >= HEADER_BYTES:
@@ -96,7 +98,7 @@ def is_whole(transfer: Transfer, *, pooled: bool) -> bool:
     return operations >= _PIECES and biggest >= WHOLE_SHARE * operations
 
 
-def _is_poured(transfer: Transfer) -> bool:
+def _is_written_in_even_pieces(transfer: Transfer) -> bool:
     """Return whether it was written from end to end, and nearly all in the pieces of which there were most."""
     sums = transfer.operations
     if sums is None or not is_whole(transfer, pooled=False):
@@ -109,7 +111,7 @@ def _is_poured(transfer: Transfer) -> bool:
 
 def _is_piece(size: float) -> bool:
     """Return whether a buffer may have this size."""
-    return _PAGE_BYTES <= size <= _POURED_BYTES and size % _PAGE_BYTES == 0
+    return _PAGE_BYTES <= size <= _LARGEST_PIECE_BYTES and size % _PAGE_BYTES == 0
 
 
 def _grown(interval: Interval) -> int:

@@ -1,4 +1,4 @@
-"""What looks and the trace both saw is told once: what was counted is exact, looks add names, not bytes."""
+"""What looks and the trace both saw is reported once: what was counted is exact, looks add names, not bytes."""
 
 from __future__ import annotations
 

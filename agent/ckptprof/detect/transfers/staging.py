@@ -40,7 +40,7 @@ def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Tra
             found[id(target)] = target, stage, reading
             gone |= {id(stage), id(reading)}
     for target, stage, reading in found.values():
-        target.carry(stage, reading)
+        target.join_stage(stage, reading)
     return [part for part in written if id(part) not in gone], [part for part in read if id(part) not in gone]
 
 

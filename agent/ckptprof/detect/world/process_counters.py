@@ -58,7 +58,7 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class _Ahead:
-    """Bytes that moved before the call that asks for them returned and was counted: they are told once."""
+    """Bytes that moved before the call that asks for them returned and was counted: they are reported once."""
 
     told_bytes: int = 0
     told_ns: int = 0

@@ -145,7 +145,7 @@ class World:
             self.jobs.rank(process) is not None for process in processes
         )
 
-    def is_alien(self, processes: list[ProcessKey]) -> bool:
+    def lacks_ml_libraries(self, processes: list[ProcessKey]) -> bool:
         """Return whether they were described, and none has any library of machine learning loaded."""
         loaded = self.runtimes(processes)
         return loaded is not None and not loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)

@@ -24,11 +24,11 @@ from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
 from ckptprof.service.recorder.live import Live
 from ckptprof.service.recorder.loop import Loop, SamplerLostError
+from ckptprof.service.recorder.pending import left_pending
 from ckptprof.service.recorder.recorder import Recorder, in_seconds
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, cut_saves, open_writer
-from ckptprof.service.recorder.untold import left_untold
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.service.title import set_title
 from ckptprof_collectors import heap
@@ -122,7 +122,7 @@ class Agent:
             metrics,
             saved_paths=self._saved_paths,
             cut=cut_saves(self._options.db, time.time_ns()),
-            left=left_untold(self._options.db),
+            left=left_pending(self._options.db),
             tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
             complain=self._complain,
             diagnosis=Diagnosis(self._complain, ceilings=ceilings_beside(self._options.db), gpus=gpus_in_use()),

@@ -10,7 +10,7 @@ from pathlib import Path
 from ckptprof.model import Checkpoint, CheckpointQuery
 from ckptprof.report.live.state import Device, State, underway, with_usual
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside
-from ckptprof.service.recorder.untold import going_on
+from ckptprof.service.recorder.pending import going_on
 from ckptprof.store.lock import writer_is_alive
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.series import Series, Values
@@ -52,7 +52,7 @@ class Follower:
         sessions = self._reader.sessions()
         newest = sessions[-1] if sessions else None
         last = self.last()
-        found = going_on(self._reader.untold().values()) if is_alive else []
+        found = going_on(self._reader.pending().values()) if is_alive else []
         if found:
             found = self._diagnosis.foresee(found, last)
         return State(

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import TypeVar
 
-from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import Frame
 
-_Told = TypeVar("_Told", Checkpoint, Untold)
+_Told = TypeVar("_Told", Checkpoint, Pending)
 
 
 class Detection:
@@ -53,17 +53,17 @@ class Detection:
         """What it forgot early because its budget was full."""
         return self._past_forgotten_bytes + self.detector.forgotten_bytes
 
-    def adopt(self, left: Sequence[Untold]) -> list[Checkpoint]:
-        """Take what the session before left untold; return what is sure of it."""
+    def adopt(self, left: Sequence[Pending]) -> list[Checkpoint]:
+        """Take what the session before left pending; return what is sure of it."""
         return self._guard(lambda: self.detector.adopt(left))
 
-    def untold(self, hurried: Callable[[], bool] = lambda: False) -> list[Untold]:
+    def pending(self, hurried: Callable[[], bool] = lambda: False) -> list[Pending]:
         """Return what waits to be sure, and what would be told of what goes on if the recording ended now."""
-        return self._guard(lambda: self.detector.untold(hurried))
+        return self._guard(lambda: self.detector.pending(hurried))
 
     @property
     def left_out_events(self) -> int:
-        """How many events the last `untold` had no room for that the one before it did not leave out."""
+        """How many events the last `pending` had no room for that the one before it did not leave out."""
         return self.detector.left_out_events
 
     def feed(self, frame: Frame) -> list[Checkpoint]:

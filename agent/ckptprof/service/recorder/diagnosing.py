@@ -109,9 +109,9 @@ class Diagnosis:
         return [judged for _, judged in self._foreseen.values()]
 
     def _one(self, checkpoint: Checkpoint) -> Checkpoint:
-        told = self._judged(checkpoint, gpus=self._gpus)
-        self._remember(told)
-        return told
+        reported = self._judged(checkpoint, gpus=self._gpus)
+        self._remember(reported)
+        return reported
 
     def _judged(
         self,

@@ -39,9 +39,9 @@ class Halves:
 
     def take(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
         """Return what is to be told of these."""
-        return [self._told(checkpoint) for checkpoint in checkpoints]
+        return [self._reported(checkpoint) for checkpoint in checkpoints]
 
-    def _told(self, checkpoint: Checkpoint) -> Checkpoint:
+    def _reported(self, checkpoint: Checkpoint) -> Checkpoint:
         first = self._joined.get(checkpoint.uid) or self._first(checkpoint)
         if first is not None:
             self._joined[checkpoint.uid] = first

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ckptprof.detect.describe.revisions import newest
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.recognition import Judged
 from ckptprof.export.health import RecorderHealth
 from ckptprof.model import Checkpoint, Kind, Session
@@ -27,9 +27,9 @@ if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 m
 
 LATE_NS = 1_000_000_000
 SESSION_SECONDS = 10.0
-_UNTOLD_NS = 750_000_000  # what ended before is kept, whatever happens to this process
-_UNTOLD_SHARE = 0.05  # of a core at most
-_UNTOLD_SECONDS = 0.5  # at one time at most: frames wait meanwhile
+_PENDING_NS = 750_000_000  # what ended before is kept, whatever happens to this process
+_PENDING_SHARE = 0.05  # of a core at most
+_PENDING_SECONDS = 0.5  # at one time at most: frames wait meanwhile
 
 
 class Recorder:
@@ -42,7 +42,7 @@ class Recorder:
         *,
         saved_paths: tuple[str, ...] = (),
         cut: Iterable[Checkpoint] = (),
-        left: Sequence[Untold] | None = None,
+        left: Sequence[Pending] | None = None,
         tell: Callable[[Checkpoint], None] = lambda _: None,
         complain: Callable[[str], None] = lambda _: None,
         diagnosis: Diagnosis | None = None,
@@ -63,10 +63,10 @@ class Recorder:
         self._live = live
         self._halves = Halves(cut)
         self._left = left
-        self._keeps_untold = left is not None
-        self._has_untold = bool(left)
-        self._untold_due_ns = 0  # CLOCK_MONOTONIC
-        self._untold_cost_ns = 0  # of the processor, the last time
+        self._keeps_pending = left is not None
+        self._has_pending = bool(left)
+        self._pending_due_ns = 0  # CLOCK_MONOTONIC
+        self._pending_cost_ns = 0  # of the processor, the last time
         self._shown = 0  # of what goes on, the last time that it was told
         self._detector: Detection | None = None
         self._before: Detection | None = None  # the same, or the one of the session before
@@ -110,7 +110,7 @@ class Recorder:
         )  # fmt: skip
         self._keep_session()
         if self._left:
-            self._emit(self._detector.adopt(self._left), self._detector.untold())
+            self._emit(self._detector.adopt(self._left), self._detector.pending())
             self._left = None
 
     def _frame(self, frame: Frame) -> None:
@@ -120,8 +120,8 @@ class Recorder:
         self.last_frame_ns = frame.at_ns
         if time.monotonic_ns() - frame.at_ns > LATE_NS:
             self.late_frames += 1
-        told = self._detector.feed(frame)
-        self._emit(told, self._untold(self._detector, frame.at_ns, at_once=bool(told)))
+        reported = self._detector.feed(frame)
+        self._emit(reported, self._pending(self._detector, frame.at_ns, at_once=bool(reported)))
         self._timeline.feed(frame)
         if self._metrics is not None:
             self._metrics.observe(frame)
@@ -139,30 +139,30 @@ class Recorder:
         """What was judged last, and was no checkpoint."""
         return [] if self._before is None else self._before.detector.rejected
 
-    def _untold(self, detector: Detection, at_ns: int, *, at_once: bool) -> list[Untold] | None:
+    def _pending(self, detector: Detection, at_ns: int, *, at_once: bool) -> list[Pending] | None:
         """Return what is not told yet, if that is to be kept again: about once a second, as far as it costs little."""
         is_watched = self._live is not None and self._live.is_wanted
-        if not (self._keeps_untold or is_watched) or not (at_once or at_ns >= self._untold_due_ns):
+        if not (self._keeps_pending or is_watched) or not (at_once or at_ns >= self._pending_due_ns):
             return None
         began_ns = time.thread_time_ns()
-        untold = detector.untold(in_seconds(_UNTOLD_SECONDS))
+        pending = detector.pending(in_seconds(_PENDING_SECONDS))
         self._left_out_events += detector.left_out_events
-        last_ns, self._untold_cost_ns = self._untold_cost_ns, time.thread_time_ns() - began_ns
-        cost_ns = min(last_ns, self._untold_cost_ns)  # once may be a collection of garbage, or a host that took turns
-        self._untold_due_ns = at_ns + max(_UNTOLD_NS, round(cost_ns / _UNTOLD_SHARE))
+        last_ns, self._pending_cost_ns = self._pending_cost_ns, time.thread_time_ns() - began_ns
+        cost_ns = min(last_ns, self._pending_cost_ns)  # once may be a collection of garbage, or a host that took turns
+        self._pending_due_ns = at_ns + max(_PENDING_NS, round(cost_ns / _PENDING_SHARE))
         if is_watched and len(detector.detector.underway) > self._shown:
             self._show(self._health())  # one that begins is not kept waiting for the next second
-        if not self._keeps_untold:
+        if not self._keeps_pending:
             return None
-        had, self._has_untold = self._has_untold, bool(untold)
-        return untold if untold or had else None
+        had, self._has_pending = self._has_pending, bool(pending)
+        return pending if pending or had else None
 
-    def _emit(self, checkpoints: list[Checkpoint], untold: list[Untold] | None) -> None:
-        if not checkpoints and untold is None:
+    def _emit(self, checkpoints: list[Checkpoint], pending: list[Pending] | None) -> None:
+        if not checkpoints and pending is None:
             return
         checkpoints = self._halves.take(self._diagnosis.take(checkpoints))
         if self._writer is not None:
-            self._writer.put_checkpoints(checkpoints, untold)
+            self._writer.put_checkpoints(checkpoints, pending)
         if self.keep_checkpoints:
             self.checkpoints = newest([*self.checkpoints, *checkpoints])
         for checkpoint in checkpoints:
@@ -201,8 +201,8 @@ class Recorder:
         """
         if self._detector is None or self._session is None:
             return
-        told, left, clean = self._ended(self._detector, clean=clean, hurried=hurried)
-        self._emit(told, left)
+        reported, left, clean = self._ended(self._detector, clean=clean, hurried=hurried)
+        self._emit(reported, left)
         if self._writer is not None:
             self._writer.put_windows(self._timeline.take(before_wall_ns=None))
         self._session = _extended(self._session, self._session.end_ns, self.dropped_frames, clean=clean)
@@ -214,17 +214,17 @@ class Recorder:
 
     def _ended(
         self, detector: Detection, *, clean: bool, hurried: Callable[[], bool]
-    ) -> tuple[list[Checkpoint], list[Untold] | None, bool]:
+    ) -> tuple[list[Checkpoint], list[Pending] | None, bool]:
         """Return what is told at the end, what is left for the next one, and whether the end is clean."""
-        if not self._keeps_untold:
+        if not self._keeps_pending:
             return detector.finish(), None, clean
-        told = detector.pause(hurried)
+        reported = detector.pause(hurried)
         clean = clean and not hurried()
-        left = detector.untold(in_seconds(_UNTOLD_SECONDS))
+        left = detector.pending(in_seconds(_PENDING_SECONDS))
         if clean:
-            told += detector.finish()
+            reported += detector.finish()
             left = [one for one in left if one.if_alone in (Hypothesis.DATA, Hypothesis.NOTHING)]
-        return told, left, clean
+        return reported, left, clean
 
     def _keep_session(self) -> None:
         self._session_kept = time.monotonic()

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ckptprof.detect.describe.revisions import newest
-from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.events.deferred import Pending
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
-from ckptprof.service.recorder.untold import encoded
+from ckptprof.service.recorder.pending import encoded
 
 if TYPE_CHECKING:
     from ckptprof.service.recorder.database import Database
@@ -45,8 +45,8 @@ class WriterThread:
         self._checkpoints: deque[Checkpoint] = deque()
         self._windows: deque[Window] = deque()
         self._sessions: dict[str, Session] = {}
-        self._untold: dict[str, Untold] | None = None  # as it is to be stored
-        self._kept: Mapping[str, Untold | None] | None = None  # as it is stored; of what was before only the uids
+        self._pending: dict[str, Pending] | None = None  # as it is to be stored
+        self._kept: Mapping[str, Pending | None] | None = None  # as it is stored; of what was before only the uids
         self._begun: set[str] = set()
         self._stopping = False
         self._failing = ""
@@ -60,11 +60,11 @@ class WriterThread:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    def put_checkpoints(self, checkpoints: Sequence[Checkpoint], untold: Sequence[Untold] | None = None) -> None:
+    def put_checkpoints(self, checkpoints: Sequence[Checkpoint], pending: Sequence[Pending] | None = None) -> None:
         """Store checkpoints, as soon as possible, and at the same time what is not told yet, in place of the last."""
         with self._wake:
-            if untold is not None:
-                self._untold = {one.checkpoint.uid: one for one in untold}
+            if pending is not None:
+                self._pending = {one.checkpoint.uid: one for one in pending}
             self.dropped_checkpoints += self._put(self._checkpoints, checkpoints, MAX_CHECKPOINTS)
 
     def put_windows(self, windows: Sequence[Window]) -> None:
@@ -90,7 +90,7 @@ class WriterThread:
     @property
     def queued(self) -> int:
         """How many things wait to be stored."""
-        return len(self._checkpoints) + len(self._windows) + len(self._sessions) + (self._untold is not None)
+        return len(self._checkpoints) + len(self._windows) + len(self._sessions) + (self._pending is not None)
 
     def size_bytes(self) -> int | None:
         """Return the size of the database with its log; None if it cannot be seen."""
@@ -186,29 +186,29 @@ class WriterThread:
 
     def _store_checkpoints(self, writer: StoreWriter) -> list[StoreError]:
         with self._wake:
-            checkpoints, untold = list(self._checkpoints), self._untold
+            checkpoints, pending = list(self._checkpoints), self._pending
 
         def store(some: Sequence[Checkpoint]) -> None:
-            changed = self._changed(writer, untold) if untold is not None else ({}, ())
+            changed = self._changed(writer, pending) if pending is not None else ({}, ())
             stored = writer.add_checkpoints(some, *changed)
             self._take_out(self._checkpoints, some)
-            self._kept = untold if untold is not None else self._kept
+            self._kept = pending if pending is not None else self._kept
             if self.keep_stored:
                 self.stored = newest([*self.stored, *stored])
 
         failures = _store(checkpoints, store)[1]
-        if untold is not None and not failures:  # what failed may be what is no longer untold
+        if pending is not None and not failures:  # what failed may be what is no longer pending
             if not checkpoints:
                 store(())
             with self._wake:
-                self._untold = None if self._untold is untold else self._untold
+                self._pending = None if self._pending is pending else self._pending
         return failures
 
-    def _changed(self, writer: StoreWriter, untold: dict[str, Untold]) -> tuple[dict[str, bytes], list[str]]:
-        """Return what is to be stored of what is not told yet, and what is to be removed."""
-        kept = self._kept if self._kept is not None else dict.fromkeys(writer.untold())
-        changed = {uid: encoded(one) for uid, one in untold.items() if kept.get(uid) is not one}
-        return changed, [uid for uid in kept if uid not in untold]
+    def _changed(self, writer: StoreWriter, pending: dict[str, Pending]) -> tuple[dict[str, bytes], list[str]]:
+        """Return what is to be stored of what is not reported yet, and what is to be removed."""
+        kept = self._kept if self._kept is not None else dict.fromkeys(writer.pending())
+        changed = {uid: encoded(one) for uid, one in pending.items() if kept.get(uid) is not one}
+        return changed, [uid for uid in kept if uid not in pending]
 
     def _store_windows(self, writer: StoreWriter) -> list[StoreError]:
         with self._wake:

@@ -165,7 +165,7 @@ class Tracing:
 
         Of the processes that are not in `watched` (None: all are) trifles too: a build or a crowd of shells makes
         thousands of them in a second, which the recorder would keep for minutes. What a process that trains has forked
-        is no stranger: a child may write one small shard and end.
+        is no unknown process: a child may write one small shard and end.
         """
         if watched is not None:
             self._meet_children(samples, watched)

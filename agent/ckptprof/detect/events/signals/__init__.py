@@ -48,13 +48,15 @@ CHECKS: tuple[_Check, ...] = (
     _Check("downloaded", names.downloaded, "it is where, or named as, downloads are"),
     _Check("copies", copies.copies, "{}"),
     _Check("uploads", passes.uploads, "a thread of the process that wrote it read it from end to end, as uploads do"),
-    _Check("straight", passes.straight, "read from end to end in pieces of one size, as uploads and checks do"),
+    _Check(
+        "straight", passes.reads_even_pieces, "read from end to end in pieces of one size, as uploads and checks do"
+    ),
     _Check("unkept", passes.unkept, "the memory of its process did not grow by what it read"),
     _Check("unseen", passes.unseen, "its process was over before anybody looked at it"),
     _Check("writes", lambda event: event.writes),
     _Check("reads", lambda event: not event.writes),
     _Check("trains", lambda event: event.trains),
-    _Check("stranger", lambda event: event.world.is_alien(event.processes)),
+    _Check("no-libraries", lambda event: event.world.lacks_ml_libraries(event.processes)),
     _Check("weak-name", lambda event: event.is_weak),
     _Check("mapped", lambda event: event.mostly(lambda part: part.is_mapped)),
 )

@@ -22,28 +22,30 @@ _EXACTLY = (0.97, 1.2)  # likewise, of what a trainer writes
 _LEAST_BYTES = 8 << 20  # to be told from the rest of the network
 
 
-def straight(event: Event) -> bool:
+def reads_even_pieces(event: Event) -> bool:
     """Return whether it was read from end to end in even pieces, and not seen to be kept."""
-    if event.straight is None:
-        event.straight = not event.writes and bool(pieces.big_of(event.parts)) and _is_straight(event)
-    return event.straight
+    if event.reads_even_pieces is None:
+        event.reads_even_pieces = (
+            not event.writes and bool(pieces.big_of(event.parts)) and _is_read_in_even_pieces(event)
+        )
+    return event.reads_even_pieces
 
 
 def unkept(event: Event) -> bool:
     """Return whether memory did not grow by what was read: who loads a model has it then."""
     share = _kept_share(event)
-    return share is not None and share < _UNKEPT and straight(event)
+    return share is not None and share < _UNKEPT and reads_even_pieces(event)
 
 
 def unseen(event: Event) -> bool:
     """Return whether its processes were over before anybody looked at them: who restores goes on."""
-    return all(event.world.jobs.info(process) is None for process in event.processes) and straight(event)
+    return all(event.world.jobs.info(process) is None for process in event.processes) and reads_even_pieces(event)
 
 
 def uploads(event: Event) -> bool:
     """Return whether another thread of the process that wrote it read it from end to end."""
     big = pieces.big_of(event.parts)
-    return straight(event) and all(_is_of_other_threads(part, event) for part in big)
+    return reads_even_pieces(event) and all(_is_of_other_threads(part, event) for part in big)
 
 
 def received(event: Event) -> bool:
@@ -59,23 +61,25 @@ def received(event: Event) -> bool:
         return True
     # others receive, too, and what waited in buffers came before the file was there: then its pieces must tell
     came = event.world.devices.received_bytes(event.start_ns - BESIDE_NS, event.end_ns)
-    return came is not None and came >= low * event.bytes and _is_poured(event)
+    return came is not None and came >= low * event.bytes and _is_written_in_even_pieces(event)
 
 
-def _is_straight(event: Event) -> bool:
+def _is_read_in_even_pieces(event: Event) -> bool:
     gpu = bool((event.world.runtimes(event.processes) or frozenset()) & GPU_RUNTIMES)
     # a rank may put arrays of one size into memory that is there
     counters = None if event.has_rank else _alone(event)
-    is_straight = pieces.is_straight(event.parts, counters, pooled=not gpu, over=_ends_at_once(event))
-    return is_straight and (_kept_share(event) or 0.0) < _KEPT
+    is_read_in_even_pieces = pieces.is_read_in_even_pieces(
+        event.parts, counters, pooled=not gpu, over=_ends_at_once(event)
+    )
+    return is_read_in_even_pieces and (_kept_share(event) or 0.0) < _KEPT
 
 
-def _is_poured(event: Event) -> bool:
+def _is_written_in_even_pieces(event: Event) -> bool:
     """Return whether every big file was written from its begin, in pieces of one size, page upon page.
 
     So is written what comes in pieces from elsewhere. The arrays of a model, and what stands before them, differ.
     """
-    return bool(pieces.big_of(event.parts)) and pieces.is_poured(event.parts, _alone(event))
+    return bool(pieces.big_of(event.parts)) and pieces.is_written_in_even_pieces(event.parts, _alone(event))
 
 
 def _is_of_other_threads(part: Transfer, event: Event) -> bool:

@@ -80,7 +80,7 @@ class Transfer:
     is_open: bool = False  # it goes on: only to be waited for
     is_awaited: bool = False  # it goes on, or the reading of its stage does
     staged: Transfer | None = None  # the file elsewhere that it was written to first, to be copied from there
-    carried: Sequence[Transfer] = ()  # what it stands for: the stage, and its reading
+    copied_from: Sequence[Transfer] = ()  # what it stands for: the stage, and its reading
     estimate: Estimate = NOTHING  # the last one by itself
     estimated_from: tuple[object, ...] | None = None  # what that depended on; None: on more than is told apart
 
@@ -123,7 +123,7 @@ class Transfer:
     def begin_round(self, *, is_open: bool) -> None:
         """Forget what was concluded in the round before of it and others together."""
         self.move_on(Change.ESTIMATED)
-        self.staged, self.carried = None, ()
+        self.staged, self.copied_from = None, ()
         self.is_open = self.is_awaited = is_open
 
     def take_name(self, since: tuple[object, ...] | None, *, temporary: bool = False) -> None:
@@ -148,11 +148,11 @@ class Transfer:
         self.move_on(Change.ESTIMATED)
         self.bytes -= moved
 
-    def carry(self, stage: Transfer, reading: Transfer) -> None:
+    def join_stage(self, stage: Transfer, reading: Transfer) -> None:
         """Stand for the stage that it is copied from, and for the stage of that."""
         self.move_on(Change.ESTIMATED)
         self.staged = stage
-        self.carried = [stage, *stage.carried, *([] if reading.is_open else [reading])]
+        self.copied_from = [stage, *stage.copied_from, *([] if reading.is_open else [reading])]
         self.start_ns = min(self.start_ns, stage.start_ns)
         self.is_awaited = self.is_awaited or stage.is_awaited or reading.is_open
 

@@ -5,7 +5,7 @@ random_states_RANK.pkl, the last of its files.
 """
 
 from ckptprof.frameworks.examples import PICKLE, SMALL, Save, Write, dcp, each, safetensors, tensor
-from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, directory, mark
 
 FRAMEWORK = Framework(
     name="accelerate",
@@ -22,7 +22,7 @@ FRAMEWORK = Framework(
         mark(r"custom_checkpoint_\d+\.pkl"),
         mark(r"(?:model|pytorch_model).*\.(?:safetensors|bin)", r"/checkpoints/checkpoint_(?P<step>\d{1,12})$"),
     ),
-    units=(unit(r"checkpoint_(?P<step>\d{1,12})"),),
+    directories=(directory(r"checkpoint_(?P<step>\d{1,12})"),),
     durability=Durability.NONE,
     asynchronous=(Async.THREAD,),
     launchers=("accelerate", "accelerate-launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli"),

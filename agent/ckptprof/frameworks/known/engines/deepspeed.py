@@ -5,7 +5,7 @@ checkpoint (checkpoint/ds_to_universal.py) is one folder for each parameter belo
 """
 
 from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, each, tensor
-from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, directory, mark
 
 FRAMEWORK = Framework(
     name="deepspeed",
@@ -21,7 +21,7 @@ FRAMEWORK = Framework(
         mark(r"expp_rank_\d+_mp_rank_\d+_optim_states\.pt"),
         mark(r"(?:fp32|exp_avg|exp_avg_sq|step)\.pt", r"(?P<below>/zero/[^/]+)$"),
     ),
-    units=(unit(r"global_step(?P<step>\d{1,12})(?:_universal)?"),),
+    directories=(directory(r"global_step(?P<step>\d{1,12})(?:_universal)?"),),
     commit=(mark(r"latest(?:_universal)?"),),
     asynchronous=(Async.CHILD, Async.THREAD),
     code=Code(saves=(r"(?:\w+/)*checkpoint_engine/.*",), background=(r"fast_persist\w*",)),

@@ -5,7 +5,7 @@ Arrays are data files of OCDBT below ocdbt.process_N/ or, without it, one folder
 """
 
 from ckptprof.frameworks.examples import SMALL, Save, Write, each
-from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, mark, temporary, unit
+from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, directory, mark, temporary
 
 _BELOW = (
     r"(?:^|/)(?:ocdbt\.process_\d+/|manifest\.ocdbt$|_METADATA$|_CHECKPOINT_METADATA$|_sharding$|commit_success\.txt$|"
@@ -24,7 +24,7 @@ FRAMEWORK = Framework(
         mark(r"checkpoint|msgpack_checkpoint", r"/(?:\w+_)?(?P<step>\d{1,12})/[\w-]+$"),
         mark(r"\.zarray|zarr\.json|\d+(?:\.\d+)*", r"/(?:\w+_)?\d{1,12}/[\w-]+/[^/]*\.[^/]*(?:/c(?:/\d+)*)?$"),
     ),
-    units=(unit(r"(?:\w+_)?(?P<step>\d{1,12})", _BELOW),),
+    directories=(directory(r"(?:\w+_)?(?P<step>\d{1,12})", _BELOW),),
     commit=(mark(r"commit_success\.txt"), mark(r"_CHECKPOINT_METADATA")),
     temporary=(temporary("orbax-checkpoint-tmp", r"\.orbax-checkpoint-tmp.*$"), temporary("__lock", r"\.__lock$")),
     durability=Durability.FSYNC,

@@ -3,14 +3,14 @@
 import re
 
 from ckptprof.frameworks.examples import Save, safetensors, tensor
-from ckptprof.frameworks.knowledge import Framework, Layer, unit
+from ckptprof.frameworks.knowledge import Framework, Layer, directory
 
 FRAMEWORK = Framework(
     name="axolotl",
     layer=Layer.TRAINER,
     libraries=("torch",),
     files=(),
-    units=(unit(r"checkpoint-(?P<step>\d{1,12})"),),
+    directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
     programs=re.compile(r"axolotl\b"),
     extends=("transformers", "accelerate"),
     names="the Trainer's; told by the program (`axolotl…`)",

@@ -5,7 +5,7 @@ last.ckpt is all of it again. A sharded checkpoint is a folder of the same name.
 """
 
 from ckptprof.frameworks.examples import SMALL, Save, dcp, tensor
-from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, directory, mark
 
 _NAME = r"(?:.*[-_])?(?:epoch=\d+|step=\d+).*\.ckpt"
 
@@ -24,10 +24,10 @@ FRAMEWORK = Framework(
         mark(r"meta\.pt|mp_rank_\d+_model_states\.pt|\.metadata", rf"/{_NAME}(?:/|$)"),
         mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp|meta\.pt", r"/last(?:-v\d+)?\.ckpt$"),
     ),
-    units=(
-        unit(r"(?:.*[-_])?step=(?P<step>\d{1,12})(?:\D.*)?ckpt"),
-        unit(_NAME),
-        unit(r"last(?:-v\d+)?\.ckpt", bare="last.ckpt"),
+    directories=(
+        directory(r"(?:.*[-_])?step=(?P<step>\d{1,12})(?:\D.*)?ckpt"),
+        directory(_NAME),
+        directory(r"last(?:-v\d+)?\.ckpt", bare="last.ckpt"),
     ),
     commit=(mark(r"meta\.pt", r"\.ckpt$"),),
     asynchronous=(Async.THREAD,),

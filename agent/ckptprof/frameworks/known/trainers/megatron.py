@@ -6,7 +6,7 @@ processes, with old checkpoints deleted by another one.
 """
 
 from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, dcp, each, tensor
-from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, directory, mark
 
 _FOLDER = r"/(?:iter_(?P<step>\d{7})|release)(?:/|$)"
 
@@ -23,9 +23,9 @@ FRAMEWORK = Framework(
         ),
         mark(r"shard_\d+_\d+\.pt|\.zarray|\d+(?:\.\d+)*", r"/iter_(?P<step>\d{7})/[^/]+$"),
     ),
-    units=(
-        unit(r"iter_(?P<step>\d{7})"),
-        unit(r"release", r"^(?:mp_rank_\d+.*/|__\d+_\d+\.distcp$|common\.pt$)", bare="release"),
+    directories=(
+        directory(r"iter_(?P<step>\d{7})"),
+        directory(r"release", r"^(?:mp_rank_\d+.*/|__\d+_\d+\.distcp$|common\.pt$)", bare="release"),
     ),
     commit=(mark(r"latest_checkpointed_iteration\.txt"),),
     durability=Durability.FSYNC,

@@ -5,7 +5,7 @@ the first byte until it is complete; NAME-last is the same again. NeMo 1 has mp_
 """
 
 from ckptprof.frameworks.examples import SMALL, Save, dcp, each, tensor
-from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, directory, mark
 
 _MODEL = r"(?:[^/-]|-(?!-))*--"  # up to the first two dashes: one way only to match, so that no name costs much
 _NAME = rf"{_MODEL}[^/]*(?:epoch|step|consumed_samples)=[^/]*"
@@ -24,9 +24,9 @@ FRAMEWORK = Framework(
         ),
         mark(r".*\.nemo"),
     ),
-    units=(
-        unit(rf"{_MODEL}.*[-_]step=(?P<step>\d{{1,12}})(?:\D.*)?"),
-        unit(rf"{_MODEL}.*(?:epoch|consumed_samples)=\d.*"),
+    directories=(
+        directory(rf"{_MODEL}.*[-_]step=(?P<step>\d{{1,12}})(?:\D.*)?"),
+        directory(rf"{_MODEL}.*(?:epoch|consumed_samples)=\d.*"),
     ),
     begin=(mark(r".*-unfinished"),),
     durability=Durability.FSYNC,

@@ -3,7 +3,7 @@
 import re
 
 from ckptprof.frameworks.examples import Save, safetensors, tensor
-from ckptprof.frameworks.knowledge import Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Framework, Layer, directory, mark
 
 _FOLDER = r"/v\d+-\d{8}-\d{6}/checkpoint-(?P<step>\d{1,12})(?:/|$)"
 
@@ -17,7 +17,7 @@ FRAMEWORK = Framework(
         mark(r"rng_state(?:_(?P<rank>\d+))?\.pth", _FOLDER),
         mark(r"(?:training_args\.bin|trainer_state\.json)", _FOLDER),
     ),
-    units=(unit(r"checkpoint-(?P<step>\d{1,12})"),),
+    directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
     programs=re.compile(r"swift(?:\.cli\b.*)?$"),
     extends=("transformers",),
     names="`vN-DATE-TIME/checkpoint-N/` with the Trainer's files",

@@ -6,14 +6,14 @@ A job of one's own that saves by DCP to step-N/ looks the same: only the program
 import re
 
 from ckptprof.frameworks.examples import Save, dcp
-from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, unit
+from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, directory
 
 FRAMEWORK = Framework(
     name="torchtitan",
     layer=Layer.TRAINER,
     libraries=("torch",),
     files=(),
-    units=(unit(r"step-(?P<step>\d{1,12})"),),
+    directories=(directory(r"step-(?P<step>\d{1,12})"),),
     programs=re.compile(r"torchtitan\b"),
     extends=("torch-dcp",),
     durability=Durability.FSYNC,

@@ -4,7 +4,7 @@ One shard alone is still called 00001-of-00001, which Hugging Face's own is not;
 """
 
 from ckptprof.frameworks.examples import SAFETENSORS, Save, Write, tensor
-from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Async, Framework, Layer, directory, mark
 
 FRAMEWORK = Framework(
     name="torchtune",
@@ -15,7 +15,7 @@ FRAMEWORK = Framework(
         mark(r"model-00001-of-00001\.(?:safetensors|bin)", r"/(?:epoch|step)_(?P<step>\d{1,12})$"),
         mark(r"(?:adapter|hf_model|meta_model)_\d+(?:_\d+)?\.pt"),
     ),
-    units=(unit(r"(?:epoch|step)_(?P<step>\d{1,12})"),),
+    directories=(directory(r"(?:epoch|step)_(?P<step>\d{1,12})"),),
     asynchronous=(Async.THREAD,),
     names="`epoch_N/`, `recipe_state/recipe_state.pt`",
     saves=(

@@ -5,7 +5,7 @@ wrote tmp-checkpoint-STEP and renamed it. Then old checkpoints are deleted, whil
 """
 
 from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, dcp, each, safetensors, tensor
-from ckptprof.frameworks.knowledge import Code, Framework, Layer, mark, temporary, unit
+from ckptprof.frameworks.knowledge import Code, Framework, Layer, directory, mark, temporary
 
 _FOLDER = r"/checkpoint-(?P<step>\d{1,12})(?:/|$)"
 
@@ -32,7 +32,7 @@ FRAMEWORK = Framework(
         ),
         mark(r"mp_rank_\d+_model_states\.pt", r"/checkpoint-(?P<step>\d{1,12})/global_step\d+$"),
     ),
-    units=(unit(r"checkpoint-(?P<step>\d{1,12})"),),
+    directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
     commit=(mark(r"trainer_state\.json", r"/checkpoint-\d+$"),),
     temporary=(temporary("tmp-", r"^tmp-(?=checkpoint-\d+$)"),),
     code=Code(saves=(r"transformers/trainer_pt_utils",)),

@@ -4,7 +4,7 @@ Every rank writes model, optim and extra_state_world_size_W_rank_R.pt; latest_ch
 """
 
 from ckptprof.frameworks.examples import Save, each, tensor
-from ckptprof.frameworks.knowledge import Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Framework, Layer, directory, mark
 
 FRAMEWORK = Framework(
     name="verl",
@@ -15,7 +15,7 @@ FRAMEWORK = Framework(
         mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", r"/global_step_(?P<step>\d{1,12})/(?:actor|critic)/dist_ckpt$"),
         mark(r".*\.safetensors|data\.pt", r"/global_step_(?P<step>\d{1,12})/(?:actor|critic)(?:/|$)"),
     ),
-    units=(unit(r"global_step_(?P<step>\d{1,12})"),),
+    directories=(directory(r"global_step_(?P<step>\d{1,12})"),),
     commit=(mark(r"latest_checkpointed_iteration\.txt"),),
     names="`global_step_N/{actor,critic}/*_world_size_W_rank_R.pt`",
     completed_by="`latest_checkpointed_iteration.txt`",

@@ -12,13 +12,13 @@ from tests.detect.stage import MIB, SECOND_NS, Actor, Stage
 from tests.recording.restarting import restarted
 
 from ckptprof.detect.describe.revisions import newest
-from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import CUT_BETWEEN, Checkpoint, Kind, Status
 from ckptprof.recording import Frame, Header
 from ckptprof.service.recorder import recorder as recording
+from ckptprof.service.recorder.pending import encoded
 from ckptprof.service.recorder.recorder import Recorder
-from ckptprof.service.recorder.untold import encoded
 from ckptprof.service.recorder.writerthread import WriterThread
 
 NAMES = [f"/run/epoch{number}.jls" for number in range(1, 7)]  # by Julia: one alone is nothing
@@ -47,16 +47,16 @@ def told(stage: Stage, cut_s: float, done: str, *, boot_id: str | None = None) -
         return ended(first, (header, *before, begun, *after))
     detector = Detector(header)
     found = [one for frame in before for one in detector.feed(frame)]
-    left = detector.untold()
+    left = detector.pending()
     if done == "agent-restarted":
         found += detector.pause()
-        left = detector.untold()
+        left = detector.pending()
     if done == "agent-hurried":
         found += detector.pause(lambda: True)
-        left = detector.untold()
+        left = detector.pending()
     cut = [one for one in found if one.cuts]
     kept = msgspec.msgpack.decode(
-        msgspec.msgpack.encode([msgspec.Raw(encoded(one)) for one in left]), type=list[Untold]
+        msgspec.msgpack.encode([msgspec.Raw(encoded(one)) for one in left]), type=list[Pending]
     )
     return [*found, *ended(Recorder(None, None, left=kept, cut=cut), (begun, *after))]
 
@@ -122,7 +122,7 @@ def test_a_look_in_haste_keeps_what_was_foreseen_before() -> None:
     found = []
     for _ in range(3):
         haste = itertools.count()
-        found.append((len(detector.untold(lambda haste=haste: next(haste) > 0)), detector.left_out_events))
+        found.append((len(detector.pending(lambda haste=haste: next(haste) > 0)), detector.left_out_events))
 
     assert found == [(1, 2), (2, 0), (3, 0)]
 
@@ -141,15 +141,15 @@ def test_an_end_in_haste_judges_what_it_has_time_for() -> None:
         recorder.take(frame)
     recorder.end(clean=True, hurried=lambda: next(haste) >= 6)
 
-    told, untold = writer.put_checkpoints.call_args.args
-    assert (len(told), len(untold)) == (6, 4)
-    assert len({one.path for one in told} | {one.checkpoint.path for one in untold}) == 10
+    told, pending = writer.put_checkpoints.call_args.args
+    assert (len(told), len(pending)) == (6, 4)
+    assert len({one.path for one in told} | {one.checkpoint.path for one in pending}) == 10
     assert recorder.session is not None
     assert not recorder.session.clean
 
 
 def kept_at(monkeypatch: pytest.MonkeyPatch, costs_ns: list[int]) -> list[int]:
-    """Return when what is untold was handed over to be stored, in ns; the looks cost these in turn."""
+    """Return when what is pending was handed over to be stored, in ns; the looks cost these in turn."""
     clock = itertools.accumulate(one for cost in itertools.cycle(costs_ns) for one in (0, cost))
     monkeypatch.setattr(time, "thread_time_ns", lambda: next(clock))
     times_ns: list[int] = []
@@ -166,7 +166,7 @@ def kept_at(monkeypatch: pytest.MonkeyPatch, costs_ns: list[int]) -> list[int]:
 
 def test_what_there_is_no_room_for_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seventy jobs save at the same time: the 64 largest saves are kept, and each other one is counted once."""
-    monkeypatch.setattr(recording, "_UNTOLD_SECONDS", 60.0)
+    monkeypatch.setattr(recording, "_PENDING_SECONDS", 60.0)
     stage = Stage(trace=True)
     for number in range(70):
         trainer = stage.process(pid=1000 + number, runtimes=("torch",))
@@ -179,8 +179,8 @@ def test_what_there_is_no_room_for_is_counted_once(monkeypatch: pytest.MonkeyPat
         recorder.take(frame)
     recorder.housekeeping(0)
 
-    *_, (_, untold) = (call.args for call in writer.put_checkpoints.mock_calls)
-    assert {one.checkpoint.path for one in untold} == {f"/run/{number}/model.pt" for number in range(6, 70)}
+    *_, (_, pending) = (call.args for call in writer.put_checkpoints.mock_calls)
+    assert {one.checkpoint.path for one in pending} == {f"/run/{number}/model.pt" for number in range(6, 70)}
     assert metrics.recorder.call_args.args[0].left_out_events == 6
 
 

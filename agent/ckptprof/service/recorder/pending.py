@@ -1,4 +1,4 @@
-"""What is not told yet, as bytes in the database, so that it outlives a `kill -9` of the recorder."""
+"""What is not reported yet, as bytes in the database, so that it outlives a `kill -9` of the recorder."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from pathlib import Path
 
 import msgspec
 
-from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.events.deferred import Pending
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint
 
 encoded = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Untold).decode
+_decode = msgspec.msgpack.Decoder(Pending).decode
 
 
-def left_untold(db: str | Path) -> list[Untold]:
+def left_pending(db: str | Path) -> list[Pending]:
     """Return what the agent before had not told, in the order in which it ended; nothing if it cannot be read."""
     from ckptprof.store.reader import StoreReader  # noqa: PLC0415 - imports SQLAlchemy: the sampler comes first
 
     try:
         with StoreReader(db) as reader:
-            found = [_decode(data) for data in reader.untold().values()]
+            found = [_decode(data) for data in reader.pending().values()]
     except (StoreError, msgspec.MsgspecError):
         return []
     return sorted(found, key=lambda one: one.event.end_ns)
 
 
 def going_on(kept: Iterable[bytes]) -> list[Checkpoint]:
-    """Return the checkpoints that go on, of what is not told yet, the oldest first: those of which that is sure.
+    """Return the checkpoints that go on, of what is not reported yet, the oldest first: those of which that is sure.
 
     What another version of the agent has kept is left out.
     """
