@@ -81,6 +81,18 @@ def test_each_writing_of_a_file_that_nobody_looks_at_in_between_is_told() -> Non
     assert max(seconds_of(saves)) < 0.2
 
 
+def test_a_child_that_ended_between_two_writings_wrote_none_of_the_second() -> None:
+    """Since the birth of the file, as each loader worker or compiler does: it is this writing that counts."""
+    stage = Stage()
+    trainer = stage.process(runtimes=("numpy",))
+    stage.process(200, parent_pid=trainer.pid, runtimes=(), busy=0.1, exit_s=7.0)
+    for number in range(3):
+        move = stage.write(trainer, LAST, 5.0 + 4 * number, 0.2, SIZE, seen_open=not number, magic=NUMPY)
+        stage.extra.append(closing(move))
+
+    assert [save.bytes for save in stage.play(30)] == [SIZE] * 3
+
+
 def test_a_closing_that_is_explained_is_no_other_writing() -> None:
     """The file was synced long after its last byte, and closed then."""
     stage = Stage()

@@ -73,7 +73,8 @@ def _first_written(history: ProcessHistory, low: int, high: int) -> int | None:
 def _begin(transfer: Transfer, start: int, latest: int, birth: int | None) -> Bounds:
     """Return the bounds within which a file's birth is the begin of its writing."""
     latest = min(latest, transfer.first_ns)
-    if transfer.is_credited and birth is not None:  # then it is known when it began, if written anew, too
+    untold = birth is None and transfer.first_ns == transfer.last_ns and transfer.size >= TELLING_BYTES
+    if transfer.is_credited and not untold:  # it is known when it began, if written anew, too
         return Bounds(transfer.first_ns, max(start, transfer.first_ns), latest)
     # without a look before the first it may have been open unseen
     unseen_ns = 0 if transfer.before_ns < transfer.first_ns else BORN_NS

@@ -66,7 +66,7 @@ def unseen_write(
     if not fact.size or _is_database(fact) or any(one.writes for one in traced.near(file, modified_ns, modified_ns)):
         return None  # or who wrote it is known
     for process in _suspects(fact, askers, world):
-        if not world.trains([process]) and world.histories[process].was_heir(*_about(fact, world)):
+        if not world.trains([process]) and _was_heir(process, fact, world, ended_ns):
             continue  # it may have its counters by the child that it waited for
         if traced.moved_by(process) and not _is_beside(process, fact, world, ledger):
             continue  # whose calls are counted has written it by none: a trace misses but small ones among many
@@ -100,6 +100,13 @@ def _about(fact: FileFact, world: World) -> Span:
     return min(birth, modified) - STAMP_NS, modified + BESIDE_NS
 
 
+def _was_heir(process: ProcessKey, fact: FileFact, world: World, ended_ns: Collection[int]) -> bool:
+    """Return whether a child of a process ended, or was waited for, while the file was written."""
+    history = world.histories[process]
+    began, modified = _written_between(history, fact, world, ended_ns)
+    return history.was_heir(min(began, modified) - STAMP_NS, modified + BESIDE_NS)
+
+
 def _is_database(fact: FileFact) -> bool:
     """Return whether it is one of SQLite's files, as our own is."""
     beginning = fact.magic or b""
@@ -118,6 +125,15 @@ def _suspects(fact: FileFact, askers: Iterable[ProcessKey], world: World) -> Ite
     yield from asked
     if fact.size >= TELLING_BYTES:
         yield from (process for process in world.relatives((fact.pid, fact.start_ticks)) if process not in asked)
+
+
+def _written_between(history: ProcessHistory, fact: FileFact, world: World, ended_ns: Collection[int]) -> Span:
+    """Return when a file was born, or a process began to write it anew, and when it was last written."""
+    birth, modified = born_and_written(fact, world.clock)
+    if fact.size < TELLING_BYTES:
+        return birth, modified
+    born = None if fact.birth_ns is None else birth
+    return _rewritten_since(history, fact.size, born, modified, ended_ns) or birth, modified
 
 
 def _rewritten_since(
@@ -155,11 +171,8 @@ def _written_since(
     life, if it was first seen while the file was written, or after: what it had written by then is in no interval.
     """
     history = world.histories[process]
-    birth, modified = born_and_written(fact, world.clock)
+    birth, modified = _written_between(history, fact, world, ended_ns)
     small = fact.size < TELLING_BYTES  # markers and metadata are lost in the noise of the counters
-    if not small:
-        born = None if fact.birth_ns is None else birth
-        birth = _rewritten_since(history, fact.size, born, modified, ended_ns) or birth
     around = history.between(min(birth, modified) - STAMP_NS, modified + STAMP_NS)
     beside = ledger.is_beside(fact.path.rpartition("/")[0], process, birth, modified)
     enough = any(interval.wrote_bytes for interval in around)
