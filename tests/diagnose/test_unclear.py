@@ -146,6 +146,20 @@ def test_what_is_short_and_rare_is_nothing_and_what_is_short_and_often_is_not() 
     assert told(one(0), one(-4), one(-2)).limit is Limit.SERIALIZE
 
 
+def test_what_takes_a_moment_is_nothing_unless_it_comes_so_often_that_it_costs() -> None:
+    """0.35 s of serialising every 3 s are a tenth of the time; what is unclear is nothing, and so is 0.1 s."""
+
+    def one(took: float, begin: float = 0.0, **spent: float) -> Checkpoint:
+        at = thread(Level.TRACE, took, copy=0.02, **spent)
+        return save(Level.TRACE, took, measured(at), begin=begin, stall_ns=ns(took))
+
+    assert told(one(0.35, user=0.3), one(0.35, -3)).limit is Limit.SERIALIZE
+    assert told(one(0.35, user=0.3), one(0.35, -60)).limit is Limit.NONE
+    assert told(one(0.35, user=0.3)).limit is Limit.NONE
+    assert told(one(0.35), one(0.35, -3)).limit is Limit.NONE
+    assert told(one(0.1, user=0.08), one(0.1, -1)).limit is Limit.NONE
+
+
 def test_a_device_at_its_best_is_nothing_unless_it_costs_much() -> None:
     """Two seconds at what the device has shown are none, forty are the device's; so are two at a fifth of it."""
     rate = GIB / 1.8

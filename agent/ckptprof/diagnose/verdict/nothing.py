@@ -12,7 +12,8 @@ from ckptprof.verdicts import Limit
 
 SHORT_SECONDS = 1.0
 TOO_SHORT = "too short for a limit to matter"
-MOMENT_SECONDS = 0.5  # however often it comes: less than a step of a large model
+MOMENT_SECONDS = 0.5  # less than a step of a large model
+_LEAST_SECONDS = 0.2  # of one limit: ten looks
 STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
 LONG_SECONDS = 10.0
 CEILING_SHARE = 0.7
@@ -26,10 +27,10 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
     if limit is Limit.PREVIOUS_SAVE:
         return None
     blocked_share = stall_share(found.sight)
-    short = _short(found.seconds, blocked_share)
+    own = found.of(limit) if limit is not None else 0.0
+    short = _short(found.seconds, own, blocked_share)
     if short is not None:
         return short
-    own = found.of(limit) if limit is not None else 0.0
     if found.sight.checkpoint.cache == "warm" and (limit not in _BUSY or own < LEAST_SHARE * found.seconds):
         return "it came from the page cache"
     copied = found.share_of(Limit.NONE)
@@ -47,12 +48,14 @@ def _as_memory(found: Accounting) -> str:
     return f"{copying.text}, not slow for one thread" if copying is not None else fine[0].text
 
 
-def _short(length: float, blocked_share: float | None) -> str | None:
-    if length < MOMENT_SECONDS:
+def _short(length: float, own: float, blocked_share: float | None) -> str | None:
+    """Return that it was too short; what costs more than saving may is told where one limit took a part of it alone."""
+    costs = blocked_share is not None and blocked_share >= STALL_SHARE
+    if length < MOMENT_SECONDS and not (costs and own >= _LEAST_SECONDS):
         return TOO_SHORT
     if blocked_share is None:
         return None
-    if length < SHORT_SECONDS and blocked_share < STALL_SHARE:
+    if length < SHORT_SECONDS and not costs:
         return f"it is {percent(blocked_share)} of the time between two saves"
     return None
 
