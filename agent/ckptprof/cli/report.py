@@ -73,7 +73,7 @@ def command(  # each argument is an option of the command line
     pages.check(html=html, json=json, out=out, force=force, show=show)
     judge = _judge_of(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
-    with reading(db) as reader:
+    with reading(db, prints=html) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
         if html:
             pages.write(reader, report, out=out, name="ckptprof-report.html", force=force, show=show)

@@ -61,7 +61,7 @@ def command(
     first lines come again as the last ones. The exit code is 3 if there is no checkpoint with this id.
     """
     pages.check(html=html, json=json, out=out, force=force, show=show)
-    with reading(db) as reader:
+    with reading(db, prints=html) as reader:
         number = int(checkpoint_id) if checkpoint_id.isdecimal() else reader.id_of(checkpoint_id)
         found = None if number is None else reader.checkpoint(number)
         if found is None:

@@ -45,6 +45,8 @@ def command(  # each argument is an option of the command line
     if csv and json:
         raise UsageError("--csv and --json are two formats", hint="give one of them")
     width, colour = output.terminal_width(), output.use_colour(off=no_color)
+    if statement == "-":
+        statement = sys.stdin.read()
     with reading(db) as reader:
         from ckptprof.report import document, selected  # noqa: PLC0415 # `--help` needs neither
 
@@ -53,7 +55,7 @@ def command(  # each argument is an option of the command line
             lines = selected.schema(columns, width=width, colour=colour)
             output.write(document.dump({"tables": columns}) if json else "\n".join(lines) + "\n")
             return
-        answer = reader.ask(sys.stdin.read() if statement == "-" else statement)
+        answer = reader.ask(statement)
     if json:
         output.write(document.dump(selected.document(answer.columns, answer.rows, is_cut=answer.is_cut)))
     elif csv:

@@ -46,6 +46,7 @@ HEAD = struct.Struct(_format(Head))
 RECORD_BYTES = HEAD.size + SESSION.size
 LAST_NS = Session.last_ns.offset // 8  # columns of the values of a map, as 64-bit numbers
 CLOSED_NS = Session.closed_ns.offset // 8
+FAILED_NS = Session.failed_ns.offset // 8
 PROCESS = Session.process.offset // 4
 SESSION_WORDS = SESSION.size // 8
 _COMM = 31  # of the unpacked fields of a session

@@ -13,6 +13,7 @@ from ckptprof_collectors.contract import Tracer
 from ckptprof_collectors.ebpf.blocks import BlockReader
 from ckptprof_collectors.ebpf.files import (
     CLOSED_NS,
+    FAILED_NS,
     KEY,
     LAST_NS,
     LIFE,
@@ -220,19 +221,20 @@ class Trace(Tracer):
         words = values.cast("Q")
         lasts = words[LAST_NS::SESSION_WORDS].tolist()
         closed = words[CLOSED_NS::SESSION_WORDS].tolist()
+        failed = words[FAILED_NS::SESSION_WORDS].tolist()
         gone = self._gone(values.cast("I")[PROCESS :: SESSION_WORDS * 2].tolist()) if sweep and count else frozenset()
         crowded = count > _CROWDED * self._max_sessions
         for at in range(count):
-            last_ns = lasts[at]
+            last_ns, active_ns = lasts[at], max(lasts[at], failed[at])
             stale = crowded and now_ns - last_ns > _IDLE_NS
-            if last_ns < since_ns and not closed[at] and not stale and not gone:
+            if active_ns < since_ns and not closed[at] and not stale and not gone:
                 continue
             key = bytes(keys[at * KEY.size : (at + 1) * KEY.size])
             value = values[at * SESSION.size : (at + 1) * SESSION.size]
             over = bool(closed[at]) or stale
             if gone:
                 over = over or int.from_bytes(value[PROCESS * 4 : PROCESS * 4 + 4], "little") in gone
-                if not over and last_ns < since_ns:
+                if not over and active_ns < since_ns:
                     continue
             path = self._paths.of(key)
             if over:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterable
@@ -143,14 +144,15 @@ class Files:
         if role > Role.PWRITE:
             if role is Role.OPEN and self._write_opens:
                 self._write_opens.pop(begun[1], None)
-            if result >= 0 or (role is Role.SYNC and result > _RESTARTED):
+            if result >= 0 or (role is Role.SYNC and result > _RESTARTED and result != -errno.EBADF):
                 self._calls[role](process, begun, result, at_ns)
             return
         who = (begun[1], role in (Role.WRITE, Role.PWRITE))
-        if _RESTARTED < result < 0:
+        if _RESTARTED < result < 0 and result != -errno.EAGAIN:
             failing = process.fds.get(begun[4] & _FD)
             if failing is not None and (session := failing.sessions.get(who)) is not None:
                 session.fail(-result, at_ns)
+                self._dirty[id(failing)] = failing
         if not 0 < result < _MOST_BYTES:
             return
         opening = self._opening(process, begun[4] & _FD, result)

@@ -75,6 +75,7 @@ class Session:
         """Take in an operation that failed."""
         self.failed_operations += 1
         self.failed_ns, self.error = at_ns, error
+        self.told = -1  # it has news, though it moved nothing
 
     def shift(self, by: int) -> None:
         """Count offsets from the beginning of the file, which was `by` before."""

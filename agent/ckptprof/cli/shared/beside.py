@@ -18,6 +18,7 @@ import msgspec
 from ckptprof.cli import output
 from ckptprof.cli.shared.screen import Screen
 from ckptprof.cli.shared.viewing import Viewing
+from ckptprof.errors import CkptprofError
 from ckptprof.model import Checkpoint
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.live.state import State
@@ -32,6 +33,7 @@ _LOOK_SECONDS = 0.5
 _TAIL_BYTES = 8192  # of what the command printed: more than there are lines for
 _OF_SCREEN = 4  # every so many lines one is for what it printed
 _NOTES = 2  # of what was said meanwhile
+_NAMES = 100  # are tried
 
 
 def is_possible() -> bool:
@@ -41,6 +43,27 @@ def is_possible() -> bool:
         return False
     with contextlib.suppress(OSError):
         return all(os.tcgetpgrp(one.fileno()) == os.getpgrp() for one in ends)
+    return False
+
+
+def _new_file() -> tuple[Path, int]:
+    """Return a new file of this folder, and a descriptor of it; raises CkptprofError.
+
+    Its name may be taken: in a container process ids come again. Who opens it once more appends to it, too.
+    """
+    names = (f"ckptprof-run.{os.getpid()}{end}.out" for end in ("", *(f".{number}" for number in range(1, _NAMES))))
+    for path in map(Path, names):
+        with contextlib.suppress(FileExistsError):
+            return path, open_target(path, 0o600, new=True, appends=True)
+    raise CkptprofError(f"{path}: exists already", hint="go to another folder, or delete what is not needed")
+
+
+def _has_no_children() -> bool:
+    """Return whether nothing that the command started is left, of which we are the parent then."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
     return False
 
 
@@ -55,11 +78,11 @@ class Beside:
         self._thread: threading.Thread | None = None
         self._state = State(at_ns=0, host=None, level=None, since_ns=None, source="agent")
         self._stderr, self._said = sys.stderr, io.StringIO()
-        self._path = Path(f"ckptprof-run.{os.getpid()}.out") if starts else None
+        self._path: Path | None = None
         self.is_wanted = True
         self.streams: Mapping[int, int] = {}
-        if self._path is not None:
-            printed = open_target(self._path, 0o600, new=True)
+        if starts:
+            self._path, printed = _new_file()
             self.streams = {0: os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 1: printed}
             if sys.stderr.isatty():
                 self.streams[2] = printed
@@ -78,7 +101,7 @@ class Beside:
             self._screen.__exit__(kind, error, at)
         if self._path is not None and os.fstat(self.streams[1]).st_size:
             messages.say(f"what the command printed is in {self._path}")
-        elif self._path is not None:
+        elif self._path is not None and _has_no_children():  # else one of them may print into it yet
             with contextlib.suppress(OSError):
                 self._path.unlink()
         for ours in {*self.streams.values()}:

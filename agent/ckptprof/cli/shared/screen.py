@@ -112,15 +112,23 @@ class Screen:
         self.wake()
 
     def _stop(self) -> None:
-        """Give the screen back, stop as Ctrl-Z asks, and take it again when we go on."""
+        """Give the screen back, stop as Ctrl-Z asks, and take it again when we go on; in the background it ends."""
         with self._lock:
             is_ours = self._before is not None
             self.give_back()
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTSTP)
             signal.signal(signal.SIGTSTP, self._caught)
-            if is_ours:
+            if is_ours and self._is_in_front():
                 self._take()
+            elif is_ours:  # drawing in the background would stop the command beside us, too
+                self.ended_by = signal.SIGTSTP
+
+    def _is_in_front(self) -> bool:
+        try:
+            return os.tcgetpgrp(self._output) == os.getpgrp()
+        except OSError:  # it is not the terminal that we are run from: nobody is stopped for it
+            return True
 
     def _take(self) -> None:
         self._before = termios.tcgetattr(self._input)

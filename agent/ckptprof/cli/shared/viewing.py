@@ -125,15 +125,16 @@ class Viewing:
         self._screen.draw([*frame(state, seen), *self._beneath][:height])
 
     def _press(self, key: str, state: State) -> None:
+        if key == "quit":
+            self.is_over = True
+            return
         if self._page is not None:
             self._turn(key)
             return
         uids = [one.uid for one in state.last]
         place = uids.index(self._chosen) if self._chosen in uids else 0
         step = {"up": -1, "down": 1, "page up": -10, "page down": 10}.get(key)
-        if key == "quit":
-            self.is_over = True
-        elif key == "sort":
+        if key == "sort":
             self._is_by_duration = not self._is_by_duration
         elif key == "freeze":
             self._is_frozen = not self._is_frozen

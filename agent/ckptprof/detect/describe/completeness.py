@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ckptprof.detect.describe.risks import failed_parts, failure_of, is_on_full_disk
+from ckptprof.detect.describe.risks import failed_parts, failures_of, is_on_full_disk
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import CompleteSave, PastEvents
@@ -42,8 +42,12 @@ def ending_of(candidate: Candidate, known: Knowledge, *, is_copy: bool) -> Endin
     dead = len(ended) == len(died)
     soon = dead and max(ended) - candidate.end_ns <= SOON_NS
     earlier = [] if is_copy else known.past.complete(candidate.job, kinds(candidate))
-    failed = map(failure_of, failed_parts(candidate))
-    reasons = [*failed, *_cut(candidate, known), *_unfinished(candidate, earlier, known, dead=dead, soon=soon)]
+    failed = failed_parts(candidate)
+    reasons = [
+        *([failures_of(failed)] if failed else ()),
+        *_cut(candidate, known),
+        *_unfinished(candidate, earlier, known, dead=dead, soon=soon),
+    ]
     if not reasons:
         return Ending()
     if dead:

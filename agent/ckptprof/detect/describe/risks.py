@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from heapq import nlargest
 from itertools import combinations
 
@@ -35,9 +35,9 @@ def risks_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
     if shared is not None:
         yield _evidence(Risk.SHARED_PATH, shared)
     failed = failed_parts(candidate)
-    for part in failed[-1:]:
-        risk = Risk.DISK_FULL if part.error in _NO_ROOM else Risk.WRITE_FAILED
-        yield _evidence(risk, failure_of(part) + _more(len(failed)))
+    if failed:
+        risk = Risk.DISK_FULL if failed[-1].error in _NO_ROOM else Risk.WRITE_FAILED
+        yield _evidence(risk, failures_of(failed))
     full = [part.file_name for part in candidate.parts if is_on_full_disk(part, known)]
     if full and not failed:
         yield _evidence(Risk.DISK_FULL, f"{full[0]}{_more(len(full))} may lack its end: no room was left beside it")
@@ -46,15 +46,19 @@ def risks_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
 def failed_parts(candidate: Candidate) -> list[Transfer]:
     """Return what was not written or not stored, as a call failed, and was not written anew later."""
     parts = candidate.parts if candidate.writes else ()
-    failed = [part for part in parts if part.error is not None]
-    return [part for part in failed if not any(_is_anew(later, part) for later in parts)]
+    begun_ns: dict[str, int] = {}  # the last of each path
+    for part in parts:
+        begun_ns[part.path] = max(begun_ns.get(part.path, part.start_ns), part.start_ns)
+    # of one that is over in no time its own begin is no later one
+    return [p for p in parts if p.error is not None and not p.start_ns < p.end_ns <= begun_ns[p.path]]
 
 
-def _is_anew(later: Transfer, part: Transfer) -> bool:
-    return later is not part and later.path == part.path and later.start_ns >= part.end_ns
+def failures_of(failed: Sequence[Transfer]) -> str:
+    """Return what the last call that failed said of the last of some files, and how many more there are."""
+    return _failure_of(failed[-1]) + _more(len(failed))
 
 
-def failure_of(part: Transfer) -> str:
+def _failure_of(part: Transfer) -> str:
     """Return what the last call that failed said."""
     error = part.error or 0
     said = _SAID.get(error) or errno.errorcode.get(error) or f"error {error}"

@@ -14,6 +14,7 @@ from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.past_events import shape_of
 from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS, EDGE_NS, LITTLE_SHARE, MOST_SHARE, TELLING_BYTES
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
@@ -178,13 +179,17 @@ def _read_for_it(trainer: ProcessKey, first_ns: int, known: Knowledge) -> list[S
 
 
 def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether its job began to write something else as soon as it was done, which is not reported yet."""
+    """Return whether its job began to write files of the same names as soon as it was done, not reported yet."""
     since_ns, until_ns = candidate.end_ns - EDGE_NS, candidate.end_ns + AT_ONCE_NS
     if known.world.trainers.saved_within(since_ns, until_ns):
         return False
     own = {part.path for part in candidate.parts}
+    names = {shape_of(part.file_name) for part in candidate.parts}
     return any(
-        since_ns <= one.first_ns <= until_ns and one.used_size >= TELLING_BYTES and one.path not in own
+        since_ns <= one.first_ns <= until_ns
+        and one.used_size >= TELLING_BYTES
+        and one.path not in own
+        and shape_of(one.file_name) in names
         for process in known.world.relatives(group.trainer)
         for one in known.transfers.recent.moved(process, since_ns, until_ns, writes=True)
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.detect.tolerances import MAX_EACH, STAMP_NS
+from ckptprof.detect.tolerances import LOOK_NS, MAX_EACH, STAMP_NS
 from ckptprof_collectors.samples import FileFact
 
 _LONG_AGO_NS = -(1 << 62)  # files are older than a boot
@@ -74,7 +74,7 @@ class Clock:
         )
 
     def _steadied(self, wall_ns: int) -> int:
-        now = _Setting(self._since_ns, self._at_ns, self._set_by_ns)
+        now = _Setting(self._since_ns, self._at_ns + LOOK_NS, self._set_by_ns)  # a frame is read after its time
         for setting in (now, *reversed(self._before)):
             stamp_ns = wall_ns - setting.set_by_ns
             if setting.since_ns - STAMP_NS <= self.mono(stamp_ns) <= setting.until_ns + STAMP_NS:

@@ -9,9 +9,10 @@ from pathlib import Path
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 
 
-def open_target(path: Path, mode: int, *, new: bool = False) -> int:
+def open_target(path: Path, mode: int, *, new: bool = False, appends: bool = False) -> int:
     """Return a descriptor; raises CkptprofError, and FileExistsError where the file is to be a new one and is none."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_EXCL if new else 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    flags |= (os.O_EXCL if new else 0) | (os.O_APPEND if appends else 0)
     if path.absolute().parts[1:2] != ("dev",):  # /dev/stdout is a link; elsewhere one may be anybody's, to any file
         flags |= os.O_NOFOLLOW
     try:
