@@ -54,6 +54,7 @@ class StandIn:
     degraded: tuple[str, ...] = ()
     asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
     closed: int = 0
+    is_whole: bool = False
     wake: tuple[int, int] = field(default_factory=os.pipe)
 
     def __call__(self, _: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> StandIn:

@@ -8,13 +8,17 @@ difference of two counters, which would never come back to 0; the kernel itself 
 from __future__ import annotations
 
 import os
+import struct
 
-from ckptprof_collectors.ebpf.layouts import LATENCY_BUCKETS, SIZE_BUCKETS, Block, BlockKey
+from ckptprof_collectors.ebpf.layouts import LATENCY_BUCKETS, SIZE_BUCKETS, BlockKey
 from ckptprof_collectors.ebpf.libbpf import Map
-from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import BlockActivity, text
 
 _DIRECTIONS = 2
+_KEY = struct.Struct("=II")
+_TOTALS = 5  # of `Block`: the fields before its two histograms
+assert _KEY.size == BlockKey.writes.offset + BlockKey.writes.size  # noqa: S101 - fails on import, not in the field
 
 
 class BlockReader:
@@ -22,57 +26,70 @@ class BlockReader:
 
     def __init__(self, fs: KernelFs, blocks: Map) -> None:
         """`blocks` is the map of the loaded object."""
-        self._fs = fs
+        self._devices = os.fsencode(fs.sys / "dev/block")
         self._blocks = blocks
-        self._names: dict[tuple[int, int], str] = {}
+        self._counters = struct.Struct(f"={-(-blocks.value_size // 8)}Q")  # of one processor
+        self._names: dict[int, str] = {}
         self._seen: dict[tuple[int, int], bytes] = {}
 
     def read(self) -> list[BlockActivity]:
         """Return the disks whose counters changed; raises BpfError."""
         count, keys, values = self._blocks.lookup_batch()
-        stride = self._blocks.stride_bytes
+        key_bytes, stride = self._blocks.key_size, self._blocks.stride_bytes
+        in_flight: dict[int, list[bytes]] = {}
         found = []
         for at in range(count):
-            key = BlockKey.from_buffer_copy(keys[at * self._blocks.key_size :])
+            device, writes = _KEY.unpack_from(keys, at * key_bytes)
             value = bytes(values[at * stride : (at + 1) * stride])
-            if self._seen.get((key.device, key.writes)) == value:
+            if self._seen.get((device, writes)) == value:
                 continue
-            self._seen[key.device, key.writes] = value
-            found.append(self._sample(key, value))
+            self._seen[device, writes] = value
+            if device not in in_flight:
+                in_flight[device] = self._in_flight(device)
+            found.append(self._sample(device, writes, value, in_flight[device]))
         return found
 
-    def _sample(self, key: BlockKey, value: bytes) -> BlockActivity:
-        step = -(-self._blocks.value_size // 8) * 8
-        every = [Block.from_buffer_copy(value, start) for start in range(0, len(value), step)]
-        major, minor = key.device >> 20, key.device & 0xFFFFF
-        requests, issued = sum(own.requests for own in every), sum(own.issued for own in every)
-        sizes = [sum(own.sizes[n] for own in every) for n in range(SIZE_BUCKETS)]
-        latencies = [sum(own.latencies[n] for own in every) for n in range(LATENCY_BUCKETS)]
+    def _sample(self, device: int, writes: int, value: bytes, in_flight: list[bytes]) -> BlockActivity:
+        summed = list(map(sum, zip(*self._counters.iter_unpack(value), strict=True)))
+        requests, moved, issued, issued_bytes, sequential = summed[:_TOTALS]
+        sizes = summed[_TOTALS : _TOTALS + SIZE_BUCKETS]
+        latencies = summed[_TOTALS + SIZE_BUCKETS : _TOTALS + SIZE_BUCKETS + LATENCY_BUCKETS]
         return BlockActivity(
-            device=self._name(major, minor),
-            major=major,
-            minor=minor,
-            writes=bool(key.writes),
+            device=self._name(device),
+            major=device >> 20,
+            minor=device & 0xFFFFF,
+            writes=bool(writes),
             requests=requests,
-            bytes=sum(own.bytes for own in every),
-            issued_bytes=sum(own.issued_bytes for own in every),
-            sequential_bytes=sum(own.sequential_bytes for own in every),
-            in_flight=self._in_flight(major, minor, writes=bool(key.writes), otherwise=max(0, issued - requests)),
+            bytes=moved,
+            issued_bytes=issued_bytes,
+            sequential_bytes=sequential,
+            in_flight=int(in_flight[writes]) if in_flight else max(0, issued - requests),
             sizes=tuple((1 << n, number) for n, number in enumerate(sizes) if number),
             latencies=tuple((1 << n, number) for n, number in enumerate(latencies) if number),
         )
 
-    def _in_flight(self, major: int, minor: int, *, writes: bool, otherwise: int) -> int:
-        """Return how many requests a disk has now, of its `inflight`: reads, writes (Documentation/block/stat.rst)."""
-        told = (read_text(self._fs.sys / f"dev/block/{major}:{minor}/inflight") or "").split()
-        return int(told[writes]) if len(told) == _DIRECTIONS and told[writes].isdecimal() else otherwise
+    def _in_flight(self, device: int) -> list[bytes]:
+        """Return how many requests a disk has now: reads, writes (Documentation/block/stat.rst); [] if not told."""
+        try:
+            fd = os.open(self._path(device) + b"/inflight", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return []
+        try:
+            told = os.read(fd, 64).split()
+        except OSError:
+            return []
+        finally:
+            os.close(fd)
+        return told if len(told) == _DIRECTIONS and all(map(bytes.isdigit, told)) else []
 
-    def _name(self, major: int, minor: int) -> str:
-        known = self._names.get((major, minor))
+    def _name(self, device: int) -> str:
+        known = self._names.get(device)
         if known is None:
             try:
-                known = text(os.path.basename(os.readlink(os.fsencode(self._fs.sys / f"dev/block/{major}:{minor}"))))
+                known = self._names[device] = text(os.path.basename(os.readlink(self._path(device))))
             except OSError:
-                return f"{major}:{minor}"
-            self._names[major, minor] = known
+                return f"{device >> 20}:{device & 0xFFFFF}"
         return known
+
+    def _path(self, device: int) -> bytes:
+        return self._devices + b"/%d:%d" % (device >> 20, device & 0xFFFFF)

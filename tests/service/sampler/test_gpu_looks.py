@@ -52,7 +52,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, looker: Looker, until_s: float) -> l
         now_ns = tick * SECOND_NS // 25
         if 2 <= now_ns / SECOND_NS < until_s:
             watched[200].wrote_ns = now_ns
-        told += [(now_ns / SECOND_NS, sample) for sample in looks.look(now_ns, watched)]
+        told += [(now_ns / SECOND_NS, sample) for sample in looks.look(now_ns, list(watched.values()), watched)]
     return told
 
 

@@ -13,18 +13,20 @@ from ckptprof.service.sampler import main
 
 
 @pytest.mark.parametrize(
-    ("level", "watched", "bursting", "hz"),
+    ("level", "watched", "awake", "bursting", "hz"),
     [
-        ("poll", False, False, 2),  # an idle host
-        ("trace", False, False, 2),
-        ("poll", True, False, 10),
-        ("trace", True, False, 5),  # what is counted does not depend on when it is read
-        ("poll", True, True, 25),
-        ("trace", True, True, 25),
+        ("poll", False, False, False, 2),  # an idle host
+        ("trace", False, False, False, 2),
+        ("poll", True, False, False, 10),
+        ("trace", True, False, False, 2),  # the trace tells when it begins
+        ("poll", True, True, False, 10),
+        ("trace", True, True, False, 5),  # what is counted does not depend on when it is read
+        ("poll", True, True, True, 25),
+        ("trace", True, True, True, 25),
     ],
 )
 def test_looks_come_as_often_as_what_goes_on_asks_for(
-    monkeypatch: pytest.MonkeyPatch, level: str, *, watched: bool, bursting: bool, hz: float
+    monkeypatch: pytest.MonkeyPatch, level: str, *, watched: bool, awake: bool, bursting: bool, hz: float
 ) -> None:
     """By the clock, whatever each look takes."""
     desk = Desk(StandIn(), level=level)
@@ -51,6 +53,8 @@ def test_looks_come_as_often_as_what_goes_on_asks_for(
         patched.setattr(sampler, "_finish", lambda: None)
         if watched:
             patched.setitem(sampler._population.watched, 1, SimpleNamespace())
+        if awake:
+            patched.setitem(sampler._population.rounds.awake, 1, SimpleNamespace())
         sampler.go_on()
     desk.close()
 

@@ -29,11 +29,14 @@ def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Holders:
     monkeypatch.setattr(made, "user_of", lambda pid: pid // 10)
     monkeypatch.setattr(relay, "HOLDERS", made)
     monkeypatch.setattr(relay, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(relay, "CALM_LOOK_SECONDS", 0.02)
     return made
 
 
 class Loop:
     """Reads processes of which some do not answer: each holds its reader in the read of a pipe."""
+
+    calm = True
 
     def __init__(self, held: Holders, pids: range) -> None:
         """Make a pipe for each, which nobody writes to."""

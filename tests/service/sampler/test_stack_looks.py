@@ -29,7 +29,7 @@ def watch(watched: dict[int, Any], writer: int, until_s: float, of_s: float) -> 
         now_ns = tick * SECOND_NS // 25
         if 1 <= now_ns / SECOND_NS < until_s:
             watched[writer].wrote_ns = now_ns
-        for target in looks.due(now_ns, watched)[:1]:
+        for target in looks.due(now_ns, list(watched.values()), watched)[:1]:
             looks.looked(now_ns, target.process.pid)
             found.append((now_ns / SECOND_NS, target.process.pid))
     return found
@@ -64,7 +64,7 @@ def test_a_launcher_without_a_rank_is_left_out() -> None:
     looks, found = StackLooks(), []
     for tick in range(10):
         watched[200].wrote_ns = watched[300].wrote_ns = tick
-        target = looks.due(tick, watched)[:1]
+        target = looks.due(tick, list(watched.values()), watched)[:1]
         found += [watching.process.pid for watching in target]
         for watching in target:
             looks.looked(tick, watching.process.pid)
@@ -86,7 +86,7 @@ def test_a_host_that_saves_without_end_is_looked_at_forty_times_a_minute() -> No
         for watching in watched.values():
             if tick % 75 < 25:
                 watching.wrote_ns = now_ns
-        for target in looks.due(now_ns, watched)[:1]:
+        for target in looks.due(now_ns, list(watched.values()), watched)[:1]:
             looks.looked(now_ns, target.process.pid)
             count += 1
 

@@ -98,6 +98,11 @@ class Job:
         self.watching.process.close()
 
 
+def bursting(watched: dict[int, Any]) -> list[Any]:
+    """Return those that are in a burst, as the sampler does."""
+    return [one for one in watched.values() if one.activity.in_burst()]
+
+
 @pytest.fixture(autouse=True)
 def spent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the CPU time that looks have cost: what they do cost is not for a test to know."""
@@ -128,14 +133,20 @@ def test_nothing_is_looked_at_between_bursts(job: Job) -> None:
     job.watching.activity.bursting = False
     looks = ThreadLooks(KernelFs(), 400)
 
-    assert [looks.look(tick * TICK_NS, job.watched, traced=False) for tick in range(5)] == [[]] * 5
+    assert [looks.look(tick * TICK_NS, bursting(job.watched), job.watched, traced=False) for tick in range(5)] == [
+        []
+    ] * 5
     assert not looks.busy
 
 
 def test_all_threads_of_a_small_process_are_looked_at_without_a_trace(job: Job) -> None:
     """From the first tick on; those that sleep less often."""
     looks = ThreadLooks(KernelFs(), 400)
-    seen = [look for tick in range(1, 11) for look in looks.look(tick * TICK_NS, job.watched, traced=False)]
+    seen = [
+        look
+        for tick in range(1, 11)
+        for look in looks.look(tick * TICK_NS, bursting(job.watched), job.watched, traced=False)
+    ]
     counts = {tid: sum(look.tid == tid for look in seen) for tid in (job.pid, *job.threads)}
 
     assert counts[job.threads[-1]] == 10
@@ -149,9 +160,9 @@ def test_the_trace_says_whose_threads_move_data(job: Job) -> None:
     looks = ThreadLooks(KernelFs(), 400)
     now_ns = 10 * RECENT_NS
     job.watching.traced.movers[job.threads[0]] = now_ns
-    first = looks.look(now_ns, job.watched, traced=True)
-    later = looks.look(now_ns + RECENT_NS + 1, job.watched, traced=True)
-    after = looks.look(now_ns + RECENT_NS + TICK_NS, job.watched, traced=True)
+    first = looks.look(now_ns, bursting(job.watched), job.watched, traced=True)
+    later = looks.look(now_ns + RECENT_NS + 1, bursting(job.watched), job.watched, traced=True)
+    after = looks.look(now_ns + RECENT_NS + TICK_NS, bursting(job.watched), job.watched, traced=True)
 
     assert {look.tid for look in first} == {job.pid, job.threads[0]}
     assert job.threads[0] in {look.tid for look in later}
@@ -162,62 +173,64 @@ def test_the_trace_says_whose_threads_move_data(job: Job) -> None:
 def test_a_burst_ends_with_a_look(job: Job) -> None:
     """So that the first and the last bracket it; then all descriptors are given back."""
     looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, job.watched, traced=False)
+    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.watching.activity.bursting = False
-    last = looks.look(2 * TICK_NS, job.watched, traced=False)
+    last = looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
 
     assert {look.tid for look in last} == {job.pid, *job.threads}
     assert not looks.busy
-    assert looks.look(3 * TICK_NS, job.watched, traced=False) == []
+    assert looks.look(3 * TICK_NS, bursting(job.watched), job.watched, traced=False) == []
 
 
 def test_while_a_file_is_only_held_open_nobody_is_looked_at(job: Job) -> None:
     """A log of a job keeps a burst open for minutes."""
     looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, job.watched, traced=False)
+    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.watching.activity.moving = False
-    assert len(looks.look(2 * TICK_NS, job.watched, traced=False)) == 1 + len(job.threads)
+    assert len(looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)) == 1 + len(job.threads)
 
-    assert looks.look(3 * TICK_NS, job.watched, traced=False) == []
+    assert looks.look(3 * TICK_NS, bursting(job.watched), job.watched, traced=False) == []
 
 
 def test_a_sync_is_watched_to_its_end_though_the_burst_is_over(job: Job) -> None:
     """Of a file that was opened again for it: nothing moves, nothing is held open."""
     looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, job.watched, traced=False)
+    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.watching.activity.bursting = False
     syncing = looks._groups[job.pid].followed[job.threads[0]]
     syncing.word = "sync"
-    second = looks.look(2 * TICK_NS, job.watched, traced=False)
+    second = looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
 
     assert {look.tid for look in second} == {job.pid, *job.threads}  # of the others the last look
     assert looks.busy
-    assert looks.look(3 * TICK_NS, job.watched, traced=False) != []  # it is at a pipe by now, in truth
+    assert (
+        looks.look(3 * TICK_NS, bursting(job.watched), job.watched, traced=False) != []
+    )  # it is at a pipe by now, in truth
     assert not looks.busy
 
 
 def test_who_deletes_is_watched_though_it_is_met_at_other_things_between(job: Job) -> None:
     """Until it was not met deleting for a second; a tree is listed and looked at in turns."""
     looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, job.watched, traced=False)
+    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.watching.activity.bursting = False
     looks._groups[job.pid].followed[job.threads[0]].deleted_ns = TICK_NS
-    looks.look(2 * TICK_NS, job.watched, traced=False)
-    later = looks.look(TICK_NS + DELETED_NS, job.watched, traced=False)
+    looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
+    later = looks.look(TICK_NS + DELETED_NS, bursting(job.watched), job.watched, traced=False)
 
     assert {look.tid for look in later} == {job.threads[0]}
     assert looks.busy
-    looks.look(2 * TICK_NS + DELETED_NS, job.watched, traced=False)
+    looks.look(2 * TICK_NS + DELETED_NS, bursting(job.watched), job.watched, traced=False)
     assert not looks.busy
 
 
 def test_of_many_threads_those_that_run_are_found(crowd: Job) -> None:
     """With the second tick."""
     looks = ThreadLooks(KernelFs(), 800)
-    first = looks.look(TICK_NS, crowd.watched, traced=False)
+    first = looks.look(TICK_NS, bursting(crowd.watched), crowd.watched, traced=False)
     before = used_of(crowd.watching.process, crowd.threads[-1])
     wait_until(lambda: used_of(crowd.watching.process, crowd.threads[-1]) != before)
-    second = looks.look(2 * TICK_NS, crowd.watched, traced=False)
+    second = looks.look(2 * TICK_NS, bursting(crowd.watched), crowd.watched, traced=False)
 
     assert {look.tid for look in first} == {crowd.pid}
     assert crowd.threads[-1] in {look.tid for look in second}
@@ -229,12 +242,12 @@ def test_descriptors_are_bounded(crowd: Job) -> None:
     """However many threads move data."""
     crowd.watching.traced.movers.update(dict.fromkeys(crowd.threads, TICK_NS))
     looks = ThreadLooks(KernelFs(), 40)
-    seen = looks.look(TICK_NS, crowd.watched, traced=True)
+    seen = looks.look(TICK_NS, bursting(crowd.watched), crowd.watched, traced=True)
 
     assert len(seen) == 10
     looks.last(2 * TICK_NS)
     whole = ThreadLooks(KernelFs(), descriptors_of(1 << 20))
-    assert len(whole.look(TICK_NS, crowd.watched, traced=True)) == MAX_EACH
+    assert len(whole.look(TICK_NS, bursting(crowd.watched), crowd.watched, traced=True)) == MAX_EACH
     whole.last(2 * TICK_NS)
     assert descriptors_of(1024) == 128
     assert descriptors_of(1 << 20) == 4 * MAX_THREADS
@@ -243,12 +256,12 @@ def test_descriptors_are_bounded(crowd: Job) -> None:
 def test_a_process_that_ended_is_let_go(job: Job) -> None:
     """Whether or not it is still counted among the watched."""
     looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, job.watched, traced=False)
+    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.child.kill()
     job.child.wait()
 
-    assert looks.look(2 * TICK_NS, job.watched, traced=False) == []
-    assert looks.look(3 * TICK_NS, {}, traced=False) == []
+    assert looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False) == []
+    assert looks.look(3 * TICK_NS, bursting({}), {}, traced=False) == []
     assert not looks.busy
 
 
@@ -265,7 +278,7 @@ def test_the_cost_is_bounded(crowd: Job, spent: list[int], monkeypatch: pytest.M
     looks = ThreadLooks(KernelFs(), 800)
     seconds = 4
     for tick in range(1, seconds * 25 + 1):
-        looks.look(tick * TICK_NS, crowd.watched, traced=True)
+        looks.look(tick * TICK_NS, bursting(crowd.watched), crowd.watched, traced=True)
 
     least_ns = seconds * threadlooks.SHARE * 1e9
     assert least_ns / 2 < spent[0] < least_ns + threadlooks.SAVED_NS + MAX_EACH * 100_000
@@ -296,13 +309,13 @@ def test_limits_are_looked_at_when_a_burst_begins(job: Job, tmp_path: Path) -> N
     (tmp_path / "io.max").write_text("8:0 wbps=1\n")
     limits = Limits(KernelFs(proc=tmp_path))
     job.watching.activity.moving = False
-    assert limits.look(TICK_NS, job.watched) == []
+    assert limits.look(TICK_NS, bursting(job.watched), job.watched) == []
     job.watching.activity.moving = True
-    first = limits.look(2 * TICK_NS, job.watched)
+    first = limits.look(2 * TICK_NS, bursting(job.watched), job.watched)
     (tmp_path / "io.max").write_text("8:0 wbps=2\n")
-    soon = limits.look(3 * TICK_NS, job.watched)
-    later = limits.look(3 * TICK_NS + LIMITS_AGAIN_NS, job.watched)
+    soon = limits.look(3 * TICK_NS, bursting(job.watched), job.watched)
+    later = limits.look(3 * TICK_NS + LIMITS_AGAIN_NS, bursting(job.watched), job.watched)
 
     assert [(info.write_bytes_per_second, info.pid) for info in (*first, *soon, *later)] == [(1, job.pid), (2, job.pid)]
-    assert limits.look(4 * TICK_NS + LIMITS_AGAIN_NS, {}) == []
-    assert len(limits.look(5 * TICK_NS + LIMITS_AGAIN_NS, job.watched)) == 1
+    assert limits.look(4 * TICK_NS + LIMITS_AGAIN_NS, bursting({}), {}) == []
+    assert len(limits.look(5 * TICK_NS + LIMITS_AGAIN_NS, bursting(job.watched), job.watched)) == 1

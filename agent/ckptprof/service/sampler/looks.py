@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from ckptprof.service.sampler.stacklooks import WRITES_NS, Stacks, line_of
 from ckptprof.service.sampler.threadlooks import MANY, ThreadLooks, descriptors_of
@@ -27,7 +27,7 @@ class Limits:
         self._throttles = Throttles(fs)
         self._looked_ns: dict[int, int] = {}
 
-    def look(self, now_ns: int, watched: dict[int, Watching]) -> list[ThrottleInfo]:
+    def look(self, now_ns: int, bursting: Sequence[Watching], watched: dict[int, Watching]) -> list[ThrottleInfo]:
         """Return what is new."""
         infos: list[ThrottleInfo] = []
         if len(self._looked_ns) > len(watched):
@@ -36,9 +36,9 @@ class Limits:
                 self._throttles.forget(pid)
         due = [
             pid
-            for pid, watching in watched.items()
-            if watching.activity.urgent(now_ns)
-            and now_ns - self._looked_ns.get(pid, -LIMITS_AGAIN_NS) >= LIMITS_AGAIN_NS
+            for watching in bursting
+            if now_ns - self._looked_ns.get(pid := watching.process.pid, -LIMITS_AGAIN_NS) >= LIMITS_AGAIN_NS
+            and watching.activity.urgent(now_ns)
         ]
         for pid in due[:MAX_LIMITED]:
             HOLDERS.reading = pid
@@ -58,9 +58,9 @@ class GpuLooks:
         self._next_ns = 0
         self._has_told = False
 
-    def look(self, now_ns: int, watched: dict[int, Watching]) -> list[Sample]:
+    def look(self, now_ns: int, bursting: Sequence[Watching], watched: dict[int, Watching]) -> list[Sample]:
         """Ask for what is due and return what was seen; never waits."""
-        for watching in watched.values():
+        for watching in bursting:
             if now_ns - watching.wrote_ns <= WRITES_NS:
                 self._wanted |= {one.process.pid: one.process.start_ticks for one in line_of(watching, watched)}
                 self._until_ns = now_ns + GPUS_AFTER_NS
@@ -91,17 +91,19 @@ class Looks:
         """Whether something is kept in view."""
         return self._threads is not None and self._threads.busy
 
-    def look(self, now_ns: int, watched: dict[int, Watching], *, traced: bool) -> list[Sample]:
-        """Return what was seen; never waits."""
+    def look(
+        self, now_ns: int, bursting: Sequence[Watching], watched: dict[int, Watching], *, traced: bool
+    ) -> list[Sample]:
+        """Return what was seen; never waits. `bursting` are those of the watched that are in a burst."""
         samples: list[Sample] = []
         if self._threads is not None:
-            samples.extend(self._threads.look(now_ns, watched, traced=traced))
+            samples.extend(self._threads.look(now_ns, bursting, watched, traced=traced))
         if self._limits is not None:
-            samples.extend(self._limits.look(now_ns, watched))
+            samples.extend(self._limits.look(now_ns, bursting, watched))
         if self._stacks is not None:
-            samples.extend(self._stacks.look(now_ns, watched))
+            samples.extend(self._stacks.look(now_ns, bursting, watched))
         if self._gpus is not None:
-            samples.extend(self._gpus.look(now_ns, watched))
+            samples.extend(self._gpus.look(now_ns, bursting, watched))
         return samples
 
     def last(self, now_ns: int) -> list[Sample]:

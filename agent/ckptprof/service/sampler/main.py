@@ -135,6 +135,11 @@ class Sampler:
         self._due_ns = time.monotonic_ns()
         self.go_on()
 
+    @property
+    def calm(self) -> bool:
+        """Whether no bytes move, nor have lately."""
+        return time.monotonic_ns() - self._last_burst_ns > _HOST_FAST_FOR_NS
+
     def relieve(self) -> None:
         """Keep what was read before the loop was held in a read of one process, and let that process go."""
         self._pending = [*self._samples, *self._told(), *self._pending]
@@ -173,7 +178,7 @@ class Sampler:
         if self._population.watched or self._looks.busy:
             self._watch(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
-        bursting = any(watching.activity.urgent(now_ns) for watching in self._population.watched.values())
+        bursting = any(watching.activity.urgent(now_ns) for watching in self._population.rounds.awake.values())
         if bursting:
             self._last_burst_ns = now_ns
         if now_ns >= self._next_host_ns:
@@ -205,9 +210,13 @@ class Sampler:
         options = self._options
         if bursting:
             rate = options.burst_hz
-        elif self._population.watched or options.fixed_rate:
-            traced = self._tracing.active and not options.fixed_rate
-            rate = options.base_hz * (tracing.RATE_SHARE if traced else 1.0)
+        elif options.fixed_rate:
+            rate = options.base_hz
+        elif self._tracing.active:  # its numbers do not depend on when it is read
+            awake = bool(self._population.rounds.awake)
+            rate = options.base_hz * tracing.RATE_SHARE if awake else max(options.idle_hz, 2.0)
+        elif self._population.watched:
+            rate = options.base_hz
         else:
             rate = max(options.idle_hz, 2.0)
         period_ns = int(_SECOND_NS / rate)
@@ -243,7 +252,7 @@ class Sampler:
         for watching in gone:
             self._ask_last(watching, now_ns, offset_ns)
         if now_ns >= self._next_sweep_ns:
-            self._population.sweep(now_ns, samples)
+            self._population.sweep(now_ns, samples, told=self._tracing.tells_all(now_ns))
             self._next_sweep_ns = now_ns + _SECOND_NS
         cost_ns = time.perf_counter_ns() - started
         usual_ns = _SECOND_NS // 5 if self._options.only_family else _SECOND_NS // 2
@@ -284,7 +293,8 @@ class Sampler:
         HOLDERS.reading = 0
         self._counters.spend("processes", time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
-        samples.extend(self._looks.look(now_ns, self._population.watched, traced=traced))
+        bursting = [one for one in self._population.rounds.awake.values() if one.activity.in_burst()]
+        samples.extend(self._looks.look(now_ns, bursting, self._population.watched, traced=traced))
         HOLDERS.reading = 0
         self._counters.spend("looks", time.perf_counter_ns() - started)
 

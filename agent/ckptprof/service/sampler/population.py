@@ -13,6 +13,7 @@ from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.descriptors import most_kept
 from ckptprof.service.sampler.rounds import Rounds
 from ckptprof.service.sampler.shares import Shares, Turns
+from ckptprof.service.sampler.unwatched import Unwatched
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs, has_the_hosts_pids
@@ -64,6 +65,8 @@ class Population:
         self._ignored: set[int] = set()
         self._parents: dict[int, int] = {}
         self.rounds = Rounds()
+        self.unwatched = Unwatched()
+        self._swept_ns = 0
         self._turns = Turns()
         self._sweeping = Allowance(SWEEP_SHARE, SWEEP_SAVED_NS)
         self._moved: dict[int, tuple[int, int]] = {}  # bytes, when they were read last, and when that was
@@ -264,13 +267,26 @@ class Population:
         for watching in candidates[:MAX_ALERTED]:
             watching.alert(now_ns, mappings=mappings)
 
-    def sweep(self, now_ns: int, samples: list[Sample]) -> None:
-        """Read the counters of those who are not watched, watch the busy ones, let the idle ones go.
+    def sweep(self, now_ns: int, samples: list[Sample], *, told: bool = False) -> None:
+        """Watch the busy ones of those who are not watched, let the idle ones go.
 
-        Of a crowd that does nothing each is read every some seconds, users in turn.
+        Who is busy is `told` by a trace, or else by their counters. Of a crowd that does nothing each is read every
+        some seconds, users in turn.
         """
         for watching in list(self.watched.values()):
             self._let_go(watching, now_ns)
+        during_ns, self._swept_ns = now_ns - self._swept_ns, now_ns
+        moved = self.unwatched.take()
+        if not told:
+            self._sweep_counters(now_ns, samples)
+            return
+        for (pid, start_ticks), moved_bytes in moved.items():
+            process = self.known.get(pid)
+            if process is not None and process.start_ticks == start_ticks and pid not in self.watched:
+                self._judge(process, moved_bytes, during_ns, now_ns)
+        HOLDERS.reading = 0
+
+    def _sweep_counters(self, now_ns: int, samples: list[Sample]) -> None:
         moving, self._moving = self._moving, set()
         for pid in moving:
             self._read(pid, now_ns, samples)
@@ -303,10 +319,14 @@ class Population:
         if before is None or not changed:
             return
         self._moving.add(pid)
-        moved = total - before
-        if moved * 1e9 > BUSY_BYTES_PER_SECOND * (now_ns - before_ns):
+        self._judge(process, total - before, now_ns - before_ns, now_ns)
+
+    def _judge(self, process: Process, moved_bytes: int, during_ns: int, now_ns: int) -> None:
+        """Watch a process if it is busy, or may just have turned into one that trains."""
+        HOLDERS.reading = process.pid
+        if moved_bytes * 1e9 > BUSY_BYTES_PER_SECOND * during_ns:
             self.watch(process, now_ns)
-        elif moved > TURNED_BYTES and is_interpreter(process):
+        elif moved_bytes > TURNED_BYTES and is_interpreter(process):
             self.watch(process, now_ns)  # a script of a shell that became the training script at its end
 
     def _let_go(self, watching: Watching, now_ns: int) -> None:

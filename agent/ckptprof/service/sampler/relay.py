@@ -17,6 +17,7 @@ from typing import Protocol
 from ckptprof_collectors.holders import HOLDERS
 
 LOOK_SECONDS = 0.25  # a thread that has slept in one read from one look to the next is held
+CALM_LOOK_SECONDS = 1.0  # while no bytes move
 MAX_RELIEVED = 8  # threads that are held at the same time; the recorder replaces who has more
 RECENT_LOOKS = 40
 MAX_SLOW_LOOKS = 8  # of those, at which the loop slept in reads of one user's processes
@@ -31,6 +32,10 @@ class Abandoned(BaseException):
 
 class Relieved(Protocol):
     """What is run in turns."""
+
+    @property
+    def calm(self) -> bool:
+        """Whether no bytes move that would be missed while it is held."""
 
     def run(self) -> None:
         """Begin, and go on to the end."""
@@ -107,7 +112,7 @@ class Relay:
     def _attend(self) -> None:
         """Look now and then whether the loop sleeps in a read of a process."""
         last = None
-        while not self._over.wait(LOOK_SECONDS):
+        while not self._over.wait(CALM_LOOK_SECONDS if last is None and self._loop.calm else LOOK_SECONDS):
             last = self._look(last)
 
     def _look(self, last: tuple[int, bytes] | None) -> tuple[int, bytes] | None:

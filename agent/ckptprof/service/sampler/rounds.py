@@ -24,6 +24,7 @@ class Rounds:
 
     def __init__(self) -> None:
         """Start with nobody."""
+        self.awake: dict[int, Watching] = {}  # who moved or ran when it was read last; a burst is nobody else's
         self._turns = Turns()
         self._allowance = Allowance(QUIET_SHARE, SAVED_NS)
         self._describing = Allowance(DESCRIBING_SHARE, DESCRIBING_SAVED_NS)
@@ -35,11 +36,13 @@ class Rounds:
     def leave(self, pid: int) -> None:
         """Let a process go; one that is not here does no harm."""
         self._turns.give_back(pid)
+        self.awake.pop(pid, None)
 
     def due(self, now_ns: int, watched: Mapping[int, Watching]) -> Iterator[Watching]:
         """Yield who is to be read now; what is done with it until the next is asked for is its cost."""
         began = time.thread_time_ns()
-        awake = {pid: one for pid, one in watched.items() if one.awake}
+        self.awake = {pid: one for pid, one in watched.items() if one.awake}
+        awake = dict(self.awake)
         for watching in awake.values():
             if watching.allowance.left_ns(now_ns) <= 0:
                 continue
@@ -54,6 +57,8 @@ class Rounds:
                 watching = watched[pid]
                 yield watching
                 watching.settle(now_ns)
+                if watching.awake and pid in watched:
+                    self.awake[pid] = watching
             ended = time.thread_time_ns()
             self._allowance.spend(ended - began)
             began = ended

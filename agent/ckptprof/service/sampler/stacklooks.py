@@ -6,6 +6,7 @@ A look costs 10 to 15 ms of CPU and does not stop its target (benchmarks/stacks_
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import zip_longest
 
 from ckptprof.service.sampler.watching import Watching
@@ -70,10 +71,10 @@ class StackLooks:
         self._writings: dict[int, _Writing] = {}  # by the pid of the oldest process of a job
         self._looks: deque[int] = deque(maxlen=MAX_PER_MINUTE)
 
-    def due(self, now_ns: int, watched: dict[int, Watching]) -> list[Watching]:
+    def due(self, now_ns: int, bursting: Sequence[Watching], watched: dict[int, Watching]) -> list[Watching]:
         """Return those who wait to be looked at, the most important first; take one and say `looked`."""
         families: dict[int, list[Watching]] = {}
-        for watching in watched.values():
+        for watching in bursting:
             if now_ns - watching.wrote_ns <= WRITES_NS:
                 line = line_of(watching, watched)
                 if line:
@@ -106,9 +107,9 @@ class Stacks:
         self._looks = StackLooks()
         self._looker = StackLooker(find_program())
 
-    def look(self, now_ns: int, watched: dict[int, Watching]) -> list[Sample]:
+    def look(self, now_ns: int, bursting: Sequence[Watching], watched: dict[int, Watching]) -> list[Sample]:
         """Ask for what is due and return what was seen; never waits."""
-        for watching in self._looks.due(now_ns, watched):
+        for watching in self._looks.due(now_ns, bursting, watched):
             if self._looker.ask(watching.process):
                 self._looks.looked(now_ns, watching.process.pid)
                 break

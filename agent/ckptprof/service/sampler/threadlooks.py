@@ -7,7 +7,7 @@ take at most `SHARE` of a core, those that are due longest first; nothing is loo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.stacklooks import rank_of
@@ -147,9 +147,10 @@ class ThreadLooks:
         """Whether threads are kept in view."""
         return bool(self._groups)
 
-    def look(self, now_ns: int, watched: dict[int, Watching], *, traced: bool) -> list[ThreadLook]:
+    def look(
+        self, now_ns: int, bursting: Sequence[Watching], watched: dict[int, Watching], *, traced: bool
+    ) -> list[ThreadLook]:
         """Return what is seen of those that are due now."""
-        bursting = [watching for watching in watched.values() if watching.activity.in_burst()]
         if not bursting and not self._groups:
             return []
         started = time.thread_time_ns()
@@ -171,7 +172,7 @@ class ThreadLooks:
         return looks
 
     def _wanted(
-        self, now_ns: int, bursting: list[Watching], watched: dict[int, Watching], *, traced: bool
+        self, now_ns: int, bursting: Sequence[Watching], watched: dict[int, Watching], *, traced: bool
     ) -> dict[int, list[int]]:
         wanted: dict[int, list[int]] = {}
         for watching in bursting:

@@ -135,6 +135,10 @@ class Tracing:
         """Return whether it tells of each file that is written; of thousands in a second it only counts the rest."""
         return self.active and (self._lost_ns is None or now_ns - self._lost_ns > LOSES_NS)
 
+    def tells_all(self, now_ns: int) -> bool:
+        """Return whether it tells of all that processes move of files: then their counters need not be read."""
+        return self._tracer is not None and self._tracer.is_whole and self.names_all(now_ns)
+
     def fileno(self) -> int:
         """Return the descriptor that was registered; -1 if there is none."""
         return self._fd
@@ -272,11 +276,9 @@ def follow(
     strangers: dict[tuple[int, int], list[FileActivity]] = {}
     for sample in samples:
         if isinstance(sample, FileActivity):
+            watching = _mover(sample, population, now_ns)
             if _is_code(sample.path):
                 continue
-            watching = population.watched.get(sample.pid)
-            if watching is None and sample.bytes >= MOVED_BYTES:
-                watching = population.meet(sample.pid, sample.start_ticks, now_ns)
             if watching is not None and watching.process.start_ticks == sample.start_ticks:
                 watching.note(sample)
             elif sample.writes and sample.bytes >= MOVED_BYTES and sample.path is not None:
@@ -292,6 +294,16 @@ def follow(
         for who, files in strangers.items()
         if files
     ]
+
+
+def _mover(sample: FileActivity, population: Population, now_ns: int) -> Watching | None:
+    """Return who did it, if that one is watched from now on."""
+    watching = population.watched.get(sample.pid)
+    if watching is None:
+        population.unwatched.note(sample)
+        if sample.bytes >= MOVED_BYTES and not _is_code(sample.path):
+            return population.meet(sample.pid, sample.start_ticks, now_ns)
+    return watching
 
 
 def _view_of(population: Population, pid: int, start_ticks: int, files: list[FileActivity]) -> View:
