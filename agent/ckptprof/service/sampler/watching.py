@@ -11,7 +11,7 @@ from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.traced import HELD_BYTES, Traced
 from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.files.workers import WORKERS
-from ckptprof_collectors.processes.openfiles import OpenFiles, mapped_files
+from ckptprof_collectors.processes.openfiles import Mappings, OpenFiles
 from ckptprof_collectors.processes.process import Process, ProcessGone, describe, is_interpreter, places, starters
 from ckptprof_collectors.processes.threads import ThreadClock
 from ckptprof_collectors.samples import FileActivity, FileScan, ProcessInfo, ReadBefore, Sample
@@ -51,6 +51,7 @@ class Watching:
         self._described_ns = 0
         self._describe_next_ns = now_ns
         self._files: OpenFiles | None = None
+        self._mappings = Mappings(process)
         self._previous = (0, 0, 0)  # bytes moved, file-backed memory, at_ns
         self._positions: dict[tuple[int, int], int] = {}
         self._written: dict[tuple[int, int], bytes] = {}
@@ -209,15 +210,14 @@ class Watching:
             self._note_descriptors(scan, raw_paths)
 
     def _scan_mappings(self) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
-        mapped, raw_paths = mapped_files(self.process)
-        self.process.confirm()
-        return FileScan(self.process.pid, self.process.start_ticks, (), mapped), raw_paths
+        mapped = self._mappings.look()
+        return FileScan(self.process.pid, self.process.start_ticks, (), mapped), self._mappings.raw_paths
 
     def _scan_all(self, *, mappings: bool) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
         files = self._files or OpenFiles(self.process)
         self._files = files if self.process.keeps else None
         try:
-            return files.scan(mappings=mappings), files.raw_paths
+            return files.scan(self._mappings if mappings else None), files.raw_paths
         finally:
             if self._files is None:
                 files.close()
