@@ -260,15 +260,16 @@ class Watching:
         What is beside small files is not asked where each file was `named` by the trace.
         """
         activity = self.activity
-        due = activity.ends(now_ns)
-        if due:
+        ends = activity.ends(now_ns)
+        if ends:
             self._relax()
-        due = due or activity.midway_due(now_ns) or activity.second_look_due(now_ns)
+        midway = not ends and not force and activity.midway_due(now_ns)
+        due = ends or midway or activity.second_look_due(now_ns)
         if not due and not (force and (activity.in_burst() or activity.second_look_ns is not None)):
             return None
         self.note_view()
         folders = self._beside(named=named) if self._caught or named else self._places()
-        question = self._asking(folders, wall_minus_monotonic_ns)
+        question = self._asking(folders, wall_minus_monotonic_ns, midway=midway)
         if activity.second_look_ns is None and not activity.in_burst():
             self._written.clear()
             self._caught = False
@@ -291,7 +292,9 @@ class Watching:
         """Keep in mind which root it has now: it may have got another since it was met."""
         WORKERS.views.note(self.process.pid, self.process.start_ticks)
 
-    def _asking(self, folders: Mapping[bytes, bool], wall_minus_monotonic_ns: int) -> Question | None:
+    def _asking(
+        self, folders: Mapping[bytes, bool], wall_minus_monotonic_ns: int, *, midway: bool = False
+    ) -> Question | None:
         if not self._written and not folders:
             return None
         return Question(
@@ -303,6 +306,7 @@ class Watching:
             since_ns=self.activity.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
             unwritten=True,
             unshared=tuple(folder for folder, unless_shared in folders.items() if unless_shared),
+            midway=midway,
         )
 
     def last_question(self, wall_minus_monotonic_ns: int, *, named: bool) -> Question | None:
