@@ -63,6 +63,7 @@ QUICK: dict[str, list[str]] = {
     "faults": ["--only", "serialize-zlib", "--sizes", "1", "--saves", "1"],
     "flood_cost": ["--seconds", "5"],
     "files_cost": ["--files", "300"],
+    "crowds_cost": ["--crowds", "files", "--scale", "0.01", "--settle", "1", "--windows", "1", "--window", "1"],
     "reliability": ["--only", "hotplugs", "--scale", "0.01"],
     "trace_cost": ["--rounds", "1", "--scale", "0.01", "--files", "10"],
 }

@@ -45,7 +45,9 @@ SAMPLER = (
     ),
     _SAMPLER("sampler_hung_lookups", "Looks at files that do not come back.", lambda s: s.hung_lookups, kind="gauge"),
     _SAMPLER(
-        "sampler_refused_lookups_total", "Looks at files that were too many at once.", lambda s: s.refused_lookups
+        "sampler_refused_lookups_total",
+        "Looks at files that were too many at once, or cost too much.",
+        lambda s: s.refused_lookups,
     ),
     _SAMPLER(
         "sampler_starved_seconds_total",

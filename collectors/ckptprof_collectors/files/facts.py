@@ -23,7 +23,7 @@ from ckptprof_collectors.files.factmemory import Inside, Memory
 from ckptprof_collectors.files.statx import AT_SYMLINK_NOFOLLOW, FileStatus, statx
 from ckptprof_collectors.files.views import HOST, Elsewhere, Entered, Found, NotSeen, View, Views
 from ckptprof_collectors.files.wholeness import is_whole
-from ckptprof_collectors.files.workers import WORKERS, WorkerPool
+from ckptprof_collectors.files.workers import WORKERS, Job, WorkerPool
 from ckptprof_collectors.mounts.failuredomains import LOCAL, MountTable
 from ckptprof_collectors.samples import FileFact, text
 
@@ -36,6 +36,8 @@ MAX_DEPTH = 3
 MAX_MOVES = 3  # from one domain to the next
 _WAIT_SECONDS = 0.02
 SLICE_NS = 500_000_000  # of one question, before others have their turn
+MIDWAY_SHARE = 0.01  # of a core, for the questions about one process that are asked again anyway
+MAX_ASKERS = 1024
 MAX_MAGIC_READS = 256
 MAX_PAGE_COUNTS = 256
 MAGIC_BYTES = 16
@@ -56,6 +58,7 @@ class Question:
     unshared: tuple[bytes, ...] = ()  # folders, too, but for those in which everybody makes files, as in /tmp
     keys: Mapping[bytes, tuple[int, int]] = field(default_factory=dict)  # of files: device and inode, where known
     moves: int = 0  # how often it was handed on
+    midway: bool = False  # its process goes on, and is asked about again: put off where such questions cost much
 
 
 class Spent:
@@ -455,22 +458,43 @@ class FactFinder:
         self._answers: deque[FileFact] = deque()
         self._closed = False
         self.refused = 0
+        self._again_ns: dict[tuple[int, int], int] = {}  # when a process may be asked about midway again
         self._memory = Memory()
         self.spent = Spent()  # added to by the threads, read by others
 
     def ask(self, question: Question) -> None:
-        """Put a question; never waits, and touches nothing that may hang."""
-        self._put(LOCAL, question)
+        """Put a question, unless it can wait and the last one cost much; never waits, touches nothing that may hang."""
+        if question.midway and time.monotonic_ns() < self._again_ns.get((question.pid, question.start_ticks), 0):
+            self._workers.refused += 1
+        else:
+            self._put(LOCAL, question)
 
     def _put(self, domain: str, question: Question) -> None:
         found = look(
             question, self._on_open, self.spent, self._memory,
             views=self._workers.views, domain=domain, hand_on=self._put,
         )  # fmt: skip
-        if not self._workers.put(domain, self._job(found)):
+        job = self._job(found)
+        if not self._workers.put(domain, self._paid(question, job) if question.midway else job):
             self.refused += 1
 
-    def _job(self, found: _Found) -> Callable[[], bool]:
+    def _paid(self, question: Question, job: Job) -> Job:
+        asker = (question.pid, question.start_ticks)
+
+        def go_on() -> bool:
+            began = time.thread_time_ns()
+            more = job()
+            pause_ns = int((time.thread_time_ns() - began) / MIDWAY_SHARE)
+            now_ns = time.monotonic_ns()
+            if len(self._again_ns) >= MAX_ASKERS:
+                waiting = list(self._again_ns.items())
+                self._again_ns = {one: until_ns for one, until_ns in waiting if until_ns > now_ns}
+            self._again_ns[asker] = max(now_ns, self._again_ns.get(asker, 0)) + pause_ns
+            return more
+
+        return go_on
+
+    def _job(self, found: _Found) -> Job:
         def go_on() -> bool:
             """Tell what is found within a while; the rest comes after what others wait for."""
             until_ns = time.monotonic_ns() + SLICE_NS

@@ -57,8 +57,8 @@ class OpenFiles:
             self.close()
             raise
 
-    def scan(self, *, mappings: bool) -> FileScan:
-        """Return all data files that are open now; raises ProcessGone, PermissionError."""
+    def scan(self, mappings: Mappings | None = None) -> FileScan:
+        """Return all data files that are open now, and those that are mapped; raises ProcessGone, PermissionError."""
         try:
             names = os.listdir(self._fd_folder)
         except (FileNotFoundError, ProcessLookupError) as error:
@@ -67,9 +67,9 @@ class OpenFiles:
         latest_first = sorted(filter(str.isdecimal, names), key=int, reverse=True)
         files = tuple(islice(filter(None, map(self._look, latest_first)), MAX_FILES))
         mapped = None
-        if mappings:
-            mapped, paths = mapped_files(self.process)
-            self.raw_paths.update(paths)
+        if mappings is not None:
+            mapped = mappings.look()
+            self.raw_paths.update(mappings.raw_paths)
         return FileScan(self.process.pid, self.process.start_ticks, files, mapped)
 
     def _look(self, name: str) -> OpenFile | None:
@@ -113,12 +113,34 @@ class OpenFiles:
                 setattr(self, name, -1)
 
 
-def mapped_files(process: Process) -> tuple[tuple[MappedFile, ...] | None, dict[tuple[int, int], bytes]]:
-    """Return the data files that are mapped, None: not allowed, and their paths as they are, by (device, inode)."""
-    found = read_mappings(process)
-    if found is None:
-        return None, {}
-    return tuple(found.values()), {(file.device, file.inode): path for path, file in found.items()}
+class Mappings:
+    """The data files that a process has mapped; read again only once its memory is not as large any more as it was.
+
+    To map or unmap a file changes how much is mapped, to touch it how much of that is resident.
+    """
+
+    __slots__ = ("_mapped", "_sizes", "process", "raw_paths")
+
+    def __init__(self, process: Process) -> None:
+        """Know nothing yet."""
+        self.process = process
+        self.raw_paths: dict[tuple[int, int], bytes] = {}  # (device, inode) to the path as it is
+        self._mapped: tuple[MappedFile, ...] | None = None
+        self._sizes: tuple[bytes, ...] = ()
+
+    def look(self) -> tuple[MappedFile, ...] | None:
+        """Return what is mapped, None: not allowed; the sizes are those that the process had at its last `read_stat`.
+
+        Raises ProcessGone.
+        """
+        sizes = self.process.sizes
+        if not sizes or sizes != self._sizes:
+            found = read_mappings(self.process)
+            self.process.confirm()
+            self._sizes = sizes
+            self._mapped = None if found is None else tuple(found.values())
+            self.raw_paths = {(file.device, file.inode): path for path, file in (found or {}).items()}
+        return self._mapped
 
 
 def parse_fdinfo(info: bytes) -> tuple[int | None, int | None]:

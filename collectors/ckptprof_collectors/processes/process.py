@@ -50,7 +50,7 @@ class Process:
     """One live process; every read raises ProcessGone once it has ended."""
 
     __slots__ = ("_io_fd", "_last_io", "_last_stat", "_stat_fd", "_statm_fd", "folder", "io", "keeps", "parent_pid",
-                 "pid", "start_ticks", "stat", "uid")  # fmt: skip
+                 "pid", "sizes", "start_ticks", "stat", "uid")  # fmt: skip
 
     def __init__(self, fs: KernelFs, pid: int, *, keeps: bool = True) -> None:
         """Open it, and keep that open if it `keeps` its descriptors.
@@ -64,6 +64,7 @@ class Process:
         self._last_io = self._last_stat = b""
         self.io: ProcessIo | None = None
         self.stat: ProcessStat | None = None
+        self.sizes: tuple[bytes, ...] = ()  # of its memory, in pages: all that is mapped, and what is resident of files
         try:
             self._stat_fd = os.open(self.folder + b"/stat", os.O_RDONLY | os.O_CLOEXEC)
             self.uid = os.stat(self.folder).st_uid  # effective; that of a file would be root's where it is not dumpable
@@ -107,6 +108,7 @@ class Process:
         if joined == self._last_stat:
             return False
         self._last_stat = joined
+        self.sizes = tuple(memory.split(None, 3)[:3:2])
         self.stat = parse_stat(self.pid, self.start_ticks, raw, memory, page_bytes)
         return self.stat is not None
 

@@ -297,6 +297,25 @@ def test_a_long_answer_is_given_in_parts_and_lets_others_in(tmp_path: Path, monk
     assert [fact.pid for fact in facts].index(9) < 2_999
 
 
+def test_what_is_asked_again_anyway_is_put_off_where_it_costs_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For its process, and counted; what is asked in the end is always answered."""
+    monkeypatch.setattr("ckptprof_collectors.files.facts.MIDWAY_SHARE", 1e-9)
+    path = tmp_path / "a"
+    path.write_bytes(bytes(32))
+    workers = WorkerPool()
+    finder = FactFinder(workers=workers)
+    told = []
+    for pid, midway in ((7, True), (7, True), (9, True), (9, True), (7, False), (7, False)):
+        finder.ask(Question(pid, 8, HERE, (os.fsencode(path),), (), 0, midway=midway))
+        told.append([fact.pid for fact in all_of(finder)])
+
+    assert told == [[7], [], [9], [], [7], [7]]
+    assert workers.refused == 2
+    assert finder.refused == 0
+
+
 def all_of(finder: FactFinder) -> list[FileFact]:
     """Return all that a finder answers."""
     facts: list[FileFact] = []

@@ -18,6 +18,7 @@ from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes import openfiles
 from ckptprof_collectors.processes.openfiles import (
     MAX_FILES,
+    Mappings,
     OpenFiles,
     is_data_path,
     parse_fdinfo,
@@ -65,7 +66,7 @@ def test_position_flags_and_size_are_the_kernels(tmp_path: Path) -> None:
     with looking() as files, path.open("wb") as stream:
         stream.write(bytes(5 * MIB))
         stream.flush()
-        file = found(files.scan(mappings=False), path)
+        file = found(files.scan(), path)
 
         assert (file.position, file.size, file.path) == (5 * MIB, 5 * MIB, str(path))
         assert (file.fd, file.flags & os.O_ACCMODE) == (stream.fileno(), os.O_WRONLY)
@@ -82,7 +83,7 @@ def test_the_flags_of_opening_are_seen(tmp_path: Path, flag: int) -> None:
         pytest.skip("this file system cannot be opened so")
     try:
         with looking() as files:
-            assert found(files.scan(mappings=False), path).flags & flag
+            assert found(files.scan(), path).flags & flag
     finally:
         os.close(fd)
 
@@ -96,7 +97,7 @@ def test_hostile_names_are_found_open_and_mapped(tmp_path: Path, name: bytes) ->
         os.ftruncate(fd, MIB)
         inode = os.fstat(fd).st_ino
         with looking() as files, mmap.mmap(fd, MIB):
-            scan = files.scan(mappings=True)
+            scan = files.scan(Mappings(files.process))
 
             file, *_ = [file for file in scan.files if file.inode == inode]  # mmap keeps a descriptor of its own
             assert scan.mapped is not None
@@ -118,7 +119,7 @@ def test_a_descriptor_that_becomes_another_file_while_we_look_is_of_neither(
     with large.open("rb") as stream, small.open("rb") as other, looking() as files:
         stream.seek(MIB // 2)
         other.seek(0, os.SEEK_END)
-        before = {file.path: file.position for file in files.scan(mappings=False).files}
+        before = {file.path: file.position for file in files.scan().files}
         real = openfiles.statx
 
         def late(name: bytes, *, dir_fd: int) -> FileStatus:
@@ -128,7 +129,7 @@ def test_a_descriptor_that_becomes_another_file_while_we_look_is_of_neither(
             return status
 
         monkeypatch.setattr(openfiles, "statx", late)
-        after = {file.path: file.position for file in files.scan(mappings=False).files}
+        after = {file.path: file.position for file in files.scan().files}
 
     assert (before[str(large)], before[str(small)]) == (MIB // 2, 20)
     assert str(large) not in after
@@ -141,7 +142,7 @@ def test_what_is_no_regular_data_file_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "code.py").write_bytes(b"x")
     with contextlib.ExitStack() as stack:
         files = stack.enter_context(looking())
-        before = {file.fd for file in files.scan(mappings=False).files}
+        before = {file.fd for file in files.scan().files}
         for path, flags in ((tmp_path / "fifo", os.O_RDWR), (tmp_path, os.O_RDONLY), (Path("/dev/null"), os.O_WRONLY),
                             (tmp_path / "lib.so.1", os.O_RDONLY), (tmp_path / "code.py", os.O_RDONLY),
                             (Path("/proc/self/stat"), os.O_RDONLY)):  # fmt: skip
@@ -150,7 +151,7 @@ def test_what_is_no_regular_data_file_is_left_out(tmp_path: Path) -> None:
         for fd in os.pipe():
             stack.callback(os.close, fd)
 
-        assert {file.fd for file in files.scan(mappings=False).files} == before
+        assert {file.fd for file in files.scan().files} == before
 
 
 def test_a_deleted_file_is_still_open() -> None:
@@ -162,7 +163,7 @@ def test_a_deleted_file_is_still_open() -> None:
         stream.flush()
         inode = os.fstat(stream.fileno()).st_ino
         os.unlink(stream.name)  # noqa: PTH108 - a name that tempfile will not find again
-        (file,) = [file for file in files.scan(mappings=False).files if file.inode == inode]
+        (file,) = [file for file in files.scan().files if file.inode == inode]
         Path(stream.name).touch()
 
         assert (file.path, file.size) == (f"{stream.name} (deleted)", 4096)
@@ -178,7 +179,7 @@ def test_mappings_are_summed_by_file_and_small_or_executable_ones_left_out(tmp_p
         small = stack.enter_context((tmp_path / "small").open("rb"))
         for stream, length, offset in ((big, MIB, 0), (big, 2 * MIB, 2 * MIB), (small, 4096, 0)):
             stack.enter_context(mmap.mmap(stream.fileno(), length, access=mmap.ACCESS_READ, offset=offset))
-        mapped = files.scan(mappings=True).mapped
+        mapped = files.scan(Mappings(files.process)).mapped
 
         assert mapped is not None
         ours = {file.path: file for file in mapped if file.path.startswith(str(tmp_path))}
@@ -186,10 +187,43 @@ def test_mappings_are_summed_by_file_and_small_or_executable_ones_left_out(tmp_p
         assert not ours[str(tmp_path / "big")].writable
 
 
+def test_mappings_are_read_again_only_once_the_memory_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mapped, touched or unmapped: each is seen, and nothing is read for a process that did none of it."""
+    reads: list[int] = []
+    kernels = openfiles.read_mappings
+    monkeypatch.setattr(openfiles, "read_mappings", lambda process: reads.append(process.pid) or kernels(process))
+    folder = tmp_path / "77"
+    folder.mkdir()
+    line = b"7f0000000000-7f0000800000 r--s 00000000 08:01 5 /r/data.bin\n"
+    seen: list[tuple[int, list[str]]] = []
+    for ticks, size, resident, maps in (
+        (1, 900, 90, b""), (2, 900, 90, b""), (2, 2900, 90, line), (3, 2900, 90, line), (4, 2900, 1090, line),
+        (4, 900, 90, b""),
+    ):  # fmt: skip
+        (folder / "stat").write_bytes(b"77 (x) S " + b"%d " % ticks * 40)
+        (folder / "statm").write_bytes(b"%d 300 %d 1 0 70 0\n" % (size, resident))
+        (folder / "maps").write_bytes(maps)
+        (folder / "io").touch()
+        if not seen:
+            process = Process(KernelFs(proc=tmp_path), 77)
+            mappings = Mappings(process)
+        process.read_stat(mmap.PAGESIZE)
+        paths = [[file.path for file in mappings.look() or ()] for _ in range(3)][-1]
+        seen.append((len(reads), paths))
+        reads.clear()
+    process.close()
+
+    assert seen == [
+        (1, []), (0, []), (1, ["/r/data.bin"]), (0, ["/r/data.bin"]), (1, ["/r/data.bin"]), (1, []),
+    ]  # fmt: skip
+
+
 def test_mappings_that_were_not_asked_for_are_none() -> None:
     """None is: not looked at; an empty tuple would be: there are none."""
     with looking() as files:
-        assert files.scan(mappings=False).mapped is None
+        assert files.scan().mapped is None
 
 
 def test_a_name_cannot_forge_a_mapping() -> None:
@@ -207,7 +241,7 @@ def test_no_more_files_are_told_than_the_bound(tmp_path: Path) -> None:
     fds = [os.open(tmp_path / "a", os.O_RDONLY) for _ in range(MAX_FILES + 50)]
     try:
         with looking() as files:
-            assert len(files.scan(mappings=False).files) == MAX_FILES
+            assert len(files.scan().files) == MAX_FILES
     finally:
         for fd in fds:
             os.close(fd)

@@ -18,7 +18,7 @@ from tests.patience import LIFETIME, wait_until
 
 from ckptprof_collectors import hostfacts
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes.openfiles import OpenFiles
+from ckptprof_collectors.processes.openfiles import Mappings, OpenFiles
 from ckptprof_collectors.processes.process import (
     Process,
     ProcessGone,
@@ -124,8 +124,8 @@ def test_a_process_that_ended_is_never_taken_for_its_successor(sleeper: subproce
     sleeper.kill()
     sleeper.wait()
 
-    for read in (process.read_io, lambda: process.read_stat(4096), lambda: files.scan(mappings=True), process.confirm,
-                 lambda: describe(process), lambda: OpenFiles(process)):  # fmt: skip
+    for read in (process.read_io, lambda: process.read_stat(4096), lambda: files.scan(Mappings(process)),
+                 process.confirm, lambda: describe(process), lambda: OpenFiles(process)):  # fmt: skip
         with pytest.raises(ProcessGone):
             read()
     assert (process.exit().pid, process.exit().start_ticks) == (sleeper.pid, process.start_ticks)

@@ -11,7 +11,7 @@ from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.traced import HELD_BYTES, Traced
 from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.files.workers import WORKERS
-from ckptprof_collectors.processes.openfiles import OpenFiles, mapped_files
+from ckptprof_collectors.processes.openfiles import Mappings, OpenFiles
 from ckptprof_collectors.processes.process import Process, ProcessGone, describe, is_interpreter, places, starters
 from ckptprof_collectors.processes.threads import ThreadClock
 from ckptprof_collectors.samples import FileActivity, FileScan, ProcessInfo, ReadBefore, Sample
@@ -51,6 +51,7 @@ class Watching:
         self._described_ns = 0
         self._describe_next_ns = now_ns
         self._files: OpenFiles | None = None
+        self._mappings = Mappings(process)
         self._previous = (0, 0, 0)  # bytes moved, file-backed memory, at_ns
         self._positions: dict[tuple[int, int], int] = {}
         self._written: dict[tuple[int, int], bytes] = {}
@@ -209,15 +210,14 @@ class Watching:
             self._note_descriptors(scan, raw_paths)
 
     def _scan_mappings(self) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
-        mapped, raw_paths = mapped_files(self.process)
-        self.process.confirm()
-        return FileScan(self.process.pid, self.process.start_ticks, (), mapped), raw_paths
+        mapped = self._mappings.look()
+        return FileScan(self.process.pid, self.process.start_ticks, (), mapped), self._mappings.raw_paths
 
     def _scan_all(self, *, mappings: bool) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
         files = self._files or OpenFiles(self.process)
         self._files = files if self.process.keeps else None
         try:
-            return files.scan(mappings=mappings), files.raw_paths
+            return files.scan(self._mappings if mappings else None), files.raw_paths
         finally:
             if self._files is None:
                 files.close()
@@ -260,15 +260,16 @@ class Watching:
         What is beside small files is not asked where each file was `named` by the trace.
         """
         activity = self.activity
-        due = activity.ends(now_ns)
-        if due:
+        ends = activity.ends(now_ns)
+        if ends:
             self._relax()
-        due = due or activity.midway_due(now_ns) or activity.second_look_due(now_ns)
+        midway = not ends and not force and activity.midway_due(now_ns)
+        due = ends or midway or activity.second_look_due(now_ns)
         if not due and not (force and (activity.in_burst() or activity.second_look_ns is not None)):
             return None
         self.note_view()
         folders = self._beside(named=named) if self._caught or named else self._places()
-        question = self._asking(folders, wall_minus_monotonic_ns)
+        question = self._asking(folders, wall_minus_monotonic_ns, midway=midway)
         if activity.second_look_ns is None and not activity.in_burst():
             self._written.clear()
             self._caught = False
@@ -291,7 +292,9 @@ class Watching:
         """Keep in mind which root it has now: it may have got another since it was met."""
         WORKERS.views.note(self.process.pid, self.process.start_ticks)
 
-    def _asking(self, folders: Mapping[bytes, bool], wall_minus_monotonic_ns: int) -> Question | None:
+    def _asking(
+        self, folders: Mapping[bytes, bool], wall_minus_monotonic_ns: int, *, midway: bool = False
+    ) -> Question | None:
         if not self._written and not folders:
             return None
         return Question(
@@ -303,6 +306,7 @@ class Watching:
             since_ns=self.activity.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
             unwritten=True,
             unshared=tuple(folder for folder, unless_shared in folders.items() if unless_shared),
+            midway=midway,
         )
 
     def last_question(self, wall_minus_monotonic_ns: int, *, named: bool) -> Question | None:

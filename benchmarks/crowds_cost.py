@@ -1,0 +1,240 @@
+"""What the sampler alone costs beside a crowd: interpreters, open files, mappings, threads; its frames are dropped.
+
+    python benchmarks/crowds_cost.py --level poll --crowds none files mappings --calls
+
+CPU is the sampler's own clock (all its threads), in percent of a core; system calls a second are counted by strace in
+a window of their own, and only with `--calls`, since that slows it down. While polling, as root, all happens in a PID
+namespace of its own; at trace only the crowd is watched, as `ckptprof run` does, since there the whole host is seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agent_cost import isolate
+from ckptprof.recording import Frame, Header
+from ckptprof.service.options import Control, SamplerOptions
+from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
+from figures import machine, median, parser, show
+
+_CPU_CLOCK_OF_PROCESS = 2  # CPUCLOCK_SCHED, include/linux/posix-timers.h
+_CALLS = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", re.MULTILINE)
+_READY = 'print("ready", flush=True)\n'
+# each crowd is one program with its number; all but the idle ones move bytes all the time, so that they are looked at
+CROWDS = {
+    "none": (0, _READY + "import signal; signal.pause()"),
+    "interpreters": (
+        2_000,
+        """
+import os, signal, sys
+for _ in range(int(sys.argv[1])):
+    if not os.fork():
+        signal.pause()
+"""
+        + _READY
+        + "signal.pause()",
+    ),
+    "files": (
+        20_000,
+        """
+import os, resource, sys, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+held = [os.open(f"held_{n}.npy", os.O_RDWR | os.O_CREAT) for n in range(min(int(sys.argv[1]), most - 50))]
+"""
+        + _READY
+        + """
+while True:
+    for fd in held[::100]:
+        os.pwrite(fd, bytes(4096), 0)
+    time.sleep(0.5)
+""",
+    ),
+    "mappings": (
+        64_000,
+        """
+import ctypes, mmap, os, sys, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, *[ctypes.c_size_t] * 5)
+fd = os.open("data.bin", os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 256 << 20)
+for n in range(int(sys.argv[1])):
+    libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_PRIVATE, fd, 8192 * (n % 32768))
+whole = mmap.mmap(fd, 256 << 20, prot=mmap.PROT_READ)
+"""
+        + _READY
+        + """
+while True:
+    for at in range(0, 256 << 20, 16 << 20):
+        sum(whole[at : at + (16 << 20) : 4096])
+        time.sleep(0.25)
+    whole.madvise(mmap.MADV_DONTNEED)
+""",
+    ),
+    "threads": (
+        5_000,
+        """
+import os, sys, threading, time
+threading.stack_size(64 << 10)
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
+fd = os.open("model.pt", os.O_RDWR | os.O_CREAT)
+"""
+        + _READY
+        + """
+while True:
+    for _ in range(8):
+        os.pwrite(fd, bytes(1 << 20), 0)
+    time.sleep(0.25)
+""",
+    ),
+}
+
+
+class Sink:
+    """A sampler whose frames are dropped, and counted by kind of sample."""
+
+    def __init__(self, options: SamplerOptions, *, family: bool) -> None:
+        """Start it; of a `family` only who is named later is watched."""
+        self.samples: dict[str, int] = {}
+        self.level = ""
+        self._process = SamplerProcess(options)
+        self._family = family
+        self._over = threading.Event()
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+        if not self._begun.wait(60):
+            raise SystemExit("the sampler does not begin")
+
+    def _drain(self) -> None:
+        while not self._over.is_set():
+            select.select([self._process.fileno()], [], [], 0.5)
+            messages = self._process.read()
+            if messages is None:
+                return
+            for message in messages:
+                if isinstance(message, Header):
+                    self.level = message.level
+                    self._begun.set()
+                elif isinstance(message, Frame):
+                    for sample in message.samples:
+                        name = type(sample).__name__
+                        self.samples[name] = self.samples.get(name, 0) + 1
+
+    def follow(self, pid: int) -> None:
+        """Watch a process and its children, if a family is watched."""
+        if self._family:
+            self._process.control(Control(root_pid=pid))
+
+    @property
+    def pid(self) -> int:
+        """Return its pid."""
+        return self._process.pid
+
+    def cpu_ns(self) -> int:
+        """Return the CPU time of all its threads so far."""
+        return time.clock_gettime_ns((~self.pid << 3) | _CPU_CLOCK_OF_PROCESS)
+
+    def close(self) -> None:
+        """End it."""
+        self._over.set()
+        self._thread.join()
+        self._process.kill()
+
+
+@contextlib.contextmanager
+def crowd(name: str, count: int, work: Path) -> Iterator[int]:
+    """Have a crowd while the block runs; yields its pid."""
+    command = [sys.executable, "-c", CROWDS[name][1], str(count)]
+    with subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        try:
+            if process.stdout.readline() != "ready\n":
+                raise SystemExit(f"the crowd {name} did not come")
+            yield process.pid
+        finally:
+            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def calls(pid: int, seconds: float) -> dict[str, float]:
+    """Return how many system calls of each kind a process makes a second."""
+    with tempfile.NamedTemporaryFile("r") as told:
+        tracer = subprocess.Popen(["strace", "-f", "-c", "-o", told.name, "-p", str(pid)], stderr=subprocess.DEVNULL)
+        time.sleep(seconds)
+        tracer.send_signal(signal.SIGINT)
+        tracer.wait(20)
+        found = {name: int(count) / seconds for count, name in _CALLS.findall(told.read())}
+    return {name: rate for name, rate in found.items() if rate >= 1 and name != "total"}
+
+
+def measure(name: str, level: str, options: Any) -> dict[str, Any]:
+    """Return the row of one crowd."""
+    count = int(CROWDS[name][0] * options.scale)
+    family = level == "trace"
+    with contextlib.ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-", dir=options.work)))
+        sink = Sink(
+            SamplerOptions(uid=new_uid(), level=level, only_family=family, monitor_pids=(os.getpid(),)), family=family
+        )
+        stack.callback(sink.close)
+        sink.follow(stack.enter_context(crowd(name, count, work)))
+        time.sleep(options.settle)
+        shares, sampled = [], dict(sink.samples)
+        for _ in range(options.windows):
+            before, began = sink.cpu_ns(), time.monotonic_ns()
+            time.sleep(options.window)
+            shares.append(100 * (sink.cpu_ns() - before) / (time.monotonic_ns() - began))
+        seconds = options.window * options.windows
+        told = {kind: (number - sampled.get(kind, 0)) / seconds for kind, number in sink.samples.items()}
+        made = calls(sink.pid, options.window) if options.calls else {}
+    row: dict[str, Any] = {"crowd": name, "count": count, "level": sink.level}
+    row |= {"percent": median(shares), "min": min(shares), "max": max(shares)}
+    row["samples a second"] = _most(told)
+    if options.calls:
+        row["calls a second"] = f"{sum(made.values()):.0f}: {_most(made)}"
+    return row
+
+
+def _most(rates: dict[str, float]) -> str:
+    most = sorted(rates.items(), key=lambda item: -item[1])[:6]
+    return " ".join(f"{name} {rate:.0f}" for name, rate in most if rate >= 0.5)
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--level", choices=["poll", "trace"], default="poll")
+    arguments.add_argument("--crowds", nargs="*", default=list(CROWDS), choices=list(CROWDS))
+    arguments.add_argument("--scale", type=float, default=1.0, help="so many times the usual number")
+    arguments.add_argument("--settle", type=float, default=20.0, help="seconds before the first window")
+    arguments.add_argument("--window", type=float, default=10.0, help="seconds")
+    arguments.add_argument("--windows", type=int, default=3)
+    arguments.add_argument("--calls", action="store_true", help="count its system calls, too, in a further window")
+    arguments.add_argument("--work", type=Path, help="where the crowds have their files; default: the temporary folder")
+    options = arguments.parse_args()
+    if options.level == "poll":
+        isolate()
+    rows = []
+    for name in options.crowds:
+        rows.append(measure(name, options.level, options))
+        print(rows[-1], file=sys.stderr)
+    show("crowds_cost", rows, as_json=options.json, notes=[f"{name}: {value}" for name, value in machine().items()])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
