@@ -22,14 +22,17 @@ ROUNDS = 5
 ROOT = Path(__file__).resolve().parents[2]
 
 OURS = """
-import signal, sys
+import itertools, signal, sys
 from ckptprof.export.http import MetricsServer
 from ckptprof.export.metrics import Metrics
 from tests.dashboards import busy_node
 metrics = Metrics()
 busy_node.describe(metrics)
-busy_node.advance(metrics, 1, 1)
-server = MetricsServer(metrics.render, port=int(sys.argv[1]))
+ticks = itertools.count(1)
+def render(accept):
+    busy_node.advance(metrics, tick := next(ticks), tick)  # so that every scrape has another page
+    return metrics.render(accept)
+server = MetricsServer(render, port=int(sys.argv[1]))
 server.start()
 signal.pause()
 """

@@ -22,7 +22,9 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from ckptprof.export import metrics as metrics_module
+from ckptprof.export import page as page_module
 from ckptprof.export.checkpoints import REMEMBERED_CHECKPOINTS
+from ckptprof.export.columns import Column
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.export.tables import REMEMBERED
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Moments, Pattern, PatternClass, Status
@@ -571,6 +573,60 @@ def test_the_page_stays_small_on_a_large_node() -> None:
         frame(*[disk(f"nvme{number}n1") for number in range(12)], *[nic(f"e{number}") for number in range(8)])
     )
     assert len(parsed(metrics)) < 320
+
+
+_WHEN = re.compile(rb"(?<=[}] \d\.\d )\d+\.\d+$", re.MULTILINE)  # an exemplar was noted
+STEPS = (
+    lambda metrics, n: metrics.observe(frame(disk("sda", 1 + n, 4), read=("disks",))),
+    lambda metrics, n: metrics.observe(frame(disk(f"sd{n}", n), nic("eth0", n))),
+    lambda metrics, n: metrics.observe(frame(info(f"sd{n}", "ram" if n % 2 else "disk", countable=n > 1))),
+    lambda metrics, n: metrics.observe(frame(Gone("device", f"sd{n}"), read=(f"c{n}",))),
+    lambda metrics, n: metrics.observe(frame(SamplerHealth(n, 0, 0, 0, n, 1, n, n, {"disks": n}, {}))),
+    lambda metrics, n: metrics.observe(frame(MemorySample(*range(n, n + 14)), CollectorFault(f"c{n}", "gone"))),
+    lambda metrics, n: metrics.observe(frame(TraceHealth(n, 1, 2, 3, 4, 5, {"calls": "typed"}, ()), read=("c1",))),
+    lambda metrics, n: metrics.checkpoint(checkpoint(seconds=n, uid=f"{n}", job=f"j{n}", verdict=verdict())),
+    lambda metrics, n: metrics.recorder(RecorderHealth(frames=n, cpu_seconds=n / 3 if n else None)),
+    lambda metrics, n: metrics.level("trace" if n % 2 else "poll"),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3), st.booleans()), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_who_scrapes_all_the_time_reads_what_who_scrapes_once_does(steps: list[Any]) -> None:
+    """What a scrape need not make anew it says as the one before did: in both formats."""
+    often, once = Metrics(job_names=True), Metrics(job_names=True)
+    for step, number, scraped in steps:
+        step(often, number)
+        step(once, number)
+        for accept in ("", OPENMETRICS) if scraped else ():
+            often.render(accept)
+
+    assert text(often) == text(once)
+    assert _WHEN.sub(b"", often.render(OPENMETRICS)[0]) == _WHEN.sub(b"", once.render(OPENMETRICS)[0])
+
+
+def test_a_scrape_reads_and_renders_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of a host on which one disk of many moves: its series are read, and no family is rendered again."""
+    metrics = full()
+    metrics.observe(frame(*(disk(f"sd{letter}") for letter in "abcdefghij")))
+    before = text(metrics)
+    read: list[str] = []
+    read_of = Column.read
+
+    def noted(column: Column[Any], labels: dict[str, str], sample: Any) -> Any:
+        if isinstance(sample, DiskSample):
+            read.append(labels["device"])
+        return read_of(column, labels, sample)
+
+    monkeypatch.setattr(Column, "read", noted)
+    monkeypatch.setattr(page_module, "_Alone", lambda family: pytest.fail(f"{family.name} is rendered again"))
+
+    assert text(metrics) == before
+    assert not read
+    metrics.observe(frame(disk("sdc", 7, 9)))
+
+    assert text(metrics) != before
+    assert set(read) == {"sdc"}
 
 
 def test_it_renders_while_it_is_fed() -> None:

@@ -37,19 +37,21 @@ class Column(Generic[S]):
         family = CounterMetricFamily if self.is_counter else GaugeMetricFamily
         self._family: Metric = family(self.series, text)
 
-    def read(self, rows: Iterable[Row[S]]) -> Metric:
-        """Return the family with a series for each row whose value was seen; it is the same object each time."""
-        series, value = self.series, self.value
-        self._family.samples = [
-            Sample(series, labels, number) for labels, sample in rows if (number := value(sample)) is not None
-        ]
+    def read(self, labels: Labels, sample: S) -> Sample | None:
+        """Return the series of a row; None if its value was not seen."""
+        number = self.value(sample)
+        return None if number is None else Sample(self.series, labels, number)
+
+    def family(self, series: Iterable[Sample | None]) -> Metric:
+        """Return the family with the series that were seen; it is the same object each time."""
+        self._family.samples = [one for one in series if one is not None]
         return self._family
 
 
 def collect(columns: Iterable[Column[S]], rows: Sequence[Row[S]]) -> Iterator[Metric]:
     """Yield each family that has a series."""
     for column in columns:
-        family = column.read(rows)
+        family = column.family(column.read(labels, sample) for labels, sample in rows)
         if family.samples:
             yield family
 

@@ -7,10 +7,10 @@ No label ever holds a path, a pid or a job, unless the names of jobs are asked f
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Gauge, disable_created_metrics, values
 from prometheus_client.core import Metric
@@ -20,10 +20,11 @@ from prometheus_client.openmetrics.exposition import ALLOWUTF8, generate_latest
 import ckptprof
 from ckptprof.export import families
 from ckptprof.export.checkpoints import FRAMEWORKS_CAP, CheckpointFamilies
-from ckptprof.export.columns import Labels, collect, unlabelled
+from ckptprof.export.columns import Column, Labels, collect, unlabelled
 from ckptprof.export.health import CollectorHealth, ProcessHealth, RecorderHealth
 from ckptprof.export.jobs import JobNames
 from ckptprof.export.labels import UNKNOWN, Names
+from ckptprof.export.page import Encode, Page, Part
 from ckptprof.export.tables import About, Table
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.counted import Counted
@@ -63,6 +64,8 @@ _ABOUT: dict[type, dict[str, tuple[str, str]]] = {
     },
 }
 
+S = TypeVar("S")
+
 __all__ = ["FRAMEWORKS_CAP", "Metrics", "RecorderHealth"]
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -89,7 +92,8 @@ class Metrics:
         self._trace: TraceHealth | None = None
         self._tracing: bool | None = None  # None: no sampler has begun
         self._recorder = RecorderHealth()
-        self._registry.register(self)
+        self._told = 0  # how often a checkpoint was
+        self._pages: dict[str, Page] = {}  # by type of content
         self._handlers: dict[type, Callable[..., None]] = {
             **{
                 kind: partial(self._update, table, attrgetter(kind.counted.name[0]))
@@ -135,6 +139,7 @@ class Metrics:
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Count a checkpoint; of one that is told again (the same uid) only what is new."""
         with self._lock:
+            self._told += 1
             self._checkpoints.add(checkpoint)
             if self._jobs is not None:
                 self._jobs.add(checkpoint)
@@ -148,27 +153,29 @@ class Metrics:
         """Return everything and its content type: OpenMetrics 1.0.0 where `accept` names it, else text 0.0.4."""
         # Without their parameters: a version or a way of escaping that a client invents is none of ours.
         encode, content_type = choose_encoder(",".join(each.partition(";")[0] for each in accept.split(",")))
-        if content_type.startswith("application/openmetrics-text"):
-            # Our names are plain, so that no way of escaping changes one; looking at each letter takes half the time.
-            encode = partial(generate_latest, escaping=ALLOWUTF8)
         with self._lock:
-            return encode(self._registry), content_type
+            page = self._pages.get(content_type)
+            if page is None:
+                page = self._pages[content_type] = _page(encode, content_type)
+            return page.render(self._parts()), content_type
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield what is read off samples; `render` holds the lock."""
+    def _parts(self) -> Iterator[Part]:
+        """Yield what the page is made of; `render` holds the lock."""
+        yield Part(self._told, self._registry.collect)
         for table in self._tables.values():
-            yield from table.collect()
+            yield Part(table.changes, table.collect)
         for kind, columns in self._hosts.items():
-            yield from collect(columns, unlabelled(self._newest.get(kind)))
-        yield from collect(families.SAMPLER, unlabelled(self._sampler))
-        yield from collect(families.ACTIVE, unlabelled(self._tracing))
-        yield from collect(families.TRACE, unlabelled(self._trace))
-        yield from collect(families.RECORDER, unlabelled(self._recorder))
-        yield from self._collectors.collect()
+            yield _off(self._newest.get(kind), columns)
+        yield _off(self._sampler, families.SAMPLER)
+        yield _off(self._tracing, families.ACTIVE)
+        yield _off(self._trace, families.TRACE)
+        yield _off(self._recorder, families.RECORDER)
+        yield Part(self._collectors.changes, self._collectors.collect)
         if self._jobs is not None:
-            yield from self._jobs.collect()
-        yield from collect(families.PROCESS, self._processes())
-        yield from collect(families.DROPPED, self._drops())
+            yield Part(self._told, self._jobs.collect)
+        processes, drops = self._processes(), self._drops()
+        yield Part(processes, partial(collect, families.PROCESS, processes))
+        yield Part(drops, partial(collect, families.DROPPED, drops))
 
     def _processes(self) -> list[tuple[Labels, ProcessHealth]]:
         recorder, sampler = self._recorder, self._sampler
@@ -228,6 +235,18 @@ class Metrics:
         self._tables[RdmaSample].describe(info.port, About(2, labels, None if rate is None else rate // 8))
 
 
+def _page(encode: Encode, content_type: str) -> Page:
+    if not content_type.startswith("application/openmetrics-text"):
+        return Page(encode)
+    # Our names are plain, so that no way of escaping changes one; looking at each letter takes half the time.
+    return Page(partial(generate_latest, escaping=ALLOWUTF8), end="# EOF\n")
+
+
+def _off(sample: S | None, columns: Sequence[Column[S]]) -> Part:
+    """Return the families without labels that are read off a sample."""
+    return Part(sample, partial(collect, columns, unlabelled(sample)))
+
+
 def _word(value: object) -> str:
     return "true" if value else "false"
 
@@ -249,9 +268,12 @@ class _Collectors:
 
     def __init__(self) -> None:
         self.names = Names(COLLECTORS_CAP)
+        self.changes = 0
         self._health: dict[str, CollectorHealth] = {}
 
     def _of(self, collector: str) -> CollectorHealth:
+        """Return what is to be changed."""
+        self.changes += 1
         name = self.names.admit(collector)
         health = self._health.get(name)
         if health is None:
@@ -260,9 +282,11 @@ class _Collectors:
 
     def read(self, collectors: tuple[str, ...]) -> None:
         for collector in collectors:
-            health = self._of(collector)
-            health.success = 1
-            health.faults = health.faults or 0
+            known = self._health.get(collector)
+            if known is None or not known.success:
+                health = self._of(collector)
+                health.success = 1
+                health.faults = health.faults or 0
 
     def fault(self, collector: str) -> None:
         health = self._of(collector)

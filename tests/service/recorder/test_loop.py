@@ -231,3 +231,22 @@ def test_a_signal_is_heard_however_many_frames_wait(
     assert 0 < len(taken) < 1000
     assert not ended
     assert sampler.killed
+
+
+def test_frames_that_come_often_are_read_together(sampler: Piped, trap: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To wake up for each costs more than the frame; a signal is heard meanwhile."""
+    monkeypatch.setattr(looping, "REST_SECONDS", PATIENCE_SECONDS)
+    taken: list[Header | Frame] = []
+    loop = Loop(sampler, trap, taken.append)  # type: ignore[arg-type]
+    for message in (HEADER, FRAME):
+        os.write(sampler.write_fd, pack(message))
+        loop.turn()
+    os.write(sampler.write_fd, pack(FRAME) * 3)
+    trap.tell(signal.SIGCHLD)
+
+    caught = loop.turn()
+    resting = len(taken)
+    loop.turn(0.01)
+
+    assert [one.number for one in caught] == [signal.SIGCHLD]
+    assert (resting, len(taken)) == (2, 5)

@@ -59,10 +59,11 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]
     Also one that writes nothing: it waits for the rank that does. None if it often stands still for as long.
     """
     book, own = draft.world.trainers, draft.candidate
+    saves = book.saves(first_ns - BASELINE_NS, first_ns)
     stretches = [
         one
         for one in book.stretches(process, first_ns - BASELINE_NS, first_ns)
-        if one.start_ns < own.start_ns and not book.in_save(one.start_ns)
+        if one.start_ns < own.start_ns and not any(began <= one.start_ns <= ended for began, ended in saves)
     ]
     shares = sorted(one.share for one in stretches)
     usual = shares[len(shares) * 3 // 4] if shares else 0.0

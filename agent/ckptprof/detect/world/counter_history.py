@@ -128,8 +128,9 @@ class CounterHistory:
 
     def looks(self, start_ns: int, end_ns: int) -> list[Timed]:
         """Return the looks from the last one before a time to the first one after another."""
-        until = min(len(self.times), bisect_left(self.times, end_ns) + 1)
-        return [(self.times[i], self._at(i)) for i in range(self._before(start_ns), until)]
+        since, until = self._before(start_ns), min(len(self.times), bisect_left(self.times, end_ns) + 1)
+        each = iter(self._values[since * self._width : until * self._width])
+        return list(zip(self.times[since:until], zip(*[each] * self._width, strict=True), strict=True))
 
     def around(self, start_ns: int, end_ns: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Return the counters as they stood at two times, up to the next change; None: no look, or it began since."""

@@ -153,8 +153,8 @@ class TrainingThreads:
             span_ns = at_ns - begin_ns
             if span_ns < least_ns:
                 continue
-            share = max(0.0, min(1.0, (runnable_ns - ran_ns) / span_ns))
-            found.append(Stretch(begin_ns, at_ns, share, slices - had))
+            share = (runnable_ns - ran_ns) / span_ns
+            found.append(Stretch(begin_ns, at_ns, 0.0 if share < 0 else min(share, 1.0), slices - had))
             begin_ns, ran_ns, had = at_ns, runnable_ns, slices
         return found
 
@@ -185,16 +185,20 @@ class TrainingThreads:
     def rhythm(self, process: ProcessKey, before_ns: int) -> Rhythm | None:
         """Return what was usual for its main thread before a time: its last seconds without a save; None if unknown."""
         recent: list[Stretch] = []
-        seen_ns = 0
+        seen_ns, saves = 0, self.saves(before_ns - BASELINE_NS, before_ns)
         for one in reversed(self.stretches(process, before_ns - BASELINE_NS, before_ns)):
             if seen_ns >= _USUAL_NS:
                 break
             if not recent and one.share < _HELD_SHARE and not wakes([one]):
                 continue  # it is held already: a writer is started for it, or others gather
-            if not any(start_ns < one.end_ns and one.start_ns < end_ns for start_ns, end_ns in self._saves):
+            if not any(start_ns < one.end_ns and one.start_ns < end_ns for start_ns, end_ns in saves):
                 recent.append(one)
                 seen_ns += one.end_ns - one.start_ns
         return rhythm_of(recent)
+
+    def saves(self, start_ns: int, end_ns: int) -> list[Span]:
+        """Return when something was being saved in a time, or at its edges."""
+        return [one for one in self._saves if one[0] <= end_ns and one[1] >= start_ns]
 
     def in_save(self, at_ns: int) -> bool:
         """Return whether something was being saved then."""

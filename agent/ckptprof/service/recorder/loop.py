@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM
 
 from ckptprof.errors import CkptprofError, RecordingError
@@ -15,6 +15,7 @@ from ckptprof.service.recorder.signals import Caught, SignalTrap
 HOUSEKEEPING_SECONDS = 1.0
 SILENCE_SECONDS = 20.0  # a sampler that says nothing for so long hangs: it speaks at least every five seconds
 GRACE_SECONDS = 0.5  # one Ctrl-C or `timeout` may come as two signals: the second asks for haste only after this
+REST_SECONDS = 0.25  # between two reads of frames that come more often: to wake up costs more than a frame does
 STEP_SECONDS = 0.5  # of frames that have come: then it looks for signals, however many wait
 HASTE = frozenset((SIGHUP, SIGINT, SIGQUIT, SIGTERM))
 
@@ -36,19 +37,20 @@ class Loop:
         self._silent_seconds = 0.0
         self._waiting: Iterator[Header | Frame] | None = None  # that have come and are not taken in yet
         self._kept_house = 0.0
+        self._rest_seconds = REST_SECONDS
+        self._read_at = self._rests_until = 0.0
         self.ended = False
         self.hurried = False  # a signal while it drained asked for haste
 
     def turn(self, timeout_seconds: float = HOUSEKEEPING_SECONDS) -> list[Caught]:
         """Wait for something once and take it in; return the signals. Raises SamplerLostError."""
-        sampler_fd = -1 if self.ended else self.sampler.fileno()
         trap_fd = -1 if self._trap is None else self._trap.fileno()
-        poll = select.poll()  # select(2) knows no descriptor above 1023, and who starts us may leave us many
-        for fd in (sampler_fd, trap_fd):
-            if fd >= 0:
-                poll.register(fd, select.POLLIN)
+        sampler_fd = -1 if self.ended else self.sampler.fileno()
+        resting_seconds = min(self._rests_until - time.monotonic(), timeout_seconds)
+        if self._waiting is None and resting_seconds > 0 and _readable((trap_fd,), resting_seconds) and self._trap:
+            return self._trap.take()
         began = time.monotonic()
-        readable = {fd for fd, _ in poll.poll(0 if self._waiting is not None else timeout_seconds * 1000)}
+        readable = _readable((sampler_fd, trap_fd), timeout_seconds if self._waiting is None else 0.0)
         if self._waiting is not None:
             self._take_in(self._waiting)
         elif sampler_fd in readable:
@@ -66,6 +68,9 @@ class Loop:
 
     def _read(self) -> None:
         self._silent_seconds = 0.0
+        read_at, self._read_at = self._read_at, time.monotonic()
+        is_often = self._read_at - read_at < 1.5 * self._rest_seconds
+        self._rests_until = self._read_at + self._rest_seconds if is_often else 0.0
         self._waiting = self.sampler.read()
         if self._waiting is None:
             self.ended = True
@@ -100,6 +105,7 @@ class Loop:
     def drain(self, patience_seconds: float) -> bool:
         """Ask the sampler to end and take in its last frames; return whether it ended in time and nobody hurried us."""
         self.sampler.stop()
+        self._rest_seconds = self._rests_until = 0.0
         began = time.monotonic()
         while not self.ended and time.monotonic() - began < patience_seconds:
             try:
@@ -113,3 +119,12 @@ class Loop:
             self.sampler.kill()
         self.sampler.wait(2.0)
         return self.ended
+
+
+def _readable(fds: Iterable[int], timeout_seconds: float) -> set[int]:
+    """Wait until one of them can be read, and return those that can; negative ones are none."""
+    poll = select.poll()  # select(2) knows no descriptor above 1023, and who starts us may leave us many
+    for fd in fds:
+        if fd >= 0:
+            poll.register(fd, select.POLLIN)
+    return {fd for fd, _ in poll.poll(timeout_seconds * 1000)}

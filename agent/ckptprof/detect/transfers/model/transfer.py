@@ -168,8 +168,8 @@ class Transfer:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The longest time that it can have taken."""
-        return self.begin.least, self.end.most
+        """The longest time that it can have taken: the least of `begin`, the most of `end`."""
+        return self.before_ns, max(self.last_ns, self.closed_ns or 0)
 
     @property
     def data_span(self) -> tuple[int, int]:
