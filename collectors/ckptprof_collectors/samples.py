@@ -584,7 +584,7 @@ class OperationKind(IntFlag):
     APPEND = 512  # the file was opened with O_APPEND
 
 
-class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity"):
+class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity", gc=False):
     """What one thread did to one file in one direction, from its first operation until it closed the file (trace).
 
     Cumulative within that session: a later sample with the same `session` takes the place of an earlier one.
@@ -627,7 +627,7 @@ class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity")
     error: int | None = None  # errno of it
 
 
-class FileLifeEvent(msgspec.Struct, frozen=True, array_like=True, tag="life"):
+class FileLifeEvent(msgspec.Struct, frozen=True, array_like=True, tag="life", gc=False):
     """A file was created, emptied by its opening, synced, closed, renamed or unlinked, or mapped (trace)."""
 
     at_ns: int  # CLOCK_MONOTONIC, at its end

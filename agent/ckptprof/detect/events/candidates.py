@@ -28,8 +28,9 @@ class Candidate:
     open_parts: int = 0
     patience_ns: int = 0  # how long after its last sign more of it may follow
     framework: tuple[str | None] | None = None  # whose names its files bear, once that was asked for
-    # the parts of each process, by path
-    _moved: dict[str, dict[ProcessKey, list[Transfer]]] = field(default_factory=dict)
+    _moved: dict[str, Transfer] = field(default_factory=dict)  # by path, the first part of it
+    # of each path that came again, the parts of each process
+    _again: dict[str, dict[ProcessKey, list[Transfer]]] = field(default_factory=dict)
     _processes: dict[ProcessKey, None] = field(default_factory=dict)
 
     def add(self, part: Transfer) -> None:
@@ -43,12 +44,18 @@ class Candidate:
             self.steps.add(part.name.step)
         if part.name.commit and not part.is_open and not part.temporary:
             self.committed_ns = max(self.committed_ns or 0, part.end_ns)
-        self._moved.setdefault(part.path, {}).setdefault(part.process, []).append(part)
+        first = self._moved.setdefault(part.path, part)
+        if first is not part:
+            again = self._again.setdefault(part.path, {first.process: [first]})
+            again.setdefault(part.process, []).append(part)
         self._processes[part.process] = None
 
     def has(self, part: Transfer) -> bool:
         """Return whether the part moves a file anew that was moved in it already, by the same process or before it."""
-        moved = self._moved.get(part.path, {})
+        first = self._moved.get(part.path)
+        if first is None:
+            return False
+        moved = self._again.get(part.path) or {first.process: [first]}
         if not part.writes:
             return _is_read_again(moved.get(part.process, [])[-FEW:], part)
         for process, parts in moved.items():

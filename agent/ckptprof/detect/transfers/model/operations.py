@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -50,50 +51,79 @@ class Operations(NamedTuple):
     error: int | None  # errno of a call after which the thread that made it moved nothing more
 
 
+_UNMAPPED = OperationKind.UNMAPPED.value  # a flag's own `&` takes ten times as long
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
 
 
-def sums_of(sessions: list[FileActivity]) -> Operations:
+def sums_of(sessions: Collection[FileActivity]) -> Operations:
     """Return the sums over all sessions of a transfer."""
+    alone = [_sums_of_one(session) for session in sessions]
+    return alone[0] if len(alone) == 1 else _together(alone, sessions)
+
+
+def _sums_of_one(session: FileActivity) -> Operations:
+    """Return the sums of one session, as nearly all files have only one."""
+    silent_bytes = silent_of(session)
+    unordered = silent_bytes > 0
+    last_ns = max(session.first_ns, session.last_ns)
+    return Operations(
+        number=session.operations - unordered,
+        bytes=session.bytes,
+        silent_bytes=silent_bytes,
+        consecutive_operations=session.consecutive_operations - unordered,
+        consecutive_bytes=session.consecutive_bytes - silent_bytes,
+        sequential_operations=session.sequential_operations - unordered,
+        sequential_bytes=session.sequential_bytes - silent_bytes,
+        large_bytes=session.large_bytes - silent_bytes,
+        direct_bytes=session.direct_bytes,
+        faulted_bytes=session.faulted_bytes,
+        timed_operations=session.timed_operations,
+        call_ns=session.call_ns,
+        first_ns=session.first_ns,
+        last_ns=last_ns,
+        low_offset=session.low_offset,
+        high_offset=session.high_offset,
+        gap_bytes=max(0, session.high_offset - session.low_offset - session.bytes),
+        kinds=session.kinds,
+        pooled=False,
+        error=session.error if (session.failed_ns or 0) > session.last_ns else None,
+    )
+
+
+def _together(alone: list[Operations], sessions: Collection[FileActivity]) -> Operations:
     pooled = _is_pooled(sessions)
-    moved = sum(session.bytes for session in sessions)
-    operations = sum(session.operations for session in sessions)
-    timed = [session.call_ns for session in sessions if session.call_ns is not None]
-    kinds = 0
-    for session in sessions:
-        kinds |= session.kinds
-    silent = [silent_of(session) for session in sessions]
-    silent_bytes = sum(silent)
-    unordered = sum(one > 0 for one in silent)
-    operations -= unordered
-    ordered = moved - silent_bytes
+    moved, silent_bytes = sum(one.bytes for one in alone), sum(one.silent_bytes for one in alone)
+    operations, ordered = sum(one.number for one in alone), moved - silent_bytes
     large = ordered if ordered >= LARGE_BYTES else 0
-    spans = sum(max(0, session.high_offset - session.low_offset - session.bytes) for session in sessions)
+    timed = [one.call_ns for one in alone if one.call_ns is not None]
+    kinds = 0
+    for one in alone:
+        kinds |= one.kinds
     return Operations(
         number=operations,
         bytes=moved,
         silent_bytes=silent_bytes,
-        consecutive_operations=operations if pooled else sum(s.consecutive_operations for s in sessions) - unordered,
-        consecutive_bytes=ordered if pooled else sum(s.consecutive_bytes for s in sessions) - silent_bytes,
-        sequential_operations=sum(s.sequential_operations for s in sessions) - unordered,
-        sequential_bytes=sum(s.sequential_bytes for s in sessions) - silent_bytes,
-        large_bytes=large if pooled else sum(s.large_bytes for s in sessions) - silent_bytes,
-        direct_bytes=sum(s.direct_bytes for s in sessions),
-        faulted_bytes=sum(s.faulted_bytes for s in sessions),
-        timed_operations=sum(s.timed_operations for s in sessions),
+        consecutive_operations=operations if pooled else sum(one.consecutive_operations for one in alone),
+        consecutive_bytes=ordered if pooled else sum(one.consecutive_bytes for one in alone),
+        sequential_operations=sum(one.sequential_operations for one in alone),
+        sequential_bytes=sum(one.sequential_bytes for one in alone),
+        large_bytes=large if pooled else sum(one.large_bytes for one in alone),
+        direct_bytes=sum(one.direct_bytes for one in alone),
+        faulted_bytes=sum(one.faulted_bytes for one in alone),
+        timed_operations=sum(one.timed_operations for one in alone),
         call_ns=sum(timed) if timed else None,
-        first_ns=min(s.first_ns for s in sessions),
-        last_ns=max(max(s.first_ns, s.last_ns) for s in sessions),
-        low_offset=min(s.low_offset for s in sessions),
-        high_offset=max(s.high_offset for s in sessions),
-        gap_bytes=0 if pooled else spans,
+        first_ns=min(one.first_ns for one in alone),
+        last_ns=max(one.last_ns for one in alone),
+        low_offset=min(one.low_offset for one in alone),
+        high_offset=max(one.high_offset for one in alone),
+        gap_bytes=0 if pooled else sum(one.gap_bytes for one in alone),
         kinds=kinds,
         pooled=pooled,
         error=_broke_off(sessions),
     )
 
 
-def _broke_off(sessions: list[FileActivity]) -> int | None:
+def _broke_off(sessions: Collection[FileActivity]) -> int | None:
     """Return the last error that no thread got over: one that goes on has tried again, or has written elsewhere."""
     moved_ns: dict[int, int] = {}
     for session in sessions:
@@ -104,12 +134,12 @@ def _broke_off(sessions: list[FileActivity]) -> int | None:
 
 def silent_of(session: FileActivity) -> int:
     """Return the bytes of a mapping without an event: its end counts them as one operation larger than a fault."""
-    if not session.kinds & OperationKind.UNMAPPED:
+    if not session.kinds & _UNMAPPED:
         return 0
     return max((moved for low, _, moved in session.sizes if low > FAULT_AROUND_BYTES), default=0)
 
 
-def _is_pooled(sessions: list[FileActivity]) -> bool:
+def _is_pooled(sessions: Collection[FileActivity]) -> bool:
     """Return whether several threads filled one stretch of the file: none goes back, and no byte is moved twice."""
     if len({session.tid for session in sessions}) < 2:
         return False

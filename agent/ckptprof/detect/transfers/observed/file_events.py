@@ -9,6 +9,7 @@ from functools import lru_cache
 from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LOOK_NS, MAX_EACH, MAX_FILES, STAMP_NS
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.transfers.observed.places import Places
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.names import read_name
@@ -27,8 +28,7 @@ class FileEvents:
         self._waiting: Bounded[FileKey, list[FileLifeEvent]] = Bounded(
             MAX_FILES, list, last_ns=lambda events: events[-1].at_ns
         )
-        self._below: dict[str, dict[int, TracedTransfer]] = {}  # a file or a folder -> the transfers of it and below it
-        self._placed: dict[int, str] = {}
+        self.places = Places()
 
     def observe(
         self, event: FileLifeEvent, writers: TransfersOf, relatives: list[TracedTransfer]
@@ -52,7 +52,7 @@ class FileEvents:
 
     def adopt(self, transfer: TracedTransfer) -> None:
         """Give a new transfer the events that were waiting for it."""
-        self.place(transfer)
+        self.places.place(transfer)
         if not transfer.writes:
             return
         for event in self._waiting.pop(transfer.file, ()):
@@ -88,41 +88,23 @@ class FileEvents:
     def _born_as(self, transfer: TracedTransfer, path: str) -> None:
         if not transfer.path.startswith("/"):  # a live session's path is known late
             transfer.path = path
-            self.place(transfer)
+            self.places.place(transfer)
         elif path != transfer.path and transfer.earlier_path is None:
             transfer.earlier_path = path
-
-    def place(self, transfer: TracedTransfer) -> None:
-        """Take note of where a transfer's file is."""
-        self.forget(transfer)
-        if not transfer.writes or not transfer.path.startswith("/"):
-            return
-        self._placed[id(transfer)] = transfer.path
-        for place in _places(transfer.path):
-            self._below.setdefault(place, {})[id(transfer)] = transfer
-
-    def forget(self, transfer: TracedTransfer) -> None:
-        """Drop what is known of where a transfer's file is."""
-        path = self._placed.pop(id(transfer), None)
-        for place in _places(path) if path is not None else ():
-            transfers = self._below.get(place, {})
-            transfers.pop(id(transfer), None)
-            if not transfers:
-                self._below.pop(place, None)
 
     def rename(self, transfer: TracedTransfer, path: str) -> None:
         """Give a transfer the new path of its file."""
         if transfer.earlier_path is None:
             transfer.earlier_path = transfer.path
         transfer.path = path
-        self.place(transfer)
+        self.places.place(transfer)
 
     def _renamed(self, event: FileLifeEvent, relatives: list[TracedTransfer]) -> Iterator[TracedTransfer]:
         old, new = event.path, event.new_path
         if not old or not new:
             return
         if old.startswith("/"):
-            moved = [(s, new + s.path[len(old) :]) for s in self._below.get(old, {}).values()]
+            moved = [(s, new + s.path[len(old) :]) for s in self.places.below(old)]
         else:
             moved = [
                 (s, s.path[: -len(old)] + new if not new.startswith("/") else new)

@@ -108,7 +108,7 @@ class TracedTransfers:
         if part.path is not None and part.path not in (transfer.path, transfer.earlier_path):
             if not transfer.path.startswith("/"):  # it was not known yet
                 transfer.path = part.path
-                self.lives.place(transfer)
+                self.lives.places.place(transfer)
             else:
                 self.lives.rename(transfer, part.path)
         self._settle(transfer)
@@ -197,7 +197,7 @@ class TracedTransfers:
             self._forget(transfer)
         for transfer in self._over.values():
             if transfer.phase is Phase.JUDGED:
-                self.lives.forget(transfer)  # no renaming counts for what was judged
+                self.lives.places.forget(transfer)  # no renaming counts for what was judged
         self.cut(1.0)
         gone = {process for process, ended_ns in self._gone.items() if ended_ns < at_ns}
         for session in [key for key, known in self._sessions.items() if known.transfer.process in gone] if gone else ():
@@ -233,7 +233,7 @@ class TracedTransfers:
             self._streams_of.pop(transfer.process, None)
         if transfer.phase is not Phase.JUDGED:
             transfer.judged()
-        self.lives.forget(transfer)
+        self.lives.places.forget(transfer)
 
 
 def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
