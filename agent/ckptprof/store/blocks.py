@@ -7,9 +7,9 @@ there are, of each column which of its values were seen, if not all were, and it
 The deltas of all columns that are no text stand one after the other, 64 bits each (0 for the first point of a column),
 and are split by byte: plane 0 has the lowest byte of each. The lower planes of a delta under 0 are inverted, so that
 a small step down has as many zeros as one up. A plane is which of its bytes are not zero, a bit each, and then these.
-Each of the two is compressed with statistics of its own. All of it is done to whole arrays at once, as bytes or as one
-large number; a loop over values would take ten times as long. What is beyond 63 bits or below 0 is text, so that no
-value is ever changed.
+In a large block each of the two is compressed with statistics of its own. All of it is done to whole arrays at once,
+as bytes or as one large number; a loop over values would take ten times as long. What is beyond 63 bits or below 0 is
+text, so that no value is ever changed.
 
 A block from a hostile database cannot make `decode` use more than a few times `max_bytes`.
 """
@@ -41,7 +41,6 @@ _HAS_NONE = 0x80
 _DELTA_BYTES = 8
 _TOP = _DELTA_BYTES - 1  # the plane with the signs
 _SMALL_BYTES = 8192
-_STATISTICS_BYTES = 128  # what follows such a stream is worth statistics of its own
 _ONES = bytes(1) + b"\1" * 255
 _DIGITS = b"0" + b"1" * 255
 _FROM_DIGITS = bytes(byte == ord("1") for byte in range(256))
@@ -74,13 +73,14 @@ def encode(times_ns: Sequence[int], columns: Sequence[Column], *, time_unit_ns: 
     kinds.append(sum(1 << number for number, _ in planes))
     streams = [bytes(kinds) + b"".join(heads), *chain.from_iterable(_halves(plane) for _, plane in planes)]
     size = sum(map(len, streams))
-    small = size <= _SMALL_BYTES  # most of the time of a small body would go into setting up a large window
-    deflater = zlib.compressobj(compression, zlib.DEFLATED, 12 if small else 15, 5 if small else 9, zlib.Z_FILTERED)
-    parts = [_HEADER.pack(VERSION, 0, len(columns), points, time_unit_ns, size)]
+    header = _HEADER.pack(VERSION, 0, len(columns), points, time_unit_ns, size)
+    if size <= _SMALL_BYTES:  # most of its time would go into setting up a large window
+        deflater = zlib.compressobj(compression, zlib.DEFLATED, 12, 5, zlib.Z_FILTERED)
+        return b"".join((header, deflater.compress(b"".join(streams)), deflater.flush()))
+    deflater = zlib.compressobj(compression, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED)
+    parts = [header]
     for stream in streams:
-        parts.append(deflater.compress(stream))
-        if len(stream) > _STATISTICS_BYTES:
-            parts.append(deflater.flush(zlib.Z_BLOCK))
+        parts += (deflater.compress(stream), deflater.flush(zlib.Z_BLOCK))
     parts.append(deflater.flush())
     return b"".join(parts)
 
