@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import struct
 import zlib
 from array import array
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.store.blocks import BlockError, decode, encode
+from ckptprof.store.blocks import VERSION, BlockError, decode, encode
 
 _BOUND = 1 << 24
 _COUNTERS = st.integers(0, (1 << 64) - 1)
@@ -55,8 +58,18 @@ def test_every_width_and_density_survives(points: int, largest: int, busy: float
     assert (times, [column]) == decode(encode(times, [array("Q", column)]), _BOUND)
 
 
+@given(st.integers(0, (1 << 64) - 1), st.integers(-(1 << 60), 1 << 60), st.integers(1, 40), st.booleans())
+def test_even_steps_survive(first: int, step: int, points: int, but_one: bool) -> None:  # noqa: FBT001 - drawn
+    """A counter that moves evenly, or not at all, and one that does so but once."""
+    column = [first + step * number for number in range(points)]
+    column[points // 2] += but_one
+    times = list(range(7, 7 + 60 * points, 60))
+
+    assert (times, [column, column]) == decode(encode(times, [column, column]), _BOUND)
+
+
 def test_sparse_columns_longer_than_any_position_type() -> None:
-    """Positions take one, two or four bytes by the length of the column."""
+    """At the lengths at which format 1 had wider positions."""
     for points in (256, 257, 258, 65_536, 65_537, 65_538):
         column = [0] * (points - 1) + [1]
 
@@ -108,8 +121,31 @@ def test_unequal_columns_are_refused() -> None:
         encode([1, 2], [[1]])
 
 
-def _claim(points: int, size: int, body: bytes, *, columns: int = 1) -> bytes:
-    return struct.pack("<BBHIII", 1, 0, columns, points, 1, size) + zlib.compress(body)
+def _claim(points: int, size: int, body: bytes, *, columns: int = 1, version: int = VERSION) -> bytes:
+    return struct.pack("<BBHIII", version, 0, columns, points, 1, size) + zlib.compress(body)
+
+
+def _old_claim(points: int, size: int, body: bytes) -> bytes:
+    return _claim(points, size, body, version=1)
+
+
+def _old_blocks() -> list[dict[str, Any]]:
+    """Return blocks of format 1 as the last ckptprof that wrote them made them, with what is in them."""
+    lines = (
+        (Path(__file__).parents[1] / "fixtures" / "store" / "blocks-1.jsonl").read_text(encoding="utf-8").splitlines()
+    )
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("old", _old_blocks(), ids=lambda old: str(old["table"]))
+def test_a_block_of_format_1_is_read(old: dict[str, Any]) -> None:
+    """All of its columns, and each of them alone."""
+    block, columns = bytes.fromhex(old["block"]), old["columns"]
+
+    assert decode(block, _BOUND) == (old["times"], columns)
+    for wanted in range(len(columns)):
+        expected = [column if index == wanted else None for index, column in enumerate(columns)]
+        assert decode(block, _BOUND, {wanted}) == (old["times"], expected)
 
 
 @pytest.mark.parametrize(
@@ -117,18 +153,25 @@ def _claim(points: int, size: int, body: bytes, *, columns: int = 1) -> bytes:
     [
         b"",
         b"\x01",
-        b"\x02" + bytes(40),
+        b"\x03" + bytes(40),
         encode([1, 2, 3], [[1, 2, 4]])[:-3],
         encode([1, 2, 3], [[1, 2, 4]])[:16] + b"not zlib",
         _claim(1 << 22, 30, bytes(30)),
-        _claim(10, 4, b"\x00\x00\x00\x00"),
-        _claim(10, 1 << 31, bytes(100)),
-        _claim(2, 100_000_000, bytes(100_000_000)),
-        _claim(3, 10, b"\x01\x07" + bytes(8)),
-        _claim(0, 10, b"\x03\x03" + bytes(8)),
-        _claim(3, 14, b"\x01\x05" + bytes(8) + struct.pack("<I", 1 << 31)),
-        _claim(3, 18, b"\x02\x01" + bytes(16)),
-        _claim(3, 22, b"\x01\x04" + bytes(16) + struct.pack("<I", 1 << 31)),
+        _old_claim(10, 4, b"\x00\x00\x00\x00"),
+        _old_claim(10, 1 << 31, bytes(100)),
+        _old_claim(2, 100_000_000, bytes(100_000_000)),
+        _old_claim(3, 10, b"\x01\x07" + bytes(8)),
+        _old_claim(0, 10, b"\x03\x03" + bytes(8)),
+        _old_claim(3, 14, b"\x01\x05" + bytes(8) + struct.pack("<I", 1 << 31)),
+        _old_claim(3, 18, b"\x02\x01" + bytes(16)),
+        _old_claim(3, 22, b"\x01\x04" + bytes(16) + struct.pack("<I", 1 << 31)),
+        _claim(10, 4, b"\x01\x01\x00\x00"),  # no first value
+        _claim(2, 3, b"\x00\x00\x00"),  # no times
+        _claim(2, 35, b"\x82\x00\x00\x01" + bytes(31)),  # times with holes
+        _claim(2, 18, b"\x02\x04\x00" + bytes(15)),  # a kind that is not known
+        _claim(2, 28, b"\x01\x00\x01" + bytes(8) + b"\xff" + bytes(16)),  # more bits than values
+        _claim(2, 12, b"\x01\x00\x01" + bytes(8) + b"\x03"),  # bits without their bytes
+        _claim(2, 23, b"\x02\x03\x00" + bytes(16) + struct.pack("<I", 1 << 31)),
     ],
 )
 def test_a_hostile_block_is_an_error(block: bytes) -> None:
@@ -137,21 +180,28 @@ def test_a_hostile_block_is_an_error(block: bytes) -> None:
         decode(block, 1 << 20)
 
 
-def test_flipped_bytes_never_do_more_than_raise_block_error() -> None:
+@pytest.mark.parametrize("version", [1, VERSION])
+def test_flipped_bytes_never_do_more_than_raise_block_error(version: int) -> None:
     """Whatever is in the body, decoding ends with a table of the claimed shape or with BlockError."""
     chance = random.Random(7)  # noqa: S311 # data for a test
-    times = list(range(50))
-    body = zlib.decompress(encode(times, [[chance.choice([None, 5, 9]) for _ in times], list(range(0, 500, 10))])[16:])
+    (old,) = (one for one in _old_blocks() if one["table"] == "forms")
+    points, columns = len(old["times"]), old["columns"]
+    block = bytes.fromhex(old["block"]) if version == 1 else encode(old["times"], columns)
+    body = zlib.decompress(block[16:])
+    sound = 0
     for _ in range(2000):
         broken = bytearray(body)
         for _ in range(chance.randint(1, 4)):
             broken[chance.randrange(len(broken))] = chance.randrange(256)
+        claim = _claim(points, len(body), bytes(broken), columns=len(columns), version=version)
         try:
-            _, columns = decode(_claim(50, len(body), bytes(broken), columns=2), _BOUND)
+            _, found = decode(claim, _BOUND)
         except BlockError:
             continue
+        sound += 1
 
-        assert all(column is not None and len(column) == 50 for column in columns)
+        assert all(column is not None and len(column) == points for column in found)
+    assert 0 < sound < 2000
 
 
 def test_random_bytes_are_an_error() -> None:

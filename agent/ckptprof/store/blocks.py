@@ -1,10 +1,15 @@
 """The codec of timelines: columns of whole numbers, delta-coded and compressed, with nothing but the standard library.
 
-A block is `<BBHIII>` (version, zero, number of columns, number of points, unit of time in ns, size of the
-body) and a zlib stream of the body: one byte of kind per column (the times are column 0), then each column in turn.
-A column holds its first value and its deltas in the smallest signed type that fits, byte-shuffled, either all of
-them (dense) or only those that are not zero with their positions (sparse). What does not fit (a value
-beyond 64 bits, a delta beyond 63) is kept as text, so that no value is ever changed.
+A block is `<BBHIII>` (version, zero, number of columns, number of points, unit of time in ns, size of the body) and a
+zlib stream of the body. The body is one byte of kind per column (the times are column 0), a byte that says which planes
+there are, of each column which of its values were seen, if not all were, and its first value, or its text, then planes.
+
+The deltas of all columns that are no text stand one after the other, 64 bits each (0 for the first point of a column),
+and are split by byte: plane 0 has the lowest byte of each. The lower planes of a delta under 0 are inverted, so that
+a small step down has as many zeros as one up. A plane is which of its bytes are not zero, a bit each, and then these.
+In a large block each of the two is compressed with statistics of its own. All of it is done to whole arrays at once,
+as bytes or as one large number; a loop over values would take ten times as long. What is beyond 63 bits or below 0 is
+text, so that no value is ever changed.
 
 A block from a hostile database cannot make `decode` use more than a few times `max_bytes`.
 """
@@ -15,31 +20,31 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Collection, Sequence
-from itertools import accumulate, chain, compress, count, repeat
-from math import gcd
-from operator import mul, sub
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import NamedTuple
 
-VERSION = 1
+from ckptprof.store import format1
+
+VERSION = 2
 MAX_COLUMNS = 256
 MAX_POINTS = 1 << 22
 
 Column = Sequence["int | None"]
 
 _HEADER = struct.Struct("<BBHIII")
-_FIRST = struct.Struct("<Q")
-_STEP = struct.Struct("<q")
+_FIRST = struct.Struct("<q")
+_LINE = struct.Struct("<qq")
 _LENGTH = struct.Struct("<I")
-_NULL, _CONSTANT, _LINEAR, _DENSE, _SPARSE, _TEXT = range(6)  # the low three bits of a kind
-_WIDTH_SHIFT = 3  # two bits: log2 of the bytes of a delta
-_SCALED = 0x20  # the deltas are multiples of a unit
+_NULL, _PLAIN, _LINEAR, _TEXT = range(4)  # the low bits of a kind
 _HAS_NONE = 0x80
-_DELTA_TYPES = "bhiq"
-_POSITION_TYPES = "BHI"
-_MAX_UNSIGNED = (1 << 64) - 1
+_DELTA_BYTES = 8
+_TOP = _DELTA_BYTES - 1  # the plane with the signs
 _SMALL_BYTES = 8192
-_EXPONENTS = [0] * 8 + [1] * 8 + [2] * 16 + [3] * 32  # by the bits of the largest delta, its sign not counted
-_DIGITS = b"01" + bytes(254)
+_ONES = bytes(1) + b"\1" * 255
+_DIGITS = b"0" + b"1" * 255
+_FROM_DIGITS = bytes(byte == ord("1") for byte in range(256))
+_SIGNS = bytes(128) + b"\xff" * 128
 _SWAP = sys.byteorder == "big"
 
 
@@ -60,14 +65,24 @@ def encode(times_ns: Sequence[int], columns: Sequence[Column], *, time_unit_ns: 
     half = time_unit_ns // 2
     times = times_ns if time_unit_ns == 1 else [(time + half) // time_unit_ns for time in times_ns]
     kinds = bytearray()
-    parts: list[bytes] = []
+    heads: list[bytes] = []
+    plain: list[bytes] = []
     for column in (times, *columns):
-        kinds.append(_encode_column(column, parts))
-    body = bytes(kinds) + b"".join(parts)
-    header = _HEADER.pack(VERSION, 0, len(columns), points, time_unit_ns, len(body))
-    small = len(body) <= _SMALL_BYTES  # most of the time of a small body would go into setting up a large window
-    deflater = zlib.compressobj(compression, zlib.DEFLATED, 12 if small else 15, 5 if small else 8, zlib.Z_FILTERED)
-    return b"".join((header, deflater.compress(body), deflater.flush()))
+        kinds.append(_encode_column(column, heads, plain))
+    planes = [(number, plane) for number, plane in enumerate(_split(plain)) if plane.count(0) < len(plane)]
+    kinds.append(sum(1 << number for number, _ in planes))
+    streams = [bytes(kinds) + b"".join(heads), *chain.from_iterable(_halves(plane) for _, plane in planes)]
+    size = sum(map(len, streams))
+    header = _HEADER.pack(VERSION, 0, len(columns), points, time_unit_ns, size)
+    if size <= _SMALL_BYTES:  # most of its time would go into setting up a large window
+        deflater = zlib.compressobj(compression, zlib.DEFLATED, 12, 5, zlib.Z_FILTERED)
+        return b"".join((header, deflater.compress(b"".join(streams)), deflater.flush()))
+    deflater = zlib.compressobj(compression, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED)
+    parts = [header]
+    for stream in streams:
+        parts += (deflater.compress(stream), deflater.flush(zlib.Z_BLOCK))
+    parts.append(deflater.flush())
+    return b"".join(parts)
 
 
 def decode(
@@ -81,7 +96,7 @@ def decode(
         version, _, width, points, unit, size = _HEADER.unpack_from(block)
     except (struct.error, TypeError) as error:
         raise BlockError("too short to be a block") from error
-    if version != VERSION:
+    if version not in (format1.VERSION, VERSION):
         raise BlockError(f"block format {version} is not known")
     if (
         width > MAX_COLUMNS
@@ -90,20 +105,13 @@ def decode(
         or size > 4 * max_bytes + 4096
     ):
         raise BlockError(f"a block that claims {points} points in {width} columns and {size} bytes")
-    reader = _Body(_inflate(block, size), points, width + 1)
+    body = _inflate(block, size)
     try:
-        times = reader.times(unit)
-        if wanted is None:
-            return times, [reader.column() for _ in range(width)]
-        columns: list[list[int | None] | None] = [None] * width
-        for index in range(max(wanted, default=-1) + 1):
-            if index in wanted:
-                columns[index] = reader.column()
-            else:
-                reader.skip()
+        if version == format1.VERSION:
+            return format1.decode(body, points, width, unit, wanted)
+        return _decode(body, points, width, unit, wanted)
     except (struct.error, StopIteration, IndexError, ValueError, OverflowError) as error:
         raise BlockError(f"a damaged block: {error}") from error
-    return times, columns
 
 
 def _inflate(block: bytes, size: int) -> bytes:
@@ -117,7 +125,8 @@ def _inflate(block: bytes, size: int) -> bytes:
     return body
 
 
-def _encode_column(column: Column, parts: list[bytes]) -> int:
+def _encode_column(column: Column, heads: list[bytes], plain: list[bytes]) -> int:
+    """Add what a column needs before the planes, and its values, 8 bytes each; return its kind."""
     flag = 0
     if isinstance(column, array) or None not in column:
         full: Sequence[int] = column  # type: ignore[assignment] # no None in it: just checked
@@ -126,56 +135,40 @@ def _encode_column(column: Column, parts: list[bytes]) -> int:
         if not any(present):
             return _NULL
         flag = _HAS_NONE
-        parts.append(_bitmap(present))
+        heads.append(_bits(present))
         full = _filled(column)
     if not full:
         return _NULL
-    deltas = _deltas(full)
-    if deltas is None:
-        text = ",".join(map(str, full)).encode()
-        parts += (_LENGTH.pack(len(text)), text)
-        return _TEXT | flag
-    parts.append(_FIRST.pack(full[0]))
-    busy = len(deltas) - deltas.count(0)
-    if not busy:
-        return _CONSTANT | flag
-    if busy == len(deltas) == deltas.count(deltas[0]):
-        parts.append(_STEP.pack(deltas[0]))
-        return _LINEAR | flag
-    return _encode_deltas(deltas, busy, parts) | flag
-
-
-def _deltas(full: Sequence[int]) -> array[int] | None:
-    if not 0 <= full[0] <= _MAX_UNSIGNED:
-        return None
     try:
-        return array("q", map(sub, full[1:], full))
+        values = full if isinstance(full, array) and full.itemsize == _DELTA_BYTES else array("Q", full)
     except OverflowError:
+        values = array("q", (-1,))  # as what is beyond 63 bits
+    if _SWAP:  # pragma: no cover # no such machine has a GPU
+        values = values[:]
+        values.byteswap()
+    raw = values.tobytes()
+    if not raw[_TOP::_DELTA_BYTES].isascii():
+        text = ",".join(map(str, full)).encode()
+        heads += (_LENGTH.pack(len(text)), text)
+        return _TEXT | flag
+    step = _step(full, raw)
+    if step is not None:
+        heads.append(_LINE.pack(full[0], step))
+        return _LINEAR | flag
+    heads.append(raw[:_DELTA_BYTES])
+    plain.append(raw)
+    return _PLAIN | flag
+
+
+def _step(full: Sequence[int], raw: bytes) -> int | None:
+    """Return the difference of each two values that follow one another; None if it is not always the same."""
+    first, last = full[0], full[-1]
+    if first == last:
+        return 0 if raw == raw[:_DELTA_BYTES] * len(full) else None
+    step = full[1] - first
+    if step * (len(full) - 1) != last - first:
         return None
-
-
-def _encode_deltas(deltas: array[int], busy: int, parts: list[bytes]) -> int:
-    kind = 0
-    unit = gcd(*deltas)
-    if unit > 1:  # sectors come by 8, bytes by 4096
-        parts.append(_FIRST.pack(unit))
-        kind = _SCALED
-        deltas = array("q", [delta // unit for delta in deltas])
-    low, high = min(deltas), max(deltas)
-    exponent = _EXPONENTS[max(~low, high).bit_length()]
-    code = _DELTA_TYPES[exponent]
-    kind |= exponent << _WIDTH_SHIFT
-    if busy * 4 > len(deltas):
-        parts.append(_shuffled(array(code, deltas)))
-        return _DENSE | kind
-    positions = list(compress(count(), deltas))
-    steps = array(_position_type(len(deltas)), map(sub, positions, chain((0,), positions)))
-    parts += (_LENGTH.pack(busy), _shuffled(steps), _shuffled(array(code, compress(deltas, deltas))))
-    return _SPARSE | kind
-
-
-def _position_type(deltas: int) -> str:
-    return _POSITION_TYPES[(deltas > 0x100) + (deltas > 0x10000)]
+    return step if list(full) == list(range(first, last + (step > 0) - (step < 0), step)) else None
 
 
 def _filled(column: Column) -> list[int]:
@@ -189,120 +182,164 @@ def _filled(column: Column) -> list[int]:
     return full
 
 
-def _bitmap(present: bytearray) -> bytes:
-    digits = present.translate(_DIGITS).decode("ascii")
-    return int(digits[::-1], 2).to_bytes((len(digits) + 7) // 8, "little")
+def _split(plain: Sequence[bytes]) -> list[bytes]:
+    """Return the planes of the deltas of columns of values under 2**63."""
+    values = b"".join(plain)
+    before = b"".join([raw[:_DELTA_BYTES] + raw[:-_DELTA_BYTES] for raw in plain])
+    guards = int.from_bytes((bytes(_TOP) + b"\x80") * (len(values) // _DELTA_BYTES), "little")
+    # The top bit of each value is 0: set, it keeps what is subtracted from a value from borrowing of the next one
+    deltas = ((int.from_bytes(values, "little") | guards) - int.from_bytes(before, "little")) ^ guards
+    raw = deltas.to_bytes(len(values), "little")
+    return _inverted([raw[number::_DELTA_BYTES] for number in range(_DELTA_BYTES)])
 
 
-def _shuffled(values: array[int]) -> bytes:
-    if _SWAP:  # pragma: no cover # no such machine has a GPU
-        values.byteswap()
-    raw = values.tobytes()
-    width = values.itemsize
-    return raw if width == 1 else b"".join(raw[offset::width] for offset in range(width))
+def _inverted(planes: list[bytes]) -> list[bytes]:
+    """Return planes with the lower bytes of what is under 0 inverted; done twice it changes nothing."""
+    top = planes[_TOP]
+    if top.isascii():
+        return planes
+    signs = int.from_bytes(top.translate(_SIGNS), "little")
+    lower = ((int.from_bytes(plane, "little") ^ signs).to_bytes(len(plane), "little") for plane in planes[:_TOP])
+    return [*lower, top]
+
+
+def _halves(plane: bytes) -> tuple[bytes, bytes]:
+    """Return which bytes of a plane are not zero, a bit each, and these bytes."""
+    return _bits(plane), plane.translate(None, b"\0")
+
+
+def _bits(plane: bytes | bytearray) -> bytes:
+    return int(plane.translate(_DIGITS)[::-1], 2).to_bytes((len(plane) + 7) // 8, "little")
+
+
+def _mask(bits: int, length: int) -> bytes:
+    """Return a byte of 0 or 1 for each of so many bits."""
+    return f"{bits:0{length}b}"[::-1].encode().translate(_FROM_DIGITS)
+
+
+class _Plane(NamedTuple):
+    """One byte of each delta."""
+
+    number: int
+    bits: int  # 1 where it is not zero, of the first delta the lowest
+    busy: bytes  # those that are not zero
+
+    def bytes_of(self, start: int, end: int) -> bytes:
+        """Return its bytes of the deltas [start, end)."""
+        length = end - start
+        bits = self.bits >> start & ((1 << length) - 1)
+        first = (self.bits & ((1 << start) - 1)).bit_count()
+        busy = self.busy[first : first + bits.bit_count()]
+        # Zeros with places for the others: no loop and no index fills places as fast as formatting does
+        return busy if len(busy) == length else _mask(bits, length).replace(b"\1", b"%c") % tuple(busy)
 
 
 class _Body:
-    """Reads the columns of an inflated body one after the other; raises struct.error, ValueError or BlockError."""
+    """Takes an inflated body apart."""
 
-    def __init__(self, body: bytes, points: int, columns: int) -> None:
-        if len(body) < columns:
-            raise BlockError("a block that is not as long as it claims")
+    def __init__(self, body: bytes) -> None:
         self._body = body
-        self._points = points
-        self._kinds = iter(body[:columns])
-        self._at = columns
+        self._at = 0
 
-    def times(self, unit: int) -> list[int]:
-        kind = next(self._kinds)
-        if kind & 7 == _NULL and not self._points:
-            return []
-        if kind & 7 == _NULL or kind & _HAS_NONE:
-            raise BlockError("a block without times")
-        return self._values(kind, unit)
-
-    def column(self) -> list[int | None]:
-        kind = next(self._kinds)
-        if kind & 7 == _NULL:
-            return [None] * self._points
-        present = self._take((self._points + 7) // 8) if kind & _HAS_NONE else None
-        values = self._values(kind, 1)
-        if present is None:
-            return values  # type: ignore[return-value] # list is invariant; nobody else holds this one
-        digits = f"{int.from_bytes(present, 'little'):0{self._points}b}"[::-1]
-        return [value if digit == "1" else None for value, digit in zip(values, digits, strict=False)]
-
-    def skip(self) -> None:
-        """Step over a column."""
-        kind = next(self._kinds)
-        form, width = kind & 7, 1 << (kind >> _WIDTH_SHIFT & 3)
-        if kind & _HAS_NONE:
-            self._take((self._points + 7) // 8)
-        if form == _TEXT:
-            self._take(_LENGTH.unpack(self._take(4))[0])
-        elif form != _NULL:
-            self._take(8 + 8 * (form == _LINEAR or bool(kind & _SCALED)))
-        if form == _DENSE:
-            self._take(width * (self._points - 1))
-        elif form == _SPARSE:
-            self._take(_LENGTH.unpack(self._take(4))[0] * (array(_position_type(self._points - 1)).itemsize + width))
-
-    def _values(self, kind: int, factor: int) -> list[int]:
-        """Return the values of a column without holes, times a factor."""
-        form = kind & 7
-        if form == _TEXT:
-            text = self._take(_LENGTH.unpack(self._take(4))[0])
-            return self._checked([int(word) * factor for word in text.split(b",")])
-        first: int = _FIRST.unpack(self._take(8))[0] * factor
-        if form == _CONSTANT:
-            return [first] * self._points
-        if form == _LINEAR:
-            step = _STEP.unpack(self._take(8))[0] * factor  # 0 is a ValueError of range
-            return list(range(first, first + step * self._points, step))
-        unit = factor * (_FIRST.unpack(self._take(8))[0] if kind & _SCALED else 1)
-        exponent = kind >> _WIDTH_SHIFT & 3
-        deltas = self._dense(exponent) if form == _DENSE else self._sparse(exponent, form)
-        scaled = deltas if unit == 1 else map(mul, deltas, repeat(unit))
-        return self._checked(list(accumulate(scaled, initial=first)))
-
-    def _checked(self, values: list[int]) -> list[int]:
-        if len(values) != self._points:
-            raise BlockError("a column of another length")
-        return values
-
-    def _dense(self, exponent: int) -> array[int]:
-        return self._array(_DELTA_TYPES[exponent], self._points - 1)
-
-    def _sparse(self, exponent: int, kind: int) -> list[int]:
-        if kind != _SPARSE:
-            raise BlockError(f"column format {kind} is not known")
-        busy = _LENGTH.unpack(self._take(4))[0]
-        length = self._points - 1
-        if not 0 <= busy <= length:
-            raise BlockError("more changes than points")
-        steps = self._array(_position_type(length), busy)
-        deltas = [0] * length
-        for position, delta in zip(accumulate(steps), self._array(_DELTA_TYPES[exponent], busy), strict=True):
-            deltas[position] = delta
-        return deltas
-
-    def _array(self, code: str, length: int) -> array[int]:
-        values = array(code)
-        width = values.itemsize
-        raw = self._take(length * width)
-        if width > 1:
-            plain = bytearray(len(raw))
-            for offset in range(width):
-                plain[offset::width] = raw[offset * length : (offset + 1) * length]
-            raw = bytes(plain)
-        values.frombytes(raw)
-        if _SWAP:  # pragma: no cover # no such machine has a GPU
-            values.byteswap()
-        return values
-
-    def _take(self, size: int) -> bytes:
+    def take(self, size: int) -> bytes:
+        """Return the next bytes; raises ValueError if there are fewer."""
         taken = self._body[self._at : self._at + size]
-        if size < 0 or len(taken) != size:
-            raise BlockError("a block that ends early")
+        if len(taken) != size:
+            raise ValueError("it ends early")
         self._at += size
         return taken
+
+    def bits(self, length: int) -> int:
+        """Return so many bits as a number; raises ValueError if there are fewer or more."""
+        bits = int.from_bytes(self.take((length + 7) // 8), "little")
+        if bits.bit_length() > length:
+            raise ValueError("more bits than values")
+        return bits
+
+    def planes(self, which: int, length: int) -> Iterator[_Plane]:
+        """Yield the planes that there are."""
+        for number in range(_DELTA_BYTES):
+            if which >> number & 1:
+                bits = self.bits(length)
+                yield _Plane(number, bits, self.take(bits.bit_count()))
+
+
+class _Head(NamedTuple):
+    """What stands of a column before the planes."""
+
+    kind: int
+    seen: bytes | None  # 1 where a value was seen; None: all were
+    first: int
+    step: int
+    text: bytes
+
+
+def _head(kind: int, points: int, body: _Body) -> _Head:
+    seen = _mask(body.bits(points), points) if kind & _HAS_NONE else None
+    form = kind & ~_HAS_NONE
+    if form == _PLAIN:
+        return _Head(form, seen, _FIRST.unpack(body.take(_FIRST.size))[0], 0, b"")
+    if form == _LINEAR:
+        first, step = _LINE.unpack(body.take(_LINE.size))
+        return _Head(form, seen, first, step, b"")
+    if form == _TEXT:
+        return _Head(form, seen, 0, 0, body.take(_LENGTH.unpack(body.take(_LENGTH.size))[0]))
+    if form != _NULL:
+        raise ValueError(f"column format {form} is not known")
+    return _Head(form, None, 0, 0, b"")
+
+
+def _decode(
+    block: bytes, points: int, width: int, unit: int, wanted: Collection[int] | None
+) -> tuple[list[int], list[list[int | None] | None]]:
+    body = _Body(block)
+    kinds = body.take(width + 1)
+    which = body.take(1)[0]
+    heads = [_head(kind, points, body) for kind in kinds]
+    if points and (heads[0].kind == _NULL or heads[0].seen is not None):
+        raise ValueError("no times")
+    length = points * sum(head.kind == _PLAIN for head in heads)
+    planes = list(body.planes(which, length))
+    known = _deltas(planes, 0, length) if wanted is None else None
+    columns: list[list[int | None] | None] = [None] * (width + 1)
+    start = 0
+    for number, head in enumerate(heads):
+        end = start + points * (head.kind == _PLAIN)
+        if wanted is None or number == 0 or number - 1 in wanted:
+            deltas = _deltas(planes, start, end) if known is None else known[start:end]
+            columns[number] = _column(head, points, deltas)
+        start = end
+    times = columns.pop(0) or []
+    return [time * unit for time in times], columns  # type: ignore[operator] # just checked: no None in it
+
+
+def _deltas(planes: Iterable[_Plane], start: int, end: int) -> array[int]:
+    """Return the deltas [start, end) of all columns."""
+    parts = [bytes(end - start)] * _DELTA_BYTES
+    for plane in planes:
+        parts[plane.number] = plane.bytes_of(start, end)
+    raw = bytearray((end - start) * _DELTA_BYTES)
+    for number, part in enumerate(_inverted(parts)):
+        raw[number::_DELTA_BYTES] = part
+    deltas = array("q", bytes(raw))
+    if _SWAP:  # pragma: no cover # no such machine has a GPU
+        deltas.byteswap()
+    return deltas
+
+
+def _column(head: _Head, points: int, deltas: array[int]) -> list[int | None]:
+    if head.kind == _NULL:
+        return [None] * points
+    if head.kind == _LINEAR:
+        end = head.first + head.step * points
+        values = list(range(head.first, end, head.step)) if head.step else [head.first] * points
+    elif head.kind == _TEXT:
+        values = [int(word) for word in head.text.split(b",")]
+    else:
+        deltas[0] = head.first
+        values = list(accumulate(deltas))
+    if len(values) != points:
+        raise ValueError("a column of another length")
+    if head.seen is None:
+        return values  # type: ignore[return-value] # list is invariant; nobody else holds this one
+    return [value if seen else None for value, seen in zip(values, head.seen, strict=True)]

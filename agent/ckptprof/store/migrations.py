@@ -144,7 +144,9 @@ _PROGRESS = Step(
     )
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS)
+_FORMAT_2 = Step(())  # of new blocks (blocks.py); those of before stay as they are
+
+STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2)
 LATEST = OLDEST + len(STEPS) - 1
 
 
