@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -29,11 +30,30 @@ from tests.leftovers import own  # noqa: E402 - found by the line above
 GROUPS = Path("/sys/fs/cgroup/cpuacct")
 _JOIN = 'echo 0 > "$0/cgroup.procs" && exec "$@"'
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_MAPPING = re.compile(  # of smaps: the range's offset, device, inode and path, and what is resident of it
+    r"^[0-9a-f]+-[0-9a-f]+ .{4} (?P<name>.*)\n(?:[A-Z].*\n)*?Rss: +(?P<rss>\d+) kB\n(?:[A-Z].*\n)*?"
+    r"Anonymous: +(?P<anonymous>\d+) kB\n",
+    re.MULTILINE,
+)
+_INSIDE = "CKPTPROF_BENCH_INSIDE"
+_CPU_CLOCK_OF_PROCESS = 2  # CPUCLOCK_SCHED, include/linux/posix-timers.h
+USUAL_PROCESSES = 150
 
 
-def ckptprof(*arguments: str) -> list[str]:
-    """Return a command line of the ckptprof that is installed beside this Python."""
-    return [sys.executable, str(Path(sys.executable).with_name("ckptprof")), *arguments]
+def ckptprof(*arguments: str, tree: Path | None = None) -> list[str]:
+    """Return a command line of the ckptprof that is installed beside this Python, or in the .venv of another tree."""
+    python = Path(sys.executable) if tree is None else tree / ".venv/bin/python"
+    return [str(python), str(python.with_name("ckptprof")), *arguments]
+
+
+def isolate() -> None:
+    """Start this program again in a PID namespace of its own, if that is allowed; returns only if it is not."""
+    if os.environ.get(_INSIDE) or os.geteuid() != 0:
+        return
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*command, "true"], check=False, capture_output=True).returncode == 0:
+        inside = subprocess.run([*command, sys.executable, *sys.argv], check=False, env={**os.environ, _INSIDE: "1"})
+        raise SystemExit(inside.returncode)
 
 
 def free_port() -> int:
@@ -94,6 +114,15 @@ class Contender:
             return int((self._group / "cpuacct.usage").read_text())
         return sum(_ticks(pid) for pid in tree(self.process.pid)) * _TICK_NS
 
+    def cpu_by_process(self) -> dict[int, tuple[str, int]]:
+        """Return the name of each of its processes and the CPU time that it has used so far, by pid."""
+        found = {}
+        for pid in tree(self.process.pid):
+            with contextlib.suppress(OSError):
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                found[pid] = name, time.clock_gettime_ns((~pid << 3) | _CPU_CLOCK_OF_PROCESS)
+        return found
+
     @property
     def least_ns(self) -> int:
         """Return the least CPU time that is told: where that is a tick, a short window may show none of it."""
@@ -110,6 +139,17 @@ class Contender:
                     elif line.startswith("Pss:"):
                         pss += int(line.split()[1]) << 10
         return rss, pss
+
+    def alone_bytes(self) -> int:
+        """Return the PSS that all its processes would have if nobody else mapped what they map."""
+        own, files = 0, {}
+        for pid in tree(self.process.pid):
+            with contextlib.suppress(OSError):
+                for found in _MAPPING.finditer(Path(f"/proc/{pid}/smaps").read_text()):
+                    name, resident, anonymous = found["name"], int(found["rss"]), int(found["anonymous"])
+                    own += anonymous
+                    files[name] = max(files.get(name, 0), resident - anonymous)
+        return (own + sum(files.values())) << 10
 
     def memory_by_process(self) -> dict[int, int]:
         """Return the RSS of each of its processes, in the order of their start."""
@@ -157,15 +197,26 @@ def _answers(url: str) -> bool:
 @contextlib.contextmanager
 def scraping(urls: Sequence[str], hz: float = 1.0) -> Iterator[None]:
     """Scrape all of these pages again and again while the block runs."""
+
+    def scrape_all() -> None:
+        for url in urls:
+            with contextlib.suppress(OSError):
+                scrape(url)
+
+    with meanwhile(scrape_all, 1 / hz):
+        yield
+
+
+@contextlib.contextmanager
+def meanwhile(work: Callable[[], object], every_seconds: float) -> Iterator[None]:
+    """Do something so often, in a thread of its own, while the block runs."""
     over = threading.Event()
 
     def go_on() -> None:
-        due = time.monotonic()
+        due = time.monotonic() + every_seconds
         while not over.wait(max(0.0, due - time.monotonic())):
-            due += 1 / hz
-            for url in urls:
-                with contextlib.suppress(OSError):
-                    scrape(url)
+            due += every_seconds
+            work()
 
     thread = threading.Thread(target=go_on, daemon=True)
     thread.start()
@@ -183,10 +234,10 @@ def node_exporter(name: str = "node_exporter") -> Contender:
     return Contender(name, command, url=f"http://127.0.0.1:{port}/metrics")
 
 
-def agent(database: Path, *arguments: str, name: str = "agent") -> Contender:
-    """Return `ckptprof agent` with its store and its metrics."""
+def agent(database: Path, *arguments: str, name: str = "agent", of: Path | None = None) -> Contender:
+    """Return `ckptprof agent` with its store and its metrics; `of`: that of another tree."""
     port = free_port()
-    command = ckptprof("agent", "--db", str(database), "--listen", f"127.0.0.1:{port}", *arguments)
+    command = ckptprof("agent", "--db", str(database), "--listen", f"127.0.0.1:{port}", *arguments, tree=of)
     return Contender(name, command, url=f"http://127.0.0.1:{port}/metrics")
 
 

@@ -5,7 +5,8 @@
 
 Without recordings it takes the trace captures of the tests, in an order that `--seed` chooses. Each turn has other
 processes and other files than the one before. The table has, about every `--every` minutes of recorded time, the
-private memory of this process, what detection says that it keeps, what it forgot early, and the CPU that it took.
+private memory of this process, what detection says that it keeps, what it forgot early, and the CPU that it took: in
+all, and for an hour of what was recorded since the row before.
 Growth per hour is the slope of a straight line (least squares) through all rows after the first `--warm-up` minutes.
 """
 
@@ -39,6 +40,7 @@ def measured(paths: list[Path], hours: float, every_seconds: float) -> list[dict
     detector, timeline, pipe = Detector(header), TimelineBuilder(), Unpacker()
     list(pipe.feed(pack(header)))
     process, used_ns, due_s = psutil.Process(), 0, 0.0
+    before_hour, before_ns = 0.0, 0
     rows: list[dict[str, Any]] = []
     for number, shifted in enumerate(frames):
         data = pack(shifted)
@@ -53,6 +55,9 @@ def measured(paths: list[Path], hours: float, every_seconds: float) -> list[dict
         at_s = (shifted.at_ns - header.at_ns) / 1e9
         if at_s >= due_s:
             due_s = at_s + every_seconds
+            since = at_s / 3600 - before_hour
+            an_hour = (used_ns - before_ns) / 1e9 / since if since else None
+            before_hour, before_ns = at_s / 3600, used_ns
             rows.append(
                 {
                     "hour": at_s / 3600,
@@ -60,6 +65,7 @@ def measured(paths: list[Path], hours: float, every_seconds: float) -> list[dict
                     "kept MB": detector.kept_bytes / 1e6,
                     "forgotten early MB": detector.forgotten_bytes / 1e6,
                     "CPU s": used_ns / 1e9,
+                    "CPU s an hour": an_hour,
                 }
             )
     return rows
@@ -67,7 +73,7 @@ def measured(paths: list[Path], hours: float, every_seconds: float) -> list[dict
 
 def growth(rows: list[dict[str, Any]], name: str, warm_up_hours: float) -> float | None:
     """Return how much a figure grew in an hour; None with fewer than two rows after the warm-up."""
-    later = [(row["hour"], row[name]) for row in rows if row["hour"] >= warm_up_hours]
+    later = [(row["hour"], row[name]) for row in rows if row["hour"] >= warm_up_hours and row[name] is not None]
     return statistics.linear_regression(*zip(*later, strict=True)).slope if len(later) > 1 else None
 
 
@@ -83,7 +89,7 @@ def main() -> None:
     paths = options.recordings or [STREAMS / f"{name}{SUFFIX}" for name in captures() if name.endswith(".trace")]
     random.Random(options.seed).shuffle(paths)  # noqa: S311 - an order, no secret
     rows = measured(paths, options.hours, 60 * options.every)
-    grown = {name: growth(rows, name, options.warm_up / 60) for name in ("private MB", "kept MB")}
+    grown = {name: growth(rows, name, options.warm_up / 60) for name in ("private MB", "kept MB", "CPU s an hour")}
     notes = [f"{name}: {by:+.2f} per hour" for name, by in grown.items() if by is not None]
     show(f"hours: {options.hours:g} h of {len(paths)} recordings", rows, as_json=options.json, notes=notes)
 

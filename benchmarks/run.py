@@ -13,25 +13,7 @@ from figures import parser
 
 HERE = Path(__file__).resolve().parent
 QUICK: dict[str, list[str]] = {
-    "agent_cost": [
-        "--windows",
-        "1",
-        "--window",
-        "2",
-        "--modes",
-        "adaptive",
-        "--loads",
-        "writing",
-        "processes",
-        "--settle",
-        "1",
-        "--processes",
-        "20",
-        "--usual",
-        "5",
-        "--calm",
-        "1",
-    ],
+    "guest": ["--only", "idle", "--levels", "poll", "--windows", "1", "--window", "1", "--settle", "1"],
     "diagnosis_cost": ["--saves", "1", "--megabytes", "32", "--jobs", "torch-save", "--levels", "poll"],
     "stacks_cost": ["--pairs", "1", "--seconds", "0.5"],
     "tick": ["--counts", "10", "--rounds", "1"],

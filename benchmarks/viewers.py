@@ -2,8 +2,8 @@
 
 A pair is two windows one after the other, with and without them, by turns the first; the noise is that of two windows
 without. Late ticks are those that the agent itself counts. `--job`: beside a job that saves 256 MB every 5 s.
-As root it all happens in a PID namespace of its own, as in agent_cost.py. Beside that, the CPU of one telling alone, of
-which there is one a second: in the windows a busy host hides it.
+As root it all happens in a PID namespace of its own, with 150 idle processes. Beside that, the CPU of one telling
+alone, of which there is one a second: in the windows a busy host hides it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from agent_cost import USUAL_PROCESSES, isolate, writing
+from beside.jobs import training
 from ckptprof.export.health import RecorderHealth
 from ckptprof.model import Checkpoint, Kind, Level, Pattern, PatternClass, Session, Writer
-from ckptprof.service.live.client import Listener, listen
+from ckptprof.service.live.client import listen
 from ckptprof.service.live.server import LiveServer
 from ckptprof.service.live.wire import socket_of
 from ckptprof.service.recorder.live import Live
 from ckptprof_collectors.samples import DiskSample, Frame
-from contenders import Contender, agent, scrape, sleepers
+from contenders import USUAL_PROCESSES, Contender, agent, isolate, meanwhile, scrape, sleepers
 from figures import median, parser, show
 
 VIEWERS = 4
@@ -45,19 +44,14 @@ def watching(database: Path, count: int) -> Iterator[None]:
     """Have so many at the socket of the agent while the block runs; the first of them never reads."""
     found = [one for _ in range(count) if (one := listen(database)) is not None]
     assert len(found) == count
-    over = threading.Event()
 
-    def read(readers: list[Listener]) -> None:
-        while not over.wait(1.0):
-            assert all(one.take() for one in readers)
+    def read() -> None:
+        assert all(one.take() for one in found[1:])
 
-    thread = threading.Thread(target=read, args=(found[1:],), daemon=True)
-    thread.start()
     try:
-        yield
+        with meanwhile(read, 1.0):
+            yield
     finally:
-        over.set()
-        thread.join()
         for one in found:
             one.close()
 
@@ -114,7 +108,7 @@ def main() -> None:
         stack.enter_context(sleepers(USUAL_PROCESSES))
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-")))
         if options.job:
-            stack.enter_context(writing(directory))
+            stack.enter_context(training(directory))
         database = directory / "ckptprof.db"
         ours = stack.enter_context(agent(database))
         time.sleep(options.settle)

@@ -16,8 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agent_cost import isolate
-from contenders import agent, ckptprof
+from contenders import agent, ckptprof, isolate
 from figures import median, parser, show
 
 WRITER = """

@@ -13,7 +13,7 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 MARKS = {
     "frameworks": [pytest.mark.frameworks, pytest.mark.slow],
-    "agent_cost": [pytest.mark.node_exporter, pytest.mark.slow],
+    "guest": [pytest.mark.node_exporter, pytest.mark.slow],
     "diagnosis_cost": [pytest.mark.torch, pytest.mark.slow],
     "faults": [pytest.mark.root, pytest.mark.bpf, pytest.mark.torch, pytest.mark.slow],
     "reliability": [pytest.mark.root, pytest.mark.mount, pytest.mark.capabilities("NET_ADMIN"), pytest.mark.slow],

@@ -7,6 +7,7 @@ import msgspec
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, PatternClass
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
+from ckptprof_collectors.registry import COLLECTORS
 from ckptprof_collectors.samples import (
     DeviceInfo,
     DiskSample,
@@ -21,7 +22,8 @@ from ckptprof_collectors.samples import (
     TraceHealth,
 )
 
-COLLECTORS = ("disks", "nics", "rdma", "memory", "mounts", "processes")
+READ = ("processes", "trace", *(name for name, _ in COLLECTORS))
+TIMED = (*READ, "population", "looks")
 GIB = 1 << 30
 
 
@@ -35,7 +37,7 @@ def describe(metrics: Metrics) -> None:
     ]  # fmt: skip
     samples += [NicInfo(f"eth{n}", 100_000_000_000, carrier=True, driver="mlx5_core", countable=True) for n in range(8)]
     samples += [RdmaInfo(f"mlx5_{n}/1", 400_000_000_000, "ACTIVE", "InfiniBand", None) for n in range(8)]
-    metrics.observe(Frame(0, 0, COLLECTORS, tuple(samples)))
+    metrics.observe(Frame(0, 0, READ, tuple(samples)))
 
 
 def frame(tick: int, wall_ns: int) -> Frame:
@@ -54,10 +56,10 @@ def frame(tick: int, wall_ns: int) -> Frame:
         MemorySample(2048 * GIB, 1800 * GIB, 100 * GIB, 9 * GIB, GIB, tick * GIB, tick * GIB, 400 * GIB, 200 * GIB,
                      tick * 7, tick * 9000, tick * 8000, 0, 0, tick * 600)
     )  # fmt: skip
-    read_ns = dict.fromkeys(COLLECTORS, tick * 40_000)
+    read_ns = dict.fromkeys(TIMED, tick * 40_000)
     samples.append(SamplerHealth(tick, 0, tick * 50_000, 0, tick * 2_000_000, 15 << 20, 8, 700, read_ns, {}))
     samples.append(TraceHealth(tick * 4000, 0, 0, 0, 0, tick, {"vfs_write": "typed"}, ()))
-    return Frame(tick * 100_000_000, wall_ns, COLLECTORS, tuple(samples))
+    return Frame(tick * 100_000_000, wall_ns, READ, tuple(samples))
 
 
 def health(tick: int) -> RecorderHealth:
