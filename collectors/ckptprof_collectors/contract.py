@@ -6,7 +6,7 @@ To add a collector: write a module with a class like `Collector` and name it in 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ckptprof_collectors.samples import Sample, TraceHealth
@@ -61,6 +61,12 @@ class Tracer(ABC):
     @abstractmethod
     def read(self, *, last: bool = False) -> Sequence[Sample]:
         """Return what changed since the previous call, `last` all of it; raises OSError."""
+
+    def attend(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:  # noqa: B027 - others tell of all
+        """Need not tell of files of which less was read, but for those of these processes.
+
+        Of those that train (True) the children, and theirs, are meant as well.
+        """
 
     @abstractmethod
     def close(self) -> None:

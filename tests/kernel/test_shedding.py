@@ -28,6 +28,17 @@ os.close(descriptor)
 """
 
 
+READS = """
+import subprocess, sys
+small, large, leaf = sys.argv[1:4]
+for name in (small, large):
+    with open(name, "rb", buffering=0) as file:
+        file.read(1 << 20)
+if leaf != "leaf":
+    sys.exit(subprocess.run([sys.executable, "-c", leaf, small + "r", large, "leaf"]).returncode)
+"""
+
+
 @pytest.fixture
 def nervous() -> Iterator[Trace]:
     """Give a trace that a hundred calls a second and processor are too many for."""
@@ -50,3 +61,30 @@ def test_too_many_calls_cost_their_detail_and_not_their_sum(nervous: Trace, tmp_
     healths = [health for health in seen.health if isinstance(health, TraceHealth)]
     assert any("too many" in sentence for health in healths for sentence in health.degraded)
     assert any("too many" in sentence for sentence in nervous.degraded)
+
+
+@pytest.mark.parametrize("attended", ["nobody", "more than there is room for", "who trains", "who does not train"])
+def test_trifles_that_strangers_read_stay_sums(attended: str, tmp_path: Path) -> None:
+    """They are told of the children and grandchildren of a process that trains, and of all if too many are wanted."""
+    for name, size_bytes in (("small", 1000), ("smallr", 1000), ("large", 1 << 20)):
+        (tmp_path / name).write_bytes(bytes(size_bytes))
+    own = os.getpid()
+    wanted: dict[str, dict[int, bool]] = {
+        "more than there is room for": dict.fromkeys(range(1 << 20, (1 << 20) + 5000), False),
+        "who trains": {own: True},
+        "who does not train": {own: False},
+    }
+    trace = Trace(KernelFs(), family_of=(os.getpid(),), small_reads_per_window=1_000_000)
+    try:
+        trace.attend(wanted.get(attended, {}), 64 << 10)
+        seen = Tracer(trace).run(
+            [sys.executable, "-c", READS, tmp_path / "small", tmp_path / "large", READS], cwd=tmp_path
+        )
+    finally:
+        trace.close()
+
+    told = {name for name in ("small", "smallr", "large") if seen.of(tmp_path / name, writes=False)}
+    assert told == {"large"} | (
+        {"small", "smallr"} if attended in ("more than there is room for", "who trains") else set()
+    )
+    assert seen.lost == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class StandIn:
     asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
     closed: int = 0
     is_whole: bool = False
+    attended: list[tuple[dict[int, bool], int]] = field(default_factory=list)
     wake: tuple[int, int] = field(default_factory=os.pipe)
 
     def __call__(self, _: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> StandIn:
@@ -71,6 +72,10 @@ class StandIn:
         if isinstance(told, Exception):
             raise told
         return told
+
+    def attend(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
+        """Keep of whom trifles are wanted."""
+        self.attended.append((dict(processes), trifle_bytes))
 
     def check(self) -> None:
         """Be readable."""

@@ -131,6 +131,7 @@ struct config {
 struct control {
 	__u32 shed;
 	__u32 dirty_seen;
+	__u32 trifle_bytes;
 };
 
 struct block_key {

@@ -163,6 +163,25 @@ static __noinline void tell_file(__u32 kind, struct key *key, unsigned long file
 	send(scratch, sizeof(*head) + (path & 0x1fff), kind == RECORD_MAPPED ? BPF_RB_FORCE_WAKEUP : wakeup());
 }
 
+static __always_inline bool trains(__u32 process)
+{
+	__u32 *attended_as = bpf_map_lookup_elem(&attended, &process);
+
+	return attended_as && *attended_as == ATTENDED_TRAINS;
+}
+
+/* Whether next to nothing was read, by a process that nobody watches and none that trains has started. */
+static __always_inline bool is_trifle(struct key *key, struct session *session)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	__u32 process = session->process;
+
+	if (key->tail & 1 || session->bytes >= control.trifle_bytes)
+		return false;
+	return !bpf_map_lookup_elem(&attended, &process) && !trains(session->parent) &&
+	       !trains(BPF_CORE_READ(task, real_parent, real_parent, tgid));
+}
+
 /* End a session: what it came to goes through the ring, or stays in the map, marked, for the next reading of it. */
 static __noinline void finish(struct key *key, struct session *session, unsigned long file_address)
 {
@@ -170,6 +189,10 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 	struct scratch *scratch;
 	__u32 zero = 0, path;
 
+	if (is_trifle(key, session)) { /* its operations have been counted */
+		bpf_map_delete_elem(&live, key);
+		return;
+	}
 	if (is_small(key, session) && !may_tell(now_ns, !(key->tail & 1))) {
 		struct counters *own = own_counters();
 

@@ -53,6 +53,16 @@ struct {
 	__type(value, __u32);
 } family SEC(".maps");
 
+/* processes that Python watches (1), and those of them that train (2), used if control.trifle_bytes */
+#define ATTENDED_TRAINS 2
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} attended SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

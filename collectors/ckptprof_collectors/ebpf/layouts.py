@@ -170,7 +170,11 @@ class Config(ctypes.Structure):
 class Control(ctypes.Structure):
     """Set while the programs run."""
 
-    _fields_ = (("shed", c_uint32), ("dirty_seen", c_uint32))
+    _fields_ = (
+        ("shed", c_uint32),
+        ("dirty_seen", c_uint32),
+        ("trifle_bytes", c_uint32),  # who reads less of a file is told of if `attended` has it; 0: everybody is
+    )
 
 
 class BlockKey(ctypes.Structure):

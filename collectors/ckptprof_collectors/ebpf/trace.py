@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ckptprof_collectors import heap
 from ckptprof_collectors.contract import Tracer
@@ -33,7 +34,7 @@ from ckptprof_collectors.ebpf.hooks import (
     KernelTypes,
     hook_up,
 )
-from ckptprof_collectors.ebpf.layouts import Config, Counters, RecordKind
+from ckptprof_collectors.ebpf.layouts import Config, Control, Counters, RecordKind
 from ckptprof_collectors.ebpf.libbpf import BpfError, Libbpf, Map, Ring, find_libbpf, object_path
 from ckptprof_collectors.ebpf.paths import SessionPaths
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
@@ -138,6 +139,8 @@ class Trace(Tracer):
         self._paused: Map = opened.map("paused")
         self._mapped: Map = opened.map("mapped")
         self._ring = Ring(lib, opened.map("ring"))
+        self._attended_map: Map = opened.map("attended")
+        self._attended: dict[int, bool] = {}
         family = opened.map("family")
         for process in family_of:
             family.update(process.to_bytes(4, "little"), (2).to_bytes(4, "little"))
@@ -164,6 +167,19 @@ class Trace(Tracer):
         """Raise BpfError, which is an OSError, if the maps cannot be read; takes nothing that is to be told."""
         self._counters.lookup(_ZERO)
         self._live.lookup_batch()
+
+    def attend(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
+        """Leave trifles to the sums of the kernel, as `Tracer.attend` says; where there is no room all are told of."""
+        before, self._attended = self._attended, dict(processes)
+        try:
+            for process in before.keys() - processes.keys():
+                self._attended_map.delete(process.to_bytes(4, "little"))
+            for process, trains in processes.items() - before.items():
+                self._attended_map.update(process.to_bytes(4, "little"), (1 + trains).to_bytes(4, "little"))
+        except BpfError:
+            self._attended.update(before)  # some of them are still there
+            trifle_bytes = 0
+        self._set(Control.trifle_bytes, trifle_bytes)
 
     def read(self, *, last: bool = False) -> Sequence[Sample]:
         """Return what changed since the previous call; raises BpfError, which is an OSError.
@@ -256,11 +272,15 @@ class Trace(Tracer):
             self._shed_until_ns = now_ns + _SHED_NS
         elif now_ns > self._shed_until_ns:
             self._shed_until_ns = 0
-        self._control[:4] = int(self._shed_until_ns > 0).to_bytes(4, "little")
+        self._set(Control.shed, int(self._shed_until_ns > 0))
+
+    def _set(self, member: Any, value: int) -> None:
+        """Set a member of `Control`."""
+        self._control[member.offset : member.offset + member.size] = value.to_bytes(member.size, "little")
 
     def _sweep(self, now_ns: int, counters: list[int], samples: list[Sample]) -> None:
         if self._files.links and now_ns - self._mapped_ns > _MAPPINGS_NS:
-            self._control[4:8] = _ZERO
+            self._set(Control.dirty_seen, 0)
             self._files.release()
         if self._blocks is not None:
             samples.extend(self._blocks.read())

@@ -402,6 +402,39 @@ def test_trifles_of_strangers_are_left_out(desk: Callable[..., Desk]) -> None:
     assert seen == [[], [trifle, created]]
 
 
+def test_the_trace_knows_whose_trifles_are_wanted(desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]) -> None:
+    """Those of the watched processes, said when these change; in the family of a command nothing is left out."""
+    training = ProcessInfo(sleeper.pid, start_ticks(sleeper.pid), 1, 0, "python", "train.py", ("torch",), {}, None)
+    begun = activity(sleeper.pid, "/ckpt/x", 2 * MIB)
+    trace, of_family = StandIn([[begun], [], []]), StandIn([[begun]])
+    one = desk(trace)
+    for _ in range(2):
+        one.tick(time.monotonic_ns())
+    one.sampler._population.watched[sleeper.pid].info = training
+    one.tick(time.monotonic_ns())
+    desk(of_family, only_family=True).tick(time.monotonic_ns())
+
+    said = [(processes.get(sleeper.pid), trifle_bytes) for processes, trifle_bytes in trace.attended]
+    assert list(dict.fromkeys(said)) == [(False, 64 << 10), (True, 64 << 10)]
+    assert of_family.attended == []
+
+
+def test_what_was_told_of_while_it_went_on_is_wanted_to_its_end(
+    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]
+) -> None:
+    """Also of a process that is not watched any more."""
+    opened = activity(sleeper.pid, None, 5, writes=False)
+    trace = StandIn([[activity(sleeper.pid, "/ckpt/x", 2 * MIB), opened], []])
+    one = desk(trace)
+    one.tick(time.monotonic_ns())
+    population = one.sampler._population
+    population._relax(population.watched[sleeper.pid])
+    one.tick(time.monotonic_ns())
+
+    assert sleeper.pid not in population.watched
+    assert trace.attended[-1][0][sleeper.pid] is False
+
+
 def test_trifles_of_those_whom_training_forked_are_told(
     desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]
 ) -> None:

@@ -96,7 +96,8 @@ class Tracing:
         self.reason = ""  # why there is no trace, or what it does not see
         self.denied = False  # nothing but a privilege is missing
         self.faults = 0
-        self._open: set[str] = set()  # sessions that were told and go on
+        self._open: dict[str, int] = {}  # sessions that were told and go on, and whose they are
+        self._attended: dict[int, bool] | None = None  # pids of the watched processes, and whether they train
         self._children: dict[int, int] = {}  # pid and start of those whose trifles are told: what trains forked them
         if wish != "poll":
             self._attach(make)
@@ -173,7 +174,15 @@ class Tracing:
         """
         if watched is not None:
             self._meet_children(samples, watched)
+            self._attend(watched)
         return [sample for sample in samples if self._is_told(sample, watched)]
+
+    def _attend(self, watched: Mapping[int, Watching]) -> None:
+        """Say of whom trifles are to be told; what was told while it went on is to be told to its end."""
+        attended = {pid: watching.trains for pid, watching in watched.items()}
+        if self._tracer is not None and attended != self._attended:
+            self._attended = attended
+            self._tracer.attend(dict.fromkeys(self._open.values(), False) | attended, TRIFLE_BYTES)
 
     def _meet_children(self, samples: Iterable[Sample], watched: Mapping[int, Watching]) -> None:
         for sample in samples:
@@ -194,14 +203,14 @@ class Tracing:
                 sample.session in self._open
             ):  # begun when its path was not known, or when it was larger: told to its end
                 if sample.closed_ns is not None:
-                    self._open.discard(sample.session)
+                    del self._open[sample.session]
                 return True
             if _is_code(sample.path):
                 return False
             if sample.bytes < TRIFLE_BYTES and self._is_strange(sample.pid, sample.start_ticks, watched):
                 return False
             if sample.closed_ns is None and len(self._open) < MAX_OPEN:
-                self._open.add(sample.session)
+                self._open[sample.session] = sample.pid
         elif isinstance(sample, FileLifeEvent):
             trifle = sample.kind in ("created", "emptied", "unlinked", "mapped")
             if trifle and self._is_strange(sample.pid, sample.start_ticks, watched):
