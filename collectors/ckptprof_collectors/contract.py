@@ -68,6 +68,10 @@ class Tracer(ABC):
         Of those that train (True) the children, and theirs, are meant as well.
         """
 
+    def trifles(self) -> Mapping[int, int]:
+        """Return the bytes that each process, by its pid, read of files that were not told of, since the last call."""
+        return {}
+
     @abstractmethod
     def close(self) -> None:
         """Detach everything."""

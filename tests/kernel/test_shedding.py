@@ -80,6 +80,7 @@ def test_trifles_that_strangers_read_stay_sums(attended: str, tmp_path: Path) ->
         seen = Tracer(trace).run(
             [sys.executable, "-c", READS, tmp_path / "small", tmp_path / "large", READS], cwd=tmp_path
         )
+        trifles, again = trace.trifles(), trace.trifles()
     finally:
         trace.close()
 
@@ -88,3 +89,6 @@ def test_trifles_that_strangers_read_stay_sums(attended: str, tmp_path: Path) ->
         {"small", "smallr"} if attended in ("more than there is room for", "who trains") else set()
     )
     assert seen.lost == 0
+    assert bool(trifles) == ("small" not in told)  # also of the code of the interpreter itself
+    assert all(read_bytes >= 1000 for read_bytes in trifles.values())
+    assert not again

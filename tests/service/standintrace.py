@@ -56,6 +56,7 @@ class StandIn:
     closed: int = 0
     is_whole: bool = False
     attended: list[tuple[dict[int, bool], int]] = field(default_factory=list)
+    read_trifles: dict[int, int] = field(default_factory=dict)
     wake: tuple[int, int] = field(default_factory=os.pipe)
 
     def __call__(self, _: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> StandIn:
@@ -76,6 +77,10 @@ class StandIn:
     def attend(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
         """Keep of whom trifles are wanted."""
         self.attended.append((dict(processes), trifle_bytes))
+
+    def trifles(self) -> Mapping[int, int]:
+        """Give what a test has put there."""
+        return self.read_trifles
 
     def check(self) -> None:
         """Be readable."""

@@ -182,6 +182,16 @@ static __always_inline bool is_trifle(struct key *key, struct session *session)
 	       !trains(BPF_CORE_READ(task, real_parent, real_parent, tgid));
 }
 
+static __always_inline void add_trifle(__u32 process, __u64 bytes)
+{
+	__u64 *sum = bpf_map_lookup_elem(&trifles, &process);
+
+	if (sum)
+		__sync_fetch_and_add(sum, bytes);
+	else
+		bpf_map_update_elem(&trifles, &process, &bytes, BPF_ANY);
+}
+
 /* End a session: what it came to goes through the ring, or stays in the map, marked, for the next reading of it. */
 static __noinline void finish(struct key *key, struct session *session, unsigned long file_address)
 {
@@ -190,6 +200,7 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 	__u32 zero = 0, path;
 
 	if (is_trifle(key, session)) { /* its operations have been counted */
+		add_trifle(session->process, session->bytes);
 		bpf_map_delete_elem(&live, key);
 		return;
 	}

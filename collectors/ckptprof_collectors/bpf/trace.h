@@ -63,6 +63,14 @@ struct {
 	__type(value, __u32);
 } attended SEC(".maps");
 
+/* by process: the bytes that it read of files that are not told of, since Python asked last */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u64);
+} trifles SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

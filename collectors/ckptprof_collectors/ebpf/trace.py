@@ -140,6 +140,7 @@ class Trace(Tracer):
         self._mapped: Map = opened.map("mapped")
         self._ring = Ring(lib, opened.map("ring"))
         self._attended_map: Map = opened.map("attended")
+        self._trifles: Map = opened.map("trifles")
         self._attended: dict[int, bool] = {}
         family = opened.map("family")
         for process in family_of:
@@ -180,6 +181,13 @@ class Trace(Tracer):
             self._attended.update(before)  # some of them are still there
             trifle_bytes = 0
         self._set(Control.trifle_bytes, trifle_bytes)
+
+    def trifles(self) -> Mapping[int, int]:
+        """Return what was left to the sums, as `Tracer.trifles` says; raises BpfError, which is an OSError."""
+        _, keys, values = self._trifles.lookup_batch()
+        for at in range(0, len(keys), 4):
+            self._trifles.delete(bytes(keys[at : at + 4]))
+        return dict(zip(keys.cast("I"), values.cast("Q"), strict=True))
 
     def read(self, *, last: bool = False) -> Sequence[Sample]:
         """Return what changed since the previous call; raises BpfError, which is an OSError.

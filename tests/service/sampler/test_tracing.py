@@ -435,6 +435,32 @@ def test_what_was_told_of_while_it_went_on_is_wanted_to_its_end(
     assert trace.attended[-1][0][sleeper.pid] is False
 
 
+@pytest.mark.parametrize("by", ["a file", "trifles", "nothing"])
+def test_a_shell_that_became_the_training_script_is_found_by_what_it_reads(desk: Callable[..., Desk], by: str) -> None:
+    """Nobody reads the counters of those who are not watched while a trace tells of all that they move."""
+    script = f"read line; exec {sys.executable} -c 'import time; time.sleep({LIFETIME})'"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        pid, trace = process.pid, StandIn(is_whole=True)
+        one = desk(trace)
+        watched, known = one.sampler._population.watched, one.sampler._population.known
+        wait_until(lambda: one.tick(time.monotonic_ns()) is not None and pid in known)
+        one.sampler._population._young.clear()  # it is a shell by now
+        process.stdin.close()
+        wait_until(lambda: b"python" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        if by == "a file":
+            trace.reads = [[activity(pid, "/usr/lib/libtorch.so", MIB, writes=False)]]
+        elif by == "trifles":
+            trace.read_trifles = {pid: 100_000}
+        now_ns = time.monotonic_ns()
+        for seconds in range(1, 4):
+            one.tick(now_ns + seconds * 1_000_000_000)
+        found = pid in watched
+        process.kill()
+
+    assert found == (by != "nothing")
+
+
 def test_trifles_of_those_whom_training_forked_are_told(
     desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]
 ) -> None:

@@ -252,7 +252,8 @@ class Sampler:
         for watching in gone:
             self._ask_last(watching, now_ns, offset_ns)
         if now_ns >= self._next_sweep_ns:
-            self._population.sweep(now_ns, samples, told=self._tracing.tells_all(now_ns))
+            told = self._tracing.trifles() if self._tracing.tells_all(now_ns) else None
+            self._population.sweep(now_ns, samples, told)
             self._next_sweep_ns = now_ns + _SECOND_NS
         cost_ns = time.perf_counter_ns() - started
         usual_ns = _SECOND_NS // 5 if self._options.only_family else _SECOND_NS // 2

@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import time
+from collections.abc import Mapping
 
 from ckptprof.service import privileges
 from ckptprof.service.sampler.allowance import Allowance
@@ -267,22 +268,23 @@ class Population:
         for watching in candidates[:MAX_ALERTED]:
             watching.alert(now_ns, mappings=mappings)
 
-    def sweep(self, now_ns: int, samples: list[Sample], *, told: bool = False) -> None:
+    def sweep(self, now_ns: int, samples: list[Sample], trifles: Mapping[int, int] | None = None) -> None:
         """Watch the busy ones of those who are not watched, let the idle ones go.
 
-        Who is busy is `told` by a trace, or else by their counters. Of a crowd that does nothing each is read every
-        some seconds, users in turn.
+        Who is busy a trace has told, with what each pid has read in `trifles`; without one (None) their counters do.
+        Of a crowd that does nothing each is read every some seconds, users in turn.
         """
         for watching in list(self.watched.values()):
             self._let_go(watching, now_ns)
         during_ns, self._swept_ns = now_ns - self._swept_ns, now_ns
         moved = self.unwatched.take()
-        if not told:
+        if trifles is None:
             self._sweep_counters(now_ns, samples)
             return
-        for (pid, start_ticks), moved_bytes in moved.items():
+        for pid in {pid for pid, _ in moved} | trifles.keys():
             process = self.known.get(pid)
-            if process is not None and process.start_ticks == start_ticks and pid not in self.watched:
+            if process is not None and pid not in self.watched:
+                moved_bytes = moved.get((pid, process.start_ticks), 0) + trifles.get(pid, 0)
                 self._judge(process, moved_bytes, during_ns, now_ns)
         HOLDERS.reading = 0
 

@@ -140,6 +140,13 @@ class Tracing:
         """Return whether it tells of all that processes move of files: then their counters need not be read."""
         return self._tracer is not None and self._tracer.is_whole and self.names_all(now_ns)
 
+    def trifles(self) -> Mapping[int, int]:
+        """Return the bytes that strangers, by pid, read of files that are not told of, since the last call."""
+        try:
+            return self._tracer.trifles() if self._tracer is not None else {}
+        except OSError:  # what else it says is asked soon, and that tells
+            return {}
+
     def fileno(self) -> int:
         """Return the descriptor that was registered; -1 if there is none."""
         return self._fd
