@@ -206,6 +206,10 @@ enum pageflags {
 	PG_head,
 };
 
+enum bpf_func_id {
+	BPF_FUNC_get_current_task_btf = 158, /* since 5.11 */
+};
+
 struct folio {
 	unsigned long flags;
 	unsigned long index;

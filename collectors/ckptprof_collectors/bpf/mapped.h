@@ -201,7 +201,7 @@ static __noinline void synced_mapping(__u64 address, __u64 duration_ns)
 	inode = BPF_CORE_READ(file, f_inode);
 	if (BPF_CORE_READ(inode, i_ino) != known->of.inode)
 		return; /* the mapping is gone, and with it the file */
-	make_key(false, (void *)bpf_get_current_task(), inode, 1, &key);
+	make_key(false, current_task(false), inode, 1, &key);
 	if (key.device == known->of.device)
 		tell_file(RECORD_SYNCED, &key, (unsigned long)file, duration_ns, 0);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 /* Seldom: of what may be written only. The time counts from the end of what we do ourselves. */
-static __noinline void closes(struct key *key, unsigned long inode_address, __u32 kind, __u32 written)
+static __noinline void closes(struct key *key, unsigned long inode_address, __u32 written)
 {
 	struct inode *inode = (void *)inode_address;
 	struct super_block *super = BPF_CORE_READ(inode, i_sb);
@@ -23,12 +23,11 @@ static __noinline void closes(struct key *key, unsigned long inode_address, __u3
 	slot = bpf_map_lookup_elem(&in_calls, &index);
 	if (!slot || bpf_map_update_elem(&closings, &tid, &closing, BPF_ANY))
 		return;
-	slot->kind = kind;
 	slot->tid = tid;
 	slot->since_ns = bpf_ktime_get_ns();
 }
 
-static __always_inline void close_of(const bool typed, __u32 fd, __u32 kind)
+static __always_inline void close_of(const bool typed, __u32 fd)
 {
 	struct task_struct *task = current_task(typed);
 	struct file *file = file_of(typed, task, fd);
@@ -62,7 +61,7 @@ static __always_inline void close_of(const bool typed, __u32 fd, __u32 kind)
 	}
 	if (mode & FMODE_WRITE) {
 		key.tail |= 1;
-		closes(&key, (unsigned long)inode, kind, written);
+		closes(&key, (unsigned long)inode, written);
 	}
 }
 
@@ -79,11 +78,11 @@ static __always_inline int on_enter(const bool typed, struct pt_regs *regs, __u6
 	if (!is_ours(own >> 32))
 		return 0;
 	if (kind == CALL_UNMAP) {
-		unmapped(ARGUMENT_1(typed, regs));
+		unmapped(ARGUMENT_1(true, regs));
 		return 0;
 	}
 	if (kind >= CALL_CLOSE) {
-		close_of(typed, kind == CALL_CLOSE ? ARGUMENT_1(typed, regs) : ARGUMENT_2(typed, regs), kind);
+		close_of(typed, kind == CALL_CLOSE ? ARGUMENT_1(true, regs) : ARGUMENT_2(true, regs));
 		return 0;
 	}
 	if (control.shed && kind <= CALL_PWRITE)
@@ -92,7 +91,6 @@ static __always_inline int on_enter(const bool typed, struct pt_regs *regs, __u6
 	index = tid & (IN_CALL_SLOTS - 1);
 	slot = bpf_map_lookup_elem(&in_calls, &index);
 	if (slot) {
-		slot->kind = kind;
 		slot->tid = tid;
 		slot->since_ns = bpf_ktime_get_ns();
 	}
@@ -105,8 +103,8 @@ int call_enter_typed(__u64 *context)
 	return on_enter(true, (void *)context[0], context[1]);
 }
 
-SEC("raw_tp/sys_enter")
-int call_enter_portable(struct bpf_raw_tracepoint_args *context)
+SEC("tp_btf/sys_enter")
+int call_enter_portable(__u64 *context)
 {
-	return on_enter(false, (void *)context->args[0], context->args[1]);
+	return on_enter(false, (void *)context[0], context[1]);
 }

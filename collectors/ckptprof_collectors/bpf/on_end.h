@@ -45,9 +45,8 @@ static __always_inline __u64 since(__u32 tid)
 	return slot->since_ns;
 }
 
-static __always_inline void used(const bool typed, __u32 fd, struct operation *operation)
+static __always_inline void used(const bool typed, struct task_struct *task, __u32 fd, struct operation *operation)
 {
-	struct task_struct *task = current_task(typed);
 	struct file *file = file_of(typed, task, fd);
 	struct inode *inode;
 
@@ -63,7 +62,7 @@ static __always_inline void used(const bool typed, __u32 fd, struct operation *o
 
 static __noinline void used_portable(__u32 fd, struct operation *operation)
 {
-	used(false, fd, operation);
+	used(false, current_task(false), fd, operation);
 }
 
 #define EAGAIN 11 /* of sockets mostly, by the thousand */
@@ -162,9 +161,11 @@ __noinline int submitted(__u64 block_address, __u64 now_ns)
 	return 0;
 }
 
-static __always_inline void submit(struct pt_regs *regs, long count, __u64 now_ns)
+/* Called by the program itself: with one more frame between them the stack would not do. */
+static __noinline void submit(unsigned long regs_address, long count)
 {
-	__u64 blocks = ARGUMENT_3(false, regs);
+	struct pt_regs *regs = (void *)regs_address;
+	__u64 blocks = ARGUMENT_3(false, regs), now_ns = bpf_ktime_get_ns();
 	__u64 block;
 
 	for (int i = 0; i < MAX_IOCBS && i < count; i++) {
@@ -289,57 +290,58 @@ static __noinline void seldom(unsigned long regs_address, long result, __u32 kin
 	struct operation operation = { .bytes = result, .since_ns = since_ns };
 
 	if (result <= 0) {
-		if (is_failure(result) && kind != CALL_IO_SUBMIT)
+		if (is_failure(result))
 			failed(kind == CALL_SENDFILE ? ARGUMENT_1(false, regs) : ARGUMENT_3(false, regs), 1, -result);
 		return;
 	}
 	operation.until_ns = bpf_ktime_get_ns();
-	if (kind == CALL_IO_SUBMIT)
-		submit(regs, result, operation.until_ns);
-	else
-		two_files(kind, regs, &operation);
+	two_files(kind, regs, &operation);
 }
 
 static __always_inline int on_exit(const bool typed, struct pt_regs *regs, long result)
 {
-	__u32 kind = kind_of(CALL_NUMBER(typed, regs));
+	__u32 kind = kind_of(CALL_NUMBER(true, regs));
 	struct operation operation = {};
-	__u64 own;
+	struct task_struct *task;
+	__u32 tid;
 
 	if (kind == CALL_NONE)
 		return 0;
-	own = bpf_get_current_pid_tgid();
-	if (!is_ours(own >> 32))
+	task = current_task(typed);
+	if (!is_ours(LOAD(HAS_TYPED_TASK(typed), task, tgid)))
 		return 0;
-	operation.since_ns = since(own);
+	tid = LOAD(HAS_TYPED_TASK(typed), task, pid);
+	operation.since_ns = since(tid);
 	if (kind >= CALL_CLOSE) {
 		if (operation.since_ns)
-			closed(own, operation.since_ns, is_failure(result) ? -result : 0);
+			closed(tid, operation.since_ns, is_failure(result) ? -result : 0);
 		return 0;
 	}
 	if (kind > CALL_PWRITE) {
 		if (kind >= CALL_SYNC_FILE)
 			rarely((unsigned long)regs, result, kind, operation.since_ns);
+		else if (kind == CALL_IO_SUBMIT)
+			submit((unsigned long)regs, result);
 		else if (kind != CALL_URING_ENTER)
 			seldom((unsigned long)regs, result, kind, operation.since_ns);
 		return 0;
 	}
 	if (result <= 0) {
 		if (is_failure(result))
-			failed(ARGUMENT_1(typed, regs), kind == CALL_WRITE || kind == CALL_PWRITE, -result);
+			failed(ARGUMENT_1(true, regs), kind == CALL_WRITE || kind == CALL_PWRITE, -result);
 		return 0;
 	}
 	operation.until_ns = bpf_ktime_get_ns();
 	operation.bytes = result;
 	operation.writes = kind == CALL_WRITE || kind == CALL_PWRITE;
 	if (kind == CALL_PREAD || kind == CALL_PWRITE) {
-		operation.offset = ARGUMENT_4(typed, regs);
+		operation.offset = ARGUMENT_4(true, regs);
 		operation.kind = KIND_POSITIONED;
 	} else {
 		operation.offset = -1;
 		operation.kind = KIND_READ_WRITE;
 	}
-	used(typed, ARGUMENT_1(typed, regs), &operation);
+	used(typed, task, ARGUMENT_1(true, regs), &operation);
 	return 0;
 }
 
@@ -349,8 +351,8 @@ int call_exit_typed(__u64 *context)
 	return on_exit(true, (void *)context[0], context[1]);
 }
 
-SEC("raw_tp/sys_exit")
-int call_exit_portable(struct bpf_raw_tracepoint_args *context)
+SEC("tp_btf/sys_exit")
+int call_exit_portable(__u64 *context)
 {
-	return on_exit(false, (void *)context->args[0], context->args[1]);
+	return on_exit(false, (void *)context[0], context[1]);
 }

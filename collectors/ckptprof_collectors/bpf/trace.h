@@ -23,6 +23,10 @@ extern void *bpf_rdonly_cast(const void *object, __u32 btf_id) __ksym __weak;
 		__value;                                                                \
 	})
 
+/* Whether the current task comes with its type, so that what hangs on it is loaded by an instruction, too. */
+#define HAS_TYPED_TASK(typed)                                                                              \
+	((typed) || bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf))
+
 #define LARGE_BYTES (1 << 20)
 #define WINDOW_NS 100000000ULL
 #define MAX_DEPTH 128
@@ -82,7 +86,6 @@ struct {
 struct in_call {
 	__u64 since_ns;
 	__u32 tid;
-	__u32 kind;
 };
 
 #define IN_CALL_SLOTS 65536
@@ -186,22 +189,22 @@ static __always_inline __u32 log2_of(__u64 value)
 
 static __always_inline struct task_struct *current_task(const bool typed)
 {
-	return typed ? bpf_get_current_task_btf() : (struct task_struct *)bpf_get_current_task();
+	return HAS_TYPED_TASK(typed) ? bpf_get_current_task_btf() : (struct task_struct *)bpf_get_current_task();
 }
 
 static __always_inline struct file *file_of(const bool typed, struct task_struct *task, __u32 fd)
 {
-	struct files_struct *files = LOAD(typed, task, files);
+	struct files_struct *files = LOAD(HAS_TYPED_TASK(typed), task, files);
 	struct fdtable *table;
 	struct file **files_by_number;
 	struct file *file = NULL;
 
 	if (!files)
 		return NULL;
-	table = LOAD(typed, files, fdt);
-	if (!table || fd >= LOAD(typed, table, max_fds))
+	table = LOAD(HAS_TYPED_TASK(typed), files, fdt);
+	if (!table || fd >= LOAD(HAS_TYPED_TASK(typed), table, max_fds))
 		return NULL;
-	files_by_number = LOAD(typed, table, fd);
+	files_by_number = LOAD(HAS_TYPED_TASK(typed), table, fd);
 	if (typed)
 		return CAST(struct file, CAST(struct hlist_head, files_by_number + fd)->first);
 	bpf_probe_read_kernel(&file, sizeof(file), files_by_number + fd);
@@ -240,8 +243,8 @@ static __always_inline void make_key(const bool typed, struct task_struct *task,
 	key->inode = LOAD(typed, inode, i_ino);
 	key->device = LOAD(typed, super, s_dev);
 	key->generation = LOAD(typed, inode, i_generation);
-	key->tid = (__u32)bpf_get_current_pid_tgid();
-	key->tail = ((__u32)(LOAD(typed, task, start_boottime) >> 20) << 1) | writes;
+	key->tid = LOAD(HAS_TYPED_TASK(typed), task, pid);
+	key->tail = ((__u32)(LOAD(HAS_TYPED_TASK(typed), task, start_boottime) >> 20) << 1) | writes;
 }
 
 static __always_inline void lose(__u64 operations, __u64 bytes)
