@@ -163,9 +163,10 @@ class ThreadReader:
 def list_threads(process: Process) -> list[int]:
     """Return the threads of a process, the main one first; none if it is gone."""
     try:
-        return sorted(map(int, os.listdir(process.folder + b"/task")), key=lambda tid: (tid != process.pid, tid))
+        threads = sorted(map(int, os.listdir(process.folder + b"/task")))
     except (OSError, ValueError):
         return []
+    return [process.pid, *filter(process.pid.__ne__, threads)] if threads else []
 
 
 def used_of(process: Process, tid: int) -> bytes | None:

@@ -238,6 +238,32 @@ def test_of_many_threads_those_that_run_are_found(crowd: Job) -> None:
     looks.last(3 * TICK_NS)
 
 
+def test_who_of_a_crowd_of_threads_works_is_asked_more_seldom_the_more_it_costs(
+    crowd: Job, spent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep of 5,000 takes some 10 ms of CPU."""
+    listed = threadlooks.list_threads
+
+    def sweeps(cost_ns: int) -> int:
+        """Return how many there are in ten seconds."""
+        made: list[int] = []
+
+        def costly(process: Process) -> list[int]:
+            made.append(process.pid)
+            spent[0] += cost_ns
+            return listed(process)
+
+        monkeypatch.setattr(threadlooks, "list_threads", costly)
+        group = threadlooks._ThreadGroup(crowd.watching)
+        for tick in range(1, 251):
+            group.wanted(tick * TICK_NS, traced=False)
+        return len(made)
+
+    counts = [sweeps(cost_ns) for cost_ns in (1_000_000, 10_000_000)]
+
+    assert counts == [11, 4]  # two at once, then each second, or each 10 ms / SWEEP_SHARE
+
+
 def test_descriptors_are_bounded(crowd: Job) -> None:
     """However many threads move data."""
     crowd.watching.traced.movers.update(dict.fromkeys(crowd.threads, TICK_NS))

@@ -36,6 +36,7 @@ DELETED_NS = 1_000_000_000  # who deleted a file so lately goes on: a tree is li
 CLEARS_NS = 60_000_000_000  # after the last byte: who deletes for longer does not clean up after a save
 REVIEW_NS = 1_000_000_000  # who of many threads works, and who is of the same job, is found out so often
 MAX_SWEPT = 512
+SWEEP_SHARE = 0.003  # of a core, to find out who of one process works: of thousands more seldom
 SHARE = 0.006  # of a core
 SAVED_NS = 12_000_000  # of CPU time, for the begin of a burst
 _FIRST_COST_NS = 30_000
@@ -113,6 +114,7 @@ class _ThreadGroup:
         """Return all threads if there are few, else those that have run since they were swept before."""
         if now_ns < self._review_ns:
             return self._threads
+        began = time.thread_time_ns()
         threads = list_threads(self.watching.process)[:MAX_SWEPT]
         if len(threads) <= MAX_EACH:
             self._threads = threads
@@ -120,7 +122,7 @@ class _ThreadGroup:
             return threads
         used = {tid: used_of(self.watching.process, tid) for tid in threads}
         if self._used:
-            self._review_ns = now_ns + REVIEW_NS
+            self._review_ns = now_ns + max(REVIEW_NS, int((time.thread_time_ns() - began) / SWEEP_SHARE))
             self._threads = [tid for tid in threads if used[tid] != self._used.get(tid)]
         else:
             self._threads = threads[:1]  # who works is seen at the next tick
