@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
+from functools import partial
 
 import pytest
+from tests.detect.calls import LINEAR, calls_of
 from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
@@ -16,7 +16,6 @@ from ckptprof_collectors.samples import FileActivity, Frame, OperationKind, Proc
 TICKS = 10
 FEW, MANY = 15, 60  # processes at each tick
 COMMON = "/data/common.npy"
-LINEAR = 1.5  # times as many calls for each process, at most
 
 
 def reads(pid: int, at_s: float) -> FileActivity:
@@ -37,28 +36,17 @@ def appends(pid: int, at_s: float) -> FileActivity:
     return activity(pid, "/data/common.log", at_s, at_s + 0.001, 4096, inode=8, offset=4096 * pid)
 
 
-def calls_of(processes: int, does: Callable[[int, float], FileActivity]) -> int:
-    """Return how many calls of functions detection takes for so many processes at each tick."""
+def crowd(processes: int, does: Callable[[int, float], FileActivity]) -> None:
+    """Feed a detector so many processes at each tick."""
     stage = Stage()
     detector = Detector(stage.header())
-    calls = 0
-
-    def count(_: FrameType, event: str, __: object) -> None:
-        nonlocal calls
-        calls += event in {"call", "c_call"}
-
     pid = 1000
-    sys.setprofile(count)
-    try:
-        for tick in range(TICKS):
-            at_s = 1.0 + tick
-            fresh = range(pid, pid := pid + processes)
-            samples = [*(does(one, at_s) for one in fresh), *(ProcessExit(one, one * 10) for one in fresh)]
-            at_ns = stage.header().at_ns + int((at_s + 0.5) * SECOND_NS)
-            detector.feed(Frame(at_ns, stage.wall(at_s + 0.5), ("trace", "processes"), tuple(samples)))
-    finally:
-        sys.setprofile(None)
-    return calls
+    for tick in range(TICKS):
+        at_s = 1.0 + tick
+        fresh = range(pid, pid := pid + processes)
+        samples = [*(does(one, at_s) for one in fresh), *(ProcessExit(one, one * 10) for one in fresh)]
+        at_ns = stage.header().at_ns + int((at_s + 0.5) * SECOND_NS)
+        detector.feed(Frame(at_ns, stage.wall(at_s + 0.5), ("trace", "processes"), tuple(samples)))
 
 
 @pytest.mark.parametrize("does", [reads, maps, appends])
@@ -66,6 +54,6 @@ def test_the_cost_of_a_short_process_does_not_grow_with_their_number(
     does: Callable[[int, float], FileActivity],
 ) -> None:
     """Four times as many processes at one file take four times the calls, not sixteen times."""
-    few, many = calls_of(FEW, does), calls_of(MANY, does)
+    few, many = (calls_of(partial(crowd, number, does)) for number in (FEW, MANY))
 
     assert many / MANY < LINEAR * few / FEW

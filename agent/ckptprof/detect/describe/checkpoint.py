@@ -41,7 +41,7 @@ def assemble(
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE
     pattern = pattern_of(candidate, world.histories)
-    durable = durability(ends_of(candidate, clock), known.transfers.writeback)
+    durable = durability(ends_of(candidate.parts if candidate.writes else (), clock), known.transfers.writeback)
     files = len({part.path for part in candidate.parts})
     stall = stall_of(candidate, known)
     spent = amplification_of(candidate, known)
@@ -128,7 +128,7 @@ def _path(candidate: Candidate, *, complete: bool) -> str:
     ):
         directories = [path.rpartition("/")[0] for path in paths]
     shared = []
-    for parts in zip(*(directory.split("/") for directory in directories), strict=False):
+    for parts in zip(*(directory.split("/") for directory in dict.fromkeys(directories)), strict=False):
         if len(set(parts)) > 1:
             break
         shared.append(parts[0])

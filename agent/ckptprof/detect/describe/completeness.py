@@ -122,8 +122,8 @@ def note_complete(candidate: Candidate, past: PastEvents) -> None:
 
 
 def _large(candidate: Candidate) -> list[Transfer]:
-    whole = candidate.bytes
-    return [part for part in candidate.parts if part.bytes >= LITTLE_SHARE * whole]  # the rest are notes
+    least = LITTLE_SHARE * candidate.bytes
+    return [part for part in candidate.parts if part.bytes >= least]  # the rest are notes
 
 
 def _kept_bytes(candidate: Candidate) -> int:

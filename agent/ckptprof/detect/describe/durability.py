@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.tolerances import ALL_SHARE, STAMP_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.remembered import Writeback
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.model import Evidence
 
 
-@dataclass(frozen=True, slots=True)
-class FileEnd:
+class FileEnd(NamedTuple):
     """What decides when a written file is durable. Times are CLOCK_MONOTONIC."""
 
     file: FileKey
@@ -33,24 +33,19 @@ class Durability:
     unwritten_bytes: int = 0  # when last looked at
 
 
-def ends_of(candidate: Candidate, clock: Clock) -> tuple[FileEnd, ...]:
-    """Return the ends of a candidate's files, the largest first."""
-    if not candidate.writes:
-        return ()
-    return tuple(
-        FileEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns)
-        for part in sorted(candidate.parts, key=lambda part: -part.bytes)
-    )
+def ends_of(parts: Iterable[Transfer], clock: Clock) -> tuple[FileEnd, ...]:
+    """Return the ends of files that were written."""
+    return tuple(FileEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns) for part in parts)
 
 
-def durability(ends: Sequence[FileEnd], book: Writeback) -> Durability:
+def durability(ends: Iterable[FileEnd], book: Writeback) -> Durability:
     """Return what is known by now: `at_ns` only if it is known of nearly all bytes and of no file the opposite."""
-    whole = sum(end.bytes for end in ends)
-    known = unwritten = 0
+    whole = known = unwritten = 0
     times: list[int] = []
     dirty: list[int] = []
     exact = True
     for end in ends:
+        whole += end.bytes
         if end.synced_ns is not None:
             known += end.bytes
             times.append(end.synced_ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import nlargest
 
 import msgspec
 
@@ -72,10 +73,11 @@ class Revisions:
             return
         if checkpoint.mode is not Mode.ASYNC:
             self._known.past.note_blocked(checkpoint.uid, checkpoint.job, candidate.end_ns, candidate.end_ns)
-        ends = ends_of(candidate, self._known.world.clock)
+        largest = nlargest(MAX_ENDS, candidate.parts, key=lambda part: part.bytes)
+        ends = ends_of(largest, self._known.world.clock)
         paths = frozenset(part.path for part in candidate.parts)
         _put(self._noted, _Awaited(
-            checkpoint, blind, candidate.start_ns, candidate.end_ns, ends[:MAX_ENDS], whole=len(ends) <= MAX_ENDS,
+            checkpoint, blind, candidate.start_ns, candidate.end_ns, ends, whole=len(ends) == len(candidate.parts),
             shapes=frozenset(map(shape, paths)), paths=paths, processes=tuple(candidate.processes),
             life=candidate.life,
         ))  # fmt: skip

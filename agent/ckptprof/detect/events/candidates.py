@@ -23,6 +23,7 @@ class Candidate:
     life: Life = field(default_factory=Life)
     start_ns: int = 0  # the first edge of its parts
     end_ns: int = 0  # the last one
+    bytes: int = 0
     steps: set[int] = field(default_factory=set)  # that its names say
     committed_ns: int | None = None  # when its marker was complete
     open_parts: int = 0
@@ -38,6 +39,7 @@ class Candidate:
         self.start_ns = min(self.start_ns, part.start_ns) if self.parts else part.start_ns
         self.end_ns = max(self.end_ns, part.end_ns) if self.parts else part.end_ns
         self.parts.append(part)
+        self.bytes += part.bytes
         self.framework = None
         self.open_parts += part.is_awaited
         if part.name.step is not None:
@@ -70,11 +72,6 @@ class Candidate:
     def step(self) -> int | None:
         """The step that its names say, if they agree."""
         return next(iter(self.steps)) if len(self.steps) == 1 else None
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of all parts."""
-        return sum(part.bytes for part in self.parts)
 
     @property
     def directory(self) -> str:

@@ -179,7 +179,7 @@ class Estimates:
         """
         if isinstance(transfer, TracedTransfer) or not transfer.writes or transfer.is_mapped:
             return 0
-        if self._traced.moved_by(transfer.process):
+        if self._traced.has_moved(transfer.process):
             return 0
         if transfer.fact is None:  # it may be deleted since
             size = max(transfer.size, self._openings.size_when_closed(transfer))

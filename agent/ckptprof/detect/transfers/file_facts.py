@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -106,15 +106,15 @@ class FileFacts:
         world, clock = self._world, self._world.clock
         still_open: list[Transfer] = [*polled_open, *self._traced.open_transfers()] if self._fresh else [*polled_open]
         found = self._without_outlived(waiting, still_open)
-        by_file = _by_file(found)
         if self._awaited:
             self._find_trainers()
-        unknown = self._join_known(by_file, _by_file(still_open), clock)
+        unknown = self._join_known(_by_file(found, self._fresh), _by_file(still_open, self._fresh), clock)
         for transfer in [*found, *still_open]:
             self._claim(transfer)
         closings = [one for one in self._openings.unsettled_closings(now_ns - LOOK_NS) if one.file in self._facts]
         written = [one for one in found if one.looks and one.writes]
-        claims = _by_file(self._claims.values()) if written or unknown or closings else {}
+        asked = {*unknown, *(one.file for one in written), *(one.file for one in closings)}
+        claims = _by_file(self._claims.values(), asked)
         self._complete(written, claims)
         if not unknown and not closings:
             return found
@@ -328,9 +328,11 @@ def _is_of_before(fact: FileFact, transfer: Transfer, clock: Clock) -> bool:
     return touched_ns < transfer.before_ns - slack_ns
 
 
-def _by_file(transfers: Iterable[Transfer]) -> Claims:
+def _by_file(transfers: Iterable[Transfer], asked: Collection[FileKey]) -> Claims:
+    """Return what writes the files that are asked for: most of what waits is asked for once."""
     found: Claims = {}
-    for transfer in sorted((one for one in transfers if one.writes), key=lambda one: one.first_ns):
+    own = [one for one in transfers if one.writes and one.file in asked] if asked else []
+    for transfer in sorted(own, key=lambda one: one.first_ns):
         found.setdefault(transfer.file, []).append(transfer)
     return found
 

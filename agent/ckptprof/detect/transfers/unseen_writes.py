@@ -68,7 +68,7 @@ def unseen_write(
     for process in _suspects(fact, askers, world):
         if not world.trains([process]) and _was_heir(process, fact, world, ended_ns):
             continue  # it may have its counters by the child that it waited for
-        if traced.moved_by(process) and not _is_beside(process, fact, world, ledger):
+        if traced.has_moved(process) and not _is_beside(process, fact, world, ledger):
             continue  # whose calls are counted has written it by none: a trace misses but small ones among many
         start_ns = _written_since(process, fact, world, ledger, ended_ns)
         if start_ns is not None:

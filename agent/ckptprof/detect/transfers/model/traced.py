@@ -164,7 +164,7 @@ class TracedTransfer(Transfer):
 
         Where one failed, the next one succeeds whatever has become of the pages (mm/filemap.c, errseq_t).
         """
-        if self.storing_error is not None:
+        if self.storing_error is not None or not (self.syncs or self.other_syncs):
             return None
         ends = [end for start, end in (*self.syncs, *self.other_syncs) if start >= self.active_ns]
         return min(ends, default=None)

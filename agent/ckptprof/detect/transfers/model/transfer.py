@@ -73,6 +73,7 @@ class Transfer:
     is_size_said: bool = True  # by its file system, else it is what its process wrote meanwhile
     # What is estimated of it, anew in each round that it waits.
     name: Name = _UNNAMED  # what its path says
+    named: str = ""  # the path of which that was said
     start_ns: int = 0
     end_ns: int = 0
     bytes: int = 0
@@ -128,7 +129,9 @@ class Transfer:
 
     def take_name(self, since: tuple[object, ...] | None, *, temporary: bool = False) -> None:
         """Take what its path says, and what the estimate that follows will have depended on."""
-        self.name, self.temporary = read_name(self.path), temporary
+        if self.path != self.named:  # of its path alone, whatever else was learnt
+            self.name, self.named = read_name(self.path), self.path
+        self.temporary = temporary
         self.estimated_from, self.estimate = since, NOTHING
 
     def conclude(self, estimate: Estimate) -> None:
@@ -290,8 +293,8 @@ class Transfer:
 
     def written_ns(self, clock: Clock) -> int:
         """Return when its last write ended, as its file was stamped in its edges: what is synced later is durable."""
-        modified_ns = clock.mono(self.fact.modified_ns) if self.fact is not None else None
-        return Bounds(self.start_ns, self.end_ns, self.end_ns).narrowed(modified_ns).best
+        modified_ns = clock.mono(self.fact.modified_ns) if self.fact is not None else self.end_ns
+        return modified_ns if self.start_ns <= modified_ns <= self.end_ns else self.end_ns
 
     def renamed_ns(self, clock: Clock) -> int | None:
         """Return when the file got its last name, as its file was stamped."""

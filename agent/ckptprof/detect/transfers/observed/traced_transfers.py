@@ -187,6 +187,10 @@ class TracedTransfers:
                 if transfer.edges()[0] - LOOK_NS <= high_ns and low_ns <= transfer.last_ns + LOOK_NS:
                     yield transfer
 
+    def has_moved(self, process: ProcessKey) -> bool:
+        """Return whether a process did anything of late."""
+        return process in self._streams_of
+
     def moved_by(self, process: ProcessKey) -> list[TracedTransfer]:
         """Return what a process did of late."""
         return list(self._streams_of.get(process, {}).values())
