@@ -38,6 +38,40 @@ def test_minutes_become_an_hour_and_a_roll_up_once_it_is_over(
         assert (_rows(db, "minutes"), _rows(db, "hours"), _rows(db, "rollups")) == (0, 1, 1)
 
 
+def test_compaction_leaves_off_for_who_waits_and_goes_on_later(
+    writer: StoreWriter, db: Path, start_ns: int, noise: _Noise
+) -> None:
+    """A few hours of entities at a time; nothing is lost in between, and each is compacted once."""
+    entities = [f"disk:d{number}" for number in range(20)]
+    for minute in range(3):
+        writer.add_windows([noise(start_ns + minute * WINDOW_NS, entity=entity) for entity in entities])
+    with StoreReader(db) as reader:
+        before = [reader.series(entity, 0, 1 << 62) for entity in entities]
+    left = []
+    while not writer.maintain(start_ns + 2 * _HOUR_NS, lambda: True):
+        left.append((_rows(db, "minutes") // 3, _rows(db, "hours")))
+        with StoreReader(db) as reader:
+            assert [reader.series(entity, 0, 1 << 62) for entity in entities] == before
+
+    assert left == [(12, 8), (4, 16), (0, 20)]
+    assert _rows(db, "rollups") == 20
+
+
+def test_hours_of_one_entity_share_the_roll_up_of_their_day(
+    writer: StoreWriter, db: Path, start_ns: int, noise: _Noise
+) -> None:
+    """However many of them are compacted at once, and across midnight."""
+    for hour in range(30):
+        writer.add_windows([noise(start_ns + hour * _HOUR_NS)])
+    writer.maintain(start_ns + 31 * _HOUR_NS)
+    days = {(start_ns + hour * _HOUR_NS) // _DAY_NS for hour in range(30)}
+
+    assert (_rows(db, "hours"), _rows(db, "rollups")) == (30, len(days))
+    with StoreReader(db) as reader:
+        times = reader.series("disk:vda", start_ns, start_ns + 30 * _HOUR_NS, step_seconds=3600).times_ns
+    assert len(times) >= 29
+
+
 def test_a_late_window_joins_its_hour(writer: StoreWriter, db: Path, start_ns: int, noise: _Noise) -> None:
     """A clock set back by an hour writes into an hour that is compacted already."""
     for minute in (1, 0):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Table, delete, func, select, update
+from sqlalchemy import Connection, Table, bindparam, delete, func, select, update
 
 from ckptprof.store import schema
 from ckptprof.store.blocks import BlockError
 from ckptprof.store.connection import run_to_its_end, transaction
 from ckptprof.store.migrations import pragma
 from ckptprof.store.rows import get_sessions
-from ckptprof.store.series import Span, Strip, joined, merged_spans, on_grid, thinned, without
+from ckptprof.store.series import Span, Strip, Values, joined, merged_spans, on_grid, thinned, without
 from ckptprof.store.strips import (
     DAY_NS,
     HOUR_NS,
@@ -26,13 +27,14 @@ from ckptprof.store.strips import (
     pack,
     pack_rollup,
     put,
+    remove,
     split_id,
     unpack,
 )
 
 _GRACE_NS = 2 * MINUTE_NS  # a window may come late
 _MINUTES = 60
-_BATCH = 32  # entity-hours per transaction: other commits get between
+_BATCH = 8  # hours of entities per transaction: other commits get between
 _VACUUM_PAGES = 2048
 _EVENTS_AT_ONCE = 100
 
@@ -50,23 +52,32 @@ def used_bytes(connection: Connection) -> int:
     return (pragma(connection, "page_count") - pragma(connection, "freelist_count")) * pragma(connection, "page_size")
 
 
-def compact(connection: Connection, catalogue: Catalogue, now_wall_ns: int) -> int:
-    """Make hour blocks and roll-ups of the minutes of hours that are over; return how many blocks were damaged."""
+class Compacted(NamedTuple):
+    """What came of compacting."""
+
+    damaged: int  # blocks
+    done: bool  # else some hours are left, for those who wait
+
+
+def compact(
+    connection: Connection, catalogue: Catalogue, now_wall_ns: int, is_waited_for: Callable[[], bool]
+) -> Compacted:
+    """Make hour blocks and roll-ups of the minutes of hours that are over; leave off if the database is waited for."""
     limit = (now_wall_ns - _GRACE_NS) // HOUR_NS
     table = schema.minutes
     known = connection.execute(select(table.c.id).where(table.c.id < block_id(limit * _MINUTES, 0))).scalars().all()
     if not known:
-        return 0
+        return Compacted(0, done=True)
     spans = merged_spans((session.start_ns, session.end_ns) for session in get_sessions(connection))
     order = sorted(known, key=_hour_of)
     groups = ((key, list(ids)) for key, ids in groupby(order, _hour_of))
     compactor = _Compactor(connection, catalogue, spans or None)
-    while batch := list(islice(groups, _BATCH)):
+    while batch := dict(islice(groups, _BATCH)):
         with transaction(connection):
-            compactor.names = layouts(connection)
-            for (hour, entity), ids in batch:
-                compactor.compact(hour, entity, ids)
-    return compactor.damaged
+            compactor.compact(batch)
+        if is_waited_for():
+            return Compacted(compactor.damaged, done=False)
+    return Compacted(compactor.damaged, done=True)
 
 
 def _hour_of(identity: int) -> tuple[int, int]:
@@ -74,55 +85,77 @@ def _hour_of(identity: int) -> tuple[int, int]:
     return minute // _MINUTES, entity
 
 
+def _day_of(hour: int, entity: int) -> int:
+    return block_id(hour * HOUR_NS // DAY_NS, entity)
+
+
 class _Compactor:
-    """Works on one entity and hour at a time."""
+    """Works on some hours of entities at a time."""
 
     def __init__(self, connection: Connection, catalogue: Catalogue, spans: Sequence[Span] | None) -> None:
         self.damaged = 0
-        self.names: Mapping[int, tuple[str, ...]] = {}
         self._connection = connection
         self._catalogue = catalogue
         self._spans = spans  # that were watched; None: not known, so all of it
 
-    def compact(self, hour: int, entity: int, ids: Sequence[int]) -> None:
-        """Put minutes into their hour and its day's roll-up."""
+    def compact(self, batch: Mapping[tuple[int, int], Sequence[int]]) -> None:
+        """Put minutes, by hour and entity, into their hours and the roll-ups of their days."""
         connection = self._connection
-        blocks = fetch(connection, schema.hours, [block_id(hour, entity)]) + fetch(connection, schema.minutes, ids)
-        strips = list(self._sound(blocks))
-        if strips:
-            strip = thinned(joined(strips), MAX_BLOCK_BYTES)
-            layout = self._catalogue.layout(connection, tuple(strip.columns))
-            data = pack(strip.times_ns, list(strip.columns.values()))
-            put(connection, schema.hours, [(block_id(hour, entity), layout, data)])
-            self._roll_up(hour, entity, strip)
-            seen = update(schema.entities).where(schema.entities.c.id == entity)
-            connection.execute(seen.values(seen_ns=func.max(schema.entities.c.seen_ns, strip.times_ns[-1])))
-        for start in range(0, len(ids), 500):
-            connection.execute(delete(schema.minutes).where(schema.minutes.c.id.in_(ids[start : start + 500])))
+        ids = [identity for group in batch.values() for identity in group]
+        parts: dict[tuple[int, int], list[Strip]] = {key: [] for key in batch}
+        for identity, strip in self._sound(schema.hours, [block_id(*key) for key in batch]):
+            parts[split_id(identity)].append(strip)
+        for identity, strip in self._sound(schema.minutes, ids):
+            parts[_hour_of(identity)].append(strip)
+        days = dict(self._sound(schema.rollups, sorted({_day_of(*key) for key in batch})))
+        hours = {key: thinned(joined(strips), MAX_BLOCK_BYTES) for key, strips in parts.items() if strips}
+        for (hour, entity), strip in hours.items():
+            self._roll_up(days, hour, entity, strip)
+        self._put(schema.hours, {block_id(*key): strip for key, strip in hours.items()}, pack)
+        self._put(schema.rollups, days, pack_rollup)
+        if hours:
+            table = schema.entities
+            later = func.max(table.c.seen_ns, bindparam("newest_ns"))
+            seen = update(table).where(table.c.id == bindparam("entity")).values(seen_ns=later)
+            newest = [{"entity": entity, "newest_ns": strip.times_ns[-1]} for (_, entity), strip in hours.items()]
+            connection.execute(seen, newest)
+        remove(connection, schema.minutes, ids)
 
-    def _sound(self, blocks: Sequence[tuple[int, int, bytes]]) -> Iterator[Strip]:
+    def _sound(self, table: Table, ids: Sequence[int]) -> Iterator[tuple[int, Strip]]:
         """Yield the blocks that can be read: a damaged one must not stop the others for ever."""
-        for _, layout, data in blocks:
+        names = layouts(self._connection)
+        for identity, layout, data in fetch(self._connection, table, ids):
             try:
-                strip = unpack(layout, data, self.names)
+                strip = unpack(layout, data, names)
             except BlockError:
                 self.damaged += 1
                 continue
             if strip.times_ns:
-                yield strip
+                yield identity, strip
 
-    def _roll_up(self, hour: int, entity: int, strip: Strip) -> None:
+    def _roll_up(self, days: dict[int, Strip], hour: int, entity: int, strip: Strip) -> None:
         """Put the values of an hour into the roll-up of its day, in the place of what was there of that hour."""
         after_ns, until_ns = hour * HOUR_NS, (hour + 1) * HOUR_NS
         minutely = on_grid(strip, MINUTE_NS, after_ns, until_ns, self._spans)
         if not minutely.times_ns:
             return
-        identity = block_id(after_ns // DAY_NS, entity)
-        before = list(self._sound(fetch(self._connection, schema.rollups, [identity])))
-        day = joined([*(without(one, after_ns, until_ns) for one in before), minutely])
-        layout = self._catalogue.layout(self._connection, tuple(day.columns))
-        data = pack_rollup(day.times_ns, list(day.columns.values()))
-        put(self._connection, schema.rollups, [(identity, layout, data)])
+        before = days.get(_day_of(hour, entity))
+        known = [] if before is None else [without(before, after_ns, until_ns)]
+        days[_day_of(hour, entity)] = joined([*known, minutely])
+
+    def _put(
+        self, table: Table, strips: Mapping[int, Strip], packed: Callable[[list[int], list[Values]], bytes]
+    ) -> None:
+        connection = self._connection
+        blocks = (
+            (identity, self._catalogue.layout(connection, tuple(strip.columns)), strip)
+            for identity, strip in strips.items()
+        )
+        put(
+            connection,
+            table,
+            [(one, layout, packed(strip.times_ns, list(strip.columns.values()))) for one, layout, strip in blocks],
+        )
 
 
 def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import Connection, Table, delete, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from ckptprof.store import schema
@@ -120,3 +120,9 @@ def put(connection: Connection, table: Table, blocks: Iterable[tuple[int, int, b
     rows = [{"id": identity, "layout": layout, "data": data} for identity, layout, data in blocks]
     if rows:
         connection.execute(insert(table).prefix_with("OR REPLACE"), rows)
+
+
+def remove(connection: Connection, table: Table, ids: Sequence[int]) -> None:
+    """Delete blocks by id."""
+    for start in range(0, len(ids), _CHUNK):
+        connection.execute(delete(table).where(table.c.id.in_(ids[start : start + _CHUNK])))

@@ -126,11 +126,17 @@ class StoreWriter:
         if windows:
             self._run(lambda connection: self._put_windows(connection, windows), durable=False)
 
-    def maintain(self, now_wall_ns: int) -> None:
-        """Compact, expire and shrink; cheap if there is nothing to do, to be called every few minutes."""
+    def maintain(self, now_wall_ns: int, is_waited_for: Callable[[], bool] = lambda: False) -> bool:
+        """Compact, expire and shrink; cheap if there is nothing to do, to be called every few minutes.
+
+        Soon after `is_waited_for` says so it leaves off and returns False; the next call goes on.
+        """
         with translated(self.path):
             try:
-                self.damaged_blocks += retention.compact(self._connection, self._catalogue, now_wall_ns)
+                compacted = retention.compact(self._connection, self._catalogue, now_wall_ns, is_waited_for)
+                self.damaged_blocks += compacted.damaged
+                if not compacted.done:
+                    return False
                 retention.expire(self._connection, self._retention, now_wall_ns)
                 retention.shrink(self._connection, self._retention.max_bytes)
                 retention.tidy(self._connection)
@@ -138,6 +144,7 @@ class StoreWriter:
                 self._catalogue.forget()  # entities may be gone, or an insertion of them rolled back
             if retention.used_bytes(self._connection) > self._ballast_bytes:
                 self._ballast.keep()
+        return True
 
     def give_up(self) -> bool:
         """Close a database that turned out to be damaged, and move it aside if it is ours; return whether it was."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import msgspec
@@ -22,6 +24,7 @@ from ckptprof.service.recorder import writerthread
 from ckptprof.service.recorder.database import Database
 from ckptprof.service.recorder.pending import left_pending
 from ckptprof.service.recorder.writerthread import WriterThread
+from ckptprof.store import retention
 from ckptprof.store import writer as writer_module
 from ckptprof.store.lock import StoreBusyError
 from ckptprof.store.reader import StoreReader
@@ -104,6 +107,36 @@ def test_one_that_no_database_takes_blocks_no_other(keep: Callable[..., Kept]) -
     assert kept.writer.dropped_windows == 1
     assert not kept.writer.close(5.0)
     assert kept.complaints
+
+
+def test_a_checkpoint_does_not_wait_for_compaction(keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes meanwhile is stored before the rest of the hours is compacted, which is done then."""
+    kept = keep()
+    left: list[int] = []
+    compact, store = retention.compact, StoreWriter.add_checkpoints
+
+    def minutes() -> int:
+        with contextlib.closing(sqlite3.connect(kept.path)) as opened:
+            return int(opened.execute("SELECT count(*) FROM minutes").fetchone()[0])
+
+    def compacting(*arguments: Any) -> retention.Compacted:
+        kept.writer.put_checkpoints([save(1)] if not left else [])
+        return compact(*arguments)
+
+    def storing(self: StoreWriter, *arguments: Any) -> list[Checkpoint]:
+        left.append(minutes())
+        return store(self, *arguments)
+
+    kept.writer.put_windows([window(number) for number in range(50)])
+    wait_until(lambda: minutes() == 50)
+    monkeypatch.setattr(retention, "compact", compacting)
+    monkeypatch.setattr(StoreWriter, "add_checkpoints", storing)
+    monkeypatch.setattr(writerthread, "MAINTAIN_SECONDS", 0.0)
+    kept.writer.put_windows([window(50)])
+    wait_until(lambda: minutes() == 0)
+
+    assert 0 < left[0] < 50
+    assert kept.stored() == ["/c1"]
 
 
 def test_a_fault_nobody_thought_of_does_not_end_the_thread(keep: Callable[..., Kept]) -> None:

@@ -233,9 +233,15 @@ class WriterThread:
             queue.extend(left)
 
     def _maintain(self, writer: StoreWriter) -> None:
-        if time.monotonic() - self._maintained >= MAINTAIN_SECONDS:
-            self._maintained = time.monotonic()
-            writer.maintain(time.time_ns())
+        """Do what is due, unless something waits to be stored: then the rest is left for the next turn."""
+        before, now = self._maintained, time.monotonic()
+        if now - before >= MAINTAIN_SECONDS:
+            self._maintained = now  # also if it fails
+            if not writer.maintain(time.time_ns(), self._is_wanted):
+                self._maintained = before
+
+    def _is_wanted(self) -> bool:
+        return self._stopping or self.queued > 0
 
     def _fail(self, error: StoreError) -> None:
         self.store_errors += 1
