@@ -178,10 +178,9 @@ def wall_clock(guests: Sequence[Guest], options: Any) -> list[dict[str, Any]]:
 
 
 def told_by(program: str, arguments: Sequence[str], of: Path | None) -> list[dict[str, Any]]:
-    """Return the rows of another benchmark, in this tree or another."""
+    """Return the rows of another benchmark, by the ckptprof of this tree or of another."""
     python = Path(sys.executable) if of is None else of / ".venv/bin/python"
-    script = Path(__file__).resolve().parent if of is None else of / "benchmarks"
-    command = [str(python), str(script / f"{program}.py"), "--json", *arguments]
+    command = [str(python), str(Path(__file__).with_name(f"{program}.py")), "--json", *arguments]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE)
     rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
     return rows

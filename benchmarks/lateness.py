@@ -25,16 +25,11 @@ from ckptprof.service.sampler.main import Sampler
 from ckptprof_collectors.kernelfs import KernelFs
 
 class Timed(Sampler):
-    due_ns = None
     late = []
 
     def tick(self, now_ns):
-        if self.due_ns is not None:
-            self.late.append(now_ns - self.due_ns)
-        period_ns = super().tick(now_ns)
-        # as Sampler.run plans its next tick
-        self.due_ns = max((self.due_ns or now_ns) + period_ns, now_ns + period_ns // 4)
-        return period_ns
+        self.late.append(max(0, now_ns - self._due_ns))  # an event may wake it before
+        return super().tick(now_ns)
 
 rate = float(sys.argv[1])
 null = os.open(os.devnull, os.O_WRONLY)
