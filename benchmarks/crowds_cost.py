@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_cost import isolate
+
 from ckptprof.recording import Frame, Header
 from ckptprof.service.options import Control, SamplerOptions
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
