@@ -11,7 +11,10 @@ from tests.recording.test_restart import AWAY_NS, NAMES, STREAMS, saves
 from tests.recording.test_restart_joined import halves
 
 from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.recognition import Recogniser
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Status
 from ckptprof.recording import Frame, Header, read_file
 from ckptprof.service.recorder.database import Database
@@ -103,3 +106,30 @@ def test_to_ask_for_what_is_not_told_changes_nothing(name: str) -> None:
 
     assert told[0] == told[1]
     assert told[0]
+
+
+def test_a_long_save_is_not_foreseen_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would be told of 8 s of writing is worked out a few times, at once when it ends, and closely if asked."""
+    header, read = read_file(STREAMS / "fault-small-random.trace.ckptrec.gz")
+    frames = list(read)
+    worked_out: list[int] = []
+    foresee = Recogniser.foresee
+
+    def counted(recogniser: Recogniser, candidate: Candidate) -> Pending | None:
+        worked_out.append(candidate.bytes)
+        return foresee(recogniser, candidate)
+
+    monkeypatch.setattr(Recogniser, "foresee", counted)
+    told: list[tuple[int, set[int]]] = []  # how often, and each size that was told
+    for closely in (True, False):
+        detector = Detector(header)
+        worked_out.clear()
+        sizes: set[int] = set()
+        for frame in frames:
+            detector.feed(frame)
+            sizes.update(one.checkpoint.bytes for one in detector.pending(closely=closely))
+        told.append((len(worked_out), sizes))
+
+    (often, closely_told), (rarely, told_rarely) = told
+    assert rarely * 4 < often
+    assert max(told_rarely) == max(closely_told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 from ckptprof.detect.budget import Budget, kinds_of
 from ckptprof.detect.describe.revisions import Revisions
@@ -16,6 +17,7 @@ from ckptprof.detect.events.life import State, Trigger
 from ckptprof.detect.events.waits import LONGEST_CLOSING_NS
 from ckptprof.detect.recognition import Judged, Recogniser
 from ckptprof.detect.tolerances import FEW, MAX_EACH, TELLING_BYTES
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint
@@ -24,6 +26,16 @@ from ckptprof_collectors.samples import Frame
 
 _EVALUATE_NS = 500_000_000
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
+_MOMENT_NS = 1_000_000  # edges that move by less are where they were
+_FORESEEN_SHARE = 8  # what goes on is foreseen again once an eighth of its age has passed: a long save costs no more
+
+
+class _Foreseen(NamedTuple):
+    """What something that goes on would be."""
+
+    sign: Hashable  # by which that was told
+    due_ns: int  # until then it is good enough, as long as it goes on
+    told: Pending | None
 
 
 class Detector:
@@ -44,8 +56,7 @@ class Detector:
         self._gatherer = Gatherer(self._world, self._transfers)
         self._recogniser = Recogniser(self.known, self._revisions)
         self._budget = Budget(kinds_of(self.known))
-        # what each of what goes on would be, with the signs by which that was told
-        self._foreseen: dict[Hashable, tuple[Hashable, Pending | None]] = {}
+        self._foreseen: dict[Hashable, _Foreseen] = {}
         self._left_out: set[Hashable] = set()  # of what goes on, as of the last time
         self.left_out_events = 0  # which `pending` had no room for the last time, and not yet the time before
         self._evaluated_ns = 0
@@ -119,34 +130,38 @@ class Detector:
         """A time after all patience."""
         return self._world.counted_ns + 1_000_000_000_000
 
-    def pending(self, hurried: Callable[[], bool] = lambda: False) -> list[Pending]:
+    def pending(self, hurried: Callable[[], bool] = lambda: False, *, closely: bool = True) -> list[Pending]:
         """Return what waits to be sure, and what would be reported of what goes on if the recording ended now.
 
         Nothing is changed by that. Of what goes on, those with most bytes; once `hurried` says so only what was
-        foreseen the last time, as it was. The others are counted.
+        foreseen the last time, as it was. The others are counted. Not `closely`: what is still being written may be as
+        it was an eighth of its age ago.
         """
-        foreseen: dict[Hashable, tuple[Hashable, Pending | None]] = {}
+        foreseen: dict[Hashable, _Foreseen] = {}
         left_out: set[Hashable] = set()
         if self.active:
             over_ns, self._world.over_ns = self._world.over_ns, self._fed_ns
             going_on = self._going_on()
             names = {_name(candidate): candidate for candidate in going_on[:MAX_EACH]}
             for name in sorted(names, key=self._foreseen.__contains__):  # what was not foreseen yet comes first
-                sign, known = _sign(names[name]), self._foreseen.get(name)
-                if known is not None and (known[0] == sign or hurried()):
+                candidate, known = names[name], self._foreseen.get(name)
+                sign = _sign(candidate)
+                is_due = closely or known is None or self._fed_ns >= known.due_ns or not _is_open(candidate)
+                if known is not None and (known.sign == sign or not is_due or hurried()):
                     foreseen[name] = known
                 elif not hurried():
-                    foreseen[name] = sign, self._recogniser.foresee(names[name])
+                    due_ns = self._fed_ns + (self._fed_ns - candidate.start_ns) // _FORESEEN_SHARE
+                    foreseen[name] = _Foreseen(sign, due_ns, self._recogniser.foresee(candidate))
             self._world.over_ns = over_ns
             left_out.update(name for candidate in going_on if (name := _name(candidate)) not in foreseen)
         self._foreseen = foreseen
         self._left_out, self.left_out_events = left_out, len(left_out - self._left_out)
-        return [*self.known.deferred.held, *(one for _, one in foreseen.values() if one is not None)]
+        return [*self.known.deferred.held, *(one.told for one in foreseen.values() if one.told is not None)]
 
     @property
     def underway(self) -> list[Checkpoint]:
         """What goes on, as `pending` saw it the last time: the saves and restores of which that is sure."""
-        found = (one for _, one in self._foreseen.values() if one is not None)
+        found = (one.told for one in self._foreseen.values() if one.told is not None)
         return [one.checkpoint for one in found if one.if_alone is None]
 
     @property
@@ -219,12 +234,23 @@ def _close(candidate: Candidate) -> None:
 
 
 def _name(candidate: Candidate) -> Hashable:
-    return candidate.job, candidate.writes, candidate.parts[0].path, candidate.start_ns
+    first = candidate.parts[0]
+    return candidate.job, candidate.writes, first.path, first.first_ns
+
+
+def _is_open(candidate: Candidate) -> bool:
+    """Return whether a file of it is still open."""
+    return any(part.phase is Phase.OPEN for part in candidate.parts)
 
 
 def _sign(candidate: Candidate) -> Hashable:
-    """Return by what it is seen whether more is known of a candidate than the last time."""
+    """Return by what it is seen whether more is known of a candidate than the last time.
+
+    Edges that come of the wall clock move by microseconds while that is slewed.
+    """
     closed = sum(part.closed_ns is not None for part in candidate.parts)
-    looked = sum(part.fact_at_ns for part in candidate.parts)
-    span = candidate.start_ns, candidate.end_ns, candidate.bytes, len(candidate.parts)
-    return candidate.job, candidate.writes, candidate.parts[0].path, span, candidate.committed_ns, closed, looked
+    facts = (part.fact for part in candidate.parts if part.fact is not None)
+    learnt = sum(fact.size + fact.modified_ns + fact.changed_ns + (fact.unwritten_bytes or 0) for fact in facts)
+    edges = candidate.start_ns // _MOMENT_NS, candidate.end_ns // _MOMENT_NS
+    size = candidate.bytes, len(candidate.parts)
+    return candidate.job, candidate.writes, candidate.parts[0].path, edges, size, candidate.committed_ns, closed, learnt

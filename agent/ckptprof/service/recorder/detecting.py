@@ -57,9 +57,9 @@ class Detection:
         """Take what the session before left pending; return what is sure of it."""
         return self._guard(lambda: self.detector.adopt(left))
 
-    def pending(self, hurried: Callable[[], bool] = lambda: False) -> list[Pending]:
+    def pending(self, hurried: Callable[[], bool] = lambda: False, *, closely: bool = True) -> list[Pending]:
         """Return what waits to be sure, and what would be told of what goes on if the recording ended now."""
-        return self._guard(lambda: self.detector.pending(hurried))
+        return self._guard(lambda: self.detector.pending(hurried, closely=closely))
 
     @property
     def left_out_events(self) -> int:

@@ -145,7 +145,7 @@ class Recorder:
         if not (self._keeps_pending or is_watched) or not (at_once or at_ns >= self._pending_due_ns):
             return None
         began_ns = time.thread_time_ns()
-        pending = detector.pending(in_seconds(_PENDING_SECONDS))
+        pending = detector.pending(in_seconds(_PENDING_SECONDS), closely=is_watched)
         self._left_out_events += detector.left_out_events
         last_ns, self._pending_cost_ns = self._pending_cost_ns, time.thread_time_ns() - began_ns
         cost_ns = min(last_ns, self._pending_cost_ns)  # once may be a collection of garbage, or a host that took turns
