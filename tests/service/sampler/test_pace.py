@@ -22,7 +22,7 @@ from ckptprof.service.sampler import main
         ("poll", True, True, False, 10),
         ("trace", True, True, False, 5),  # what is counted does not depend on when it is read
         ("poll", True, True, True, 25),
-        ("trace", True, True, True, 25),
+        ("trace", True, True, True, 10),
     ],
 )
 def test_looks_come_as_often_as_what_goes_on_asks_for(

@@ -209,7 +209,7 @@ class Sampler:
     def _period_ns(self, now_ns: int, *, bursting: bool) -> int:
         options = self._options
         if bursting:
-            rate = options.burst_hz
+            rate = options.burst_hz * (tracing.BURST_RATE_SHARE if self._tracing.active else 1.0)
         elif options.fixed_rate:
             rate = options.base_hz
         elif self._tracing.active:  # its numbers do not depend on when it is read

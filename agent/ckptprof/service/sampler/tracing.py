@@ -26,6 +26,7 @@ from ckptprof_collectors.samples import CollectorFault, FileActivity, FileLifeEv
 
 NAME = "trace"
 RATE_SHARE = 0.5  # of the rate between bursts, while the trace counts: its numbers do not depend on when it is read
+BURST_RATE_SHARE = 0.4  # of that in a burst: times of threads that are less than 0.08 s apart tell nothing more
 MOVED_BYTES = 1 << 20  # of one file: who moves as much is watched at once
 MAX_OPEN = 65536  # sessions; the kernel's map has room for a fraction of that
 TRIFLE_BYTES = 64 << 10
