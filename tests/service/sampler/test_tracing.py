@@ -20,7 +20,7 @@ from tests.patience import LIFETIME, wait_until
 
 from ckptprof.recording import Header, pack
 from ckptprof.service.sampler.traced import Traced
-from ckptprof.service.sampler.tracing import LOSES_NS, Tracing
+from ckptprof.service.sampler.tracing import ATTEND_NS, LOSES_NS, Tracing
 from ckptprof_collectors.kernelfs import UnavailableError
 from ckptprof_collectors.samples import (
     CollectorFault,
@@ -411,7 +411,7 @@ def test_the_trace_knows_whose_trifles_are_wanted(desk: Callable[..., Desk], sle
     for _ in range(2):
         one.tick(time.monotonic_ns())
     one.sampler._population.watched[sleeper.pid].info = training
-    one.tick(time.monotonic_ns())
+    one.tick(time.monotonic_ns() + ATTEND_NS)
     desk(of_family, only_family=True).tick(time.monotonic_ns())
 
     said = [(processes.get(sleeper.pid), trifle_bytes) for processes, trifle_bytes in trace.attended]

@@ -62,12 +62,12 @@ def test_nobodys_counters_are_read_while_the_trace_tells_who_is_busy(
     """Who moves much in many small files is watched; who moves little, and is no interpreter, is not."""
     read: list[int] = []
     monkeypatch.setattr(Process, "read_io", lambda self: read.append(self.pid))
-    people.sweep(2 * SECOND_NS, [], told=True)
+    people.sweep(2 * SECOND_NS, [], {})
     for number in range(40):
         people.unwatched.note(activity(sleepers[0], f"/{number}", MIB // 10, closed_ns=1))
     people.unwatched.note(activity(sleepers[1], "/log", TURNED_BYTES + 1))
     people.unwatched.note(activity(sleepers[2], "/log", 4 * MIB, start_ticks=1))  # another one, of its pid
-    people.sweep(3 * SECOND_NS, [], told=True)
+    people.sweep(3 * SECOND_NS, [], {sleepers[3]: TURNED_BYTES})
 
     assert [pid for pid in sleepers if pid in people.watched] == [sleepers[0]]
     assert read == []
@@ -80,6 +80,6 @@ def test_who_turned_into_an_interpreter_is_watched(
     monkeypatch.setattr("ckptprof.service.sampler.population.is_interpreter", lambda process: process.pid in sleepers)
     people.unwatched.note(activity(sleepers[0], "/usr/lib/os.pyc", TURNED_BYTES + 1))
     people.unwatched.note(activity(sleepers[1], "/usr/lib/os.pyc", TURNED_BYTES))
-    people.sweep(2 * SECOND_NS, [], told=True)
+    people.sweep(2 * SECOND_NS, [], {})
 
     assert [pid for pid in sleepers if pid in people.watched] == [sleepers[0]]

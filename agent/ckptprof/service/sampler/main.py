@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import psutil
@@ -21,6 +21,7 @@ from ckptprof.recording import Header, pack
 from ckptprof.service import privileges
 from ckptprof.service.options import Control, SamplerOptions
 from ckptprof.service.sampler import tracing
+from ckptprof.service.sampler.activity import Activity
 from ckptprof.service.sampler.connections import Connections
 from ckptprof.service.sampler.flushing import Flushing
 from ckptprof.service.sampler.folders import WAKING_BYTES, Folders
@@ -44,7 +45,8 @@ __all__ = ["Control", "Sampler", "SamplerOptions"]
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_HZ = 5.0
 _HOST_FAST_FOR_NS = 2 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
-_CALM_SECONDS = 0.002  # after events that call for nothing: a crowd of them cannot keep us busy
+CALM_NS = 2_000_000  # after events that call for nothing: a crowd of them cannot keep us busy
+CALM_TRACED_NS = 20_000_000  # where the trace itself tells when files are opened and closed
 MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new job is met within this time
 _FLUSH_NS = _SECOND_NS // 2
 _SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, must not pass over what is due with it
@@ -98,6 +100,7 @@ class Sampler:
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
         self._last_burst_ns = self._next_flush_ns = self._watched_ns = self._due_ns = 0
+        self._has_heard = False  # that nothing has happened in watched folders up to now
         self._told_hung: set[str] = set()
         self.stopping = False
 
@@ -171,15 +174,17 @@ class Sampler:
             read.append(tracing.NAME)
         if now_ns >= self._next_find_ns:
             self._find(now_ns, wall_ns - now_ns, samples)
-        samples.extend(self._heard())
+        if not self._has_heard:
+            samples.extend(self._heard())
+        self._has_heard = False
         if self._folders.woken:
             self._population.alert(now_ns, mappings=self._folders.woken_by_reading)
             self._folders.woken = self._folders.woken_by_reading = False
         if self._population.watched or self._looks.busy:
             self._watch(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
-        bursting = any(watching.activity.urgent(now_ns) for watching in self._population.rounds.awake.values())
-        if bursting:
+        urgent = [one.activity for one in self._population.rounds.awake.values() if one.activity.urgent(now_ns)]
+        if urgent:
             self._last_burst_ns = now_ns
         if now_ns >= self._next_host_ns:
             fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS
@@ -196,7 +201,7 @@ class Sampler:
             samples.extend(self._hung())
         self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
         self._samples = []
-        return self._period_ns(now_ns, bursting=bursting)
+        return self._period_ns(now_ns, urgent)
 
     def _hung(self) -> list[Unavailable]:
         """Return, once each, what has not answered: what lies there is not seen, nor what comes after it."""
@@ -206,10 +211,11 @@ class Sampler:
         self._told_hung.update(fresh)
         return [Unavailable(name, now[name]) for name in fresh]
 
-    def _period_ns(self, now_ns: int, *, bursting: bool) -> int:
+    def _period_ns(self, now_ns: int, urgent: Collection[Activity]) -> int:
         options = self._options
-        if bursting:
-            rate = options.burst_hz * (tracing.BURST_RATE_SHARE if self._tracing.active else 1.0)
+        if urgent:
+            counted = self._tracing.active and not any(activity.has_mappings for activity in urgent)
+            rate = options.burst_hz * (tracing.BURST_RATE_SHARE if counted else 1.0)
         elif options.fixed_rate:
             rate = options.base_hz
         elif self._tracing.active:  # its numbers do not depend on when it is read
@@ -347,6 +353,7 @@ class Sampler:
     def _wait(self, due_ns: int) -> None:
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
             ready = {fd for fd, _ in self._poll.poll(left_ns / 1e6)}
+            self._has_heard = not ready
             if self._control_fd in ready:
                 self._listen()
                 return
@@ -356,7 +363,9 @@ class Sampler:
                 self._pending.extend(self._heard())
                 if self._folders.woken:
                     return
-                time.sleep(_CALM_SECONDS)
+                now_ns = time.monotonic_ns()
+                calm_ns = CALM_TRACED_NS if self._tracing.tells_all(now_ns) else CALM_NS
+                time.sleep(max(0, min(calm_ns, due_ns - now_ns)) / 1e9)
 
     def _heard(self) -> list[FileEvent]:
         """Return what has happened in watched folders; who wrote what was renamed into one is asked for that name."""

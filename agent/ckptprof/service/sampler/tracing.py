@@ -33,6 +33,7 @@ TRIFLE_BYTES = 64 << 10
 MAX_CHILDREN = 16_384  # of those that train, that lived too shortly to be watched
 MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
 MAX_FILES_EACH = 64
+ATTEND_NS = 1_000_000_000  # after a look at who of the watched trains
 LOSES_NS = 10_000_000_000  # so long after something was lost what it was may still be asked for
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
@@ -97,6 +98,7 @@ class Tracing:
         self.reason = ""  # why there is no trace, or what it does not see
         self.denied = False  # nothing but a privilege is missing
         self.faults = 0
+        self._now_ns = self._attend_ns = 0
         self._open: dict[str, int] = {}  # sessions that were told and go on, and whose they are
         self._attended: dict[int, bool] | None = None  # pids of the watched processes, and whether they train
         self._children: dict[int, int] = {}  # pid and start of those whose trifles are told: what trains forked them
@@ -162,6 +164,7 @@ class Tracing:
         """Return what is new, `last` all of it; a trace that fails is closed, and what it says last is that."""
         if self._tracer is None:
             return ()
+        self._now_ns = now_ns
         try:
             samples = self._tracer.read(last=last)
         except Exception as error:  # noqa: BLE001 - polling goes on whatever becomes of the trace
@@ -187,6 +190,9 @@ class Tracing:
 
     def _attend(self, watched: Mapping[int, Watching]) -> None:
         """Say of whom trifles are to be told; what was told while it went on is to be told to its end."""
+        if self._now_ns < self._attend_ns and watched.keys() == (self._attended or {}).keys():
+            return
+        self._attend_ns = self._now_ns + ATTEND_NS
         attended = {pid: watching.trains for pid, watching in watched.items()}
         if self._tracer is not None and attended != self._attended:
             self._attended = attended
