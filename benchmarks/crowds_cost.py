@@ -28,14 +28,22 @@ from agent_cost import isolate
 from ckptprof.recording import Frame, Header
 from ckptprof.service.options import Control, SamplerOptions
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
+from contenders import ROOT
 from figures import machine, median, parser, show
 
 _CPU_CLOCK_OF_PROCESS = 2  # CPUCLOCK_SCHED, include/linux/posix-timers.h
 _CALLS = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", re.MULTILINE)
 _READY = 'print("ready", flush=True)\n'
+_JOB = """
+import os, sys
+job = [sys.executable, EXAMPLE, "--dir", "job", "--truth", "truth", "--size-mb", "256", "--saves", "1000000"]
+os.execv(sys.executable, [*job, "--interval", sys.argv[1]])
+""".replace("EXAMPLE", repr(str(ROOT / "examples/train_numpy.py")))
 # each crowd is one program with its number; all but the idle ones move bytes all the time, so that they are looked at
 CROWDS = {
     "none": (0, _READY + "import signal; signal.pause()"),
+    "trains": (1_000_000, _READY + _JOB),  # seconds between two saves
+    "saves": (5, _READY + _JOB),
     "interpreters": (
         2_000,
         """

@@ -107,6 +107,11 @@ class FolderEvents:
         """Take note that we open this file ourselves now: one opening and one closing that follow are ours."""
         self._own.append((time.monotonic_ns(), path))
 
+    @property
+    def waits(self) -> bool:
+        """Whether something that has happened waits for `added`."""
+        return bool(self._early)
+
     def read(self) -> list[FolderEvent]:
         """Return what has happened; never waits."""
         try:

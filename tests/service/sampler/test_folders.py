@@ -10,6 +10,7 @@ import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.service.sampler.folders import WAKING_BYTES, Folders
+from ckptprof_collectors.files.folderevents import FolderEvents
 from ckptprof_collectors.files.views import HERE
 from ckptprof_collectors.samples import FileEvent
 
@@ -79,3 +80,27 @@ def test_a_large_file_that_is_renamed_into_the_folder_is_told_of(folders: Folder
 
     assert told is not None
     assert (told.inode, told.path) == (inode, str(tmp_path / "step_1.pt"))
+
+
+def test_while_nothing_happens_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tick asks; a folder that is watched has its events read once there are some."""
+    reads: list[int] = []
+    kernels = FolderEvents.read
+    monkeypatch.setattr(FolderEvents, "read", lambda self: reads.append(self.fd) or kernels(self))
+    watched = Folders()
+    quiet = [watched.take() for _ in range(5)]
+    before = len(reads)
+    watched.watch(bytes(tmp_path), HERE)
+
+    def made() -> bool:
+        (tmp_path / "new").touch()
+        (tmp_path / "new").unlink()
+        watched.take()
+        return watched.woken
+
+    wait_until(made)
+    watched.close()
+
+    assert quiet == [[]] * 5
+    assert before == 0
+    assert reads

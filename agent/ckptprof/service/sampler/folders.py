@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import stat
 import time
 from collections import deque
@@ -72,6 +73,7 @@ class Folders:
         self._large: set[tuple[int, int]] = set()  # device and inode of files that were told of
         self._asked: dict[tuple[bytes, View, bool], int] = {}  # places, and until when they are not asked for again
         self._wake_fd = -1
+        self._ready = select.poll()
         self.woken = False
         self.woken_by_reading = False  # a file that was there already: it may be mapped, a new one is written
         try:
@@ -79,6 +81,8 @@ class Folders:
             self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         except OSError as error:
             self.reason = f"inotify: {error.strerror}"
+        for fd in self.filenos():
+            self._ready.register(fd, select.POLLIN)
 
     def filenos(self) -> tuple[int, ...]:
         """Return the descriptors to wait for, none if there is nothing to be heard."""
@@ -167,6 +171,8 @@ class Folders:
         if self._events is None:
             return []
         self._settle(self._events)
+        if not self._ready.poll(0) and not self._told and not self._events.waits:
+            return []
         with contextlib.suppress(OSError):  # nobody has written to it
             os.eventfd_read(self._wake_fd)
         happened: dict[_Watched, list[FolderEvent]] = {}
