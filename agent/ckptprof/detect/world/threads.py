@@ -184,10 +184,10 @@ class ThreadLooks:
         number, first_ns, last_ns, met_ns = 0, start_ns, start_ns, start_ns
         for look in range(bisect_right(thread.times, start_ns), bisect_right(thread.times, until_ns)):
             at_ns = thread.times[look]
-            if not any(thread.met_at(look, place) for place in places):
-                continue
             if at_ns - met_ns > gap_ns:
                 break
+            if not any(thread.met_at(look, place) for place in places):
+                continue
             if not number:
                 first_ns = max(start_ns, (thread.times[look - 1] + at_ns) // 2 if look else at_ns)
             after_ns = thread.times[look + 1] if look + 1 < len(thread.times) else at_ns
