@@ -47,4 +47,5 @@ def reading(db: str | None, *, prints: bool = False) -> Iterator[StoreReader]:
             yield reader
     finally:
         if was_collecting:
+            gc.freeze()  # what was imported and read, for all that is still to come
             gc.enable()

@@ -8,6 +8,7 @@ reads square brackets in names as markup.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -256,4 +257,6 @@ def _hold_streams() -> None:
 def entry() -> None:
     """Console script."""
     _hold_streams()
-    sys.exit(main(sys.argv[1:]))
+    exit_code = main(sys.argv[1:])
+    gc.freeze()  # else the interpreter looks through all that was imported as it ends: a fifth of the time of a report
+    sys.exit(exit_code)

@@ -73,11 +73,12 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     """
     checkpoints = summaries.ordered(report.checkpoints)
     offset = _offset(report, checkpoints, zone)
+    found = summaries.summarise(report)
     told = answer.of(report)
     lines = facts(told.opening, width, colour=colour, keys=KEY_CELLS)
-    drawn = overview.lines(report, answer.answered_first(told), _of_saves(report), width, KEY_CELLS, colour=colour)
+    drawn = overview.lines(report, answer.answered_first(told), _of_saves(found), width, KEY_CELLS, colour=colour)
     lines += [*[""] * bool(lines and drawn), *drawn, *[""] * bool(drawn)]
-    lines += facts(_opening(report, offset), width, colour=colour, keys=KEY_CELLS)
+    lines += facts(_opening(report, found, offset), width, colour=colour, keys=KEY_CELLS)
     if not checkpoints:
         message, hint = empty(report)
         message = re.sub("^watched for .*? and saw ", "saw ", message)  # the line above says how long
@@ -106,8 +107,7 @@ def _offset(report: Report, checkpoints: Sequence[Checkpoint], zone: tzinfo) -> 
     return units.fixed_zone(at_ns, zone)
 
 
-def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
-    found = summaries.summarise(report)
+def _opening(report: Report, found: summaries.Summary, zone: timezone) -> list[tuple[str, str]]:
     host = clean(report.host) if report.host is not None else "a host that was not seen"
     watched = report.watched
     if found.watched_ns is None:
@@ -123,7 +123,7 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
         pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
     if watched.moved_aside:
         pairs.append(("Damaged", _damaged(watched.moved_aside)))
-    _, held = _of_saves(report)
+    _, held = _of_saves(found)
     is_drawn = overview.is_course(report.checkpoints)
     for kind in found.kinds:
         spread = "" if kind.kind is Kind.SAVE and is_drawn else _spread(kind)
@@ -137,13 +137,12 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
     return pairs
 
 
-def _of_saves(report: Report) -> tuple[str, str]:
+def _of_saves(found: summaries.Summary) -> tuple[str, str]:
     """Return what there is to say of the durations of all saves, and of their stalls."""
-    kinds = summaries.summarise(report).kinds
-    saves = next((kind for kind in kinds if kind.kind is Kind.SAVE), None)
+    saves = next((kind for kind in found.kinds if kind.kind is Kind.SAVE), None)
     if saves is None:
         return "", ""
-    return _spread(saves), _stall_line(saves, beside_restores=any(kind.kind is Kind.RESTORE for kind in kinds))
+    return _spread(saves), _stall_line(saves, beside_restores=any(kind.kind is Kind.RESTORE for kind in found.kinds))
 
 
 def _kind_line(kind: summaries.KindSummary) -> str:
