@@ -42,7 +42,6 @@ _DELTA_BYTES = 8
 _TOP = _DELTA_BYTES - 1  # the plane with the signs
 _SMALL_BYTES = 8192
 _AT_ONCE = 8192  # deltas: of more those of each column by itself stay in the caches of a core
-_ONES = bytes(1) + b"\1" * 255
 _DIGITS = b"0" + b"1" * 255
 _FROM_DIGITS = bytes(byte == ord("1") for byte in range(256))
 _SIGNS = bytes(128) + b"\xff" * 128
