@@ -41,7 +41,7 @@ _HAS_NONE = 0x80
 _DELTA_BYTES = 8
 _TOP = _DELTA_BYTES - 1  # the plane with the signs
 _SMALL_BYTES = 8192
-_ONES = bytes(1) + b"\1" * 255
+_AT_ONCE = 8192  # deltas: of more those of each column by itself stay in the caches of a core
 _DIGITS = b"0" + b"1" * 255
 _FROM_DIGITS = bytes(byte == ord("1") for byte in range(256))
 _SIGNS = bytes(128) + b"\xff" * 128
@@ -209,26 +209,29 @@ def _halves(plane: bytes) -> tuple[bytes, bytes]:
 
 
 def _bits(plane: bytes | bytearray) -> bytes:
-    return int(plane.translate(_DIGITS)[::-1], 2).to_bytes((len(plane) + 7) // 8, "little")
+    return int(plane.translate(_DIGITS), 2).to_bytes((len(plane) + 7) // 8, "big")
 
 
 def _mask(bits: int, length: int) -> bytes:
     """Return a byte of 0 or 1 for each of so many bits."""
-    return f"{bits:0{length}b}"[::-1].encode().translate(_FROM_DIGITS)
+    return f"{bits:0{length}b}".encode().translate(_FROM_DIGITS)
 
 
 class _Plane(NamedTuple):
     """One byte of each delta."""
 
     number: int
-    bits: int  # 1 where it is not zero, of the first delta the lowest
+    length: int
+    bits: int  # 1 where it is not zero, of the first delta the highest
     busy: bytes  # those that are not zero
 
     def bytes_of(self, start: int, end: int) -> bytes:
         """Return its bytes of the deltas [start, end)."""
         length = end - start
-        bits = self.bits >> start & ((1 << length) - 1)
-        first = (self.bits & ((1 << start) - 1)).bit_count()
+        bits = self.bits >> (self.length - end) & ((1 << length) - 1)
+        if not bits:
+            return bytes(length)
+        first = (self.bits >> (self.length - start)).bit_count()
         busy = self.busy[first : first + bits.bit_count()]
         # Zeros with places for the others: no loop and no index fills places as fast as formatting does
         return busy if len(busy) == length else _mask(bits, length).replace(b"\1", b"%c") % tuple(busy)
@@ -251,7 +254,7 @@ class _Body:
 
     def bits(self, length: int) -> int:
         """Return so many bits as a number; raises ValueError if there are fewer or more."""
-        bits = int.from_bytes(self.take((length + 7) // 8), "little")
+        bits = int.from_bytes(self.take((length + 7) // 8), "big")
         if bits.bit_length() > length:
             raise ValueError("more bits than values")
         return bits
@@ -261,7 +264,7 @@ class _Body:
         for number in range(_DELTA_BYTES):
             if which >> number & 1:
                 bits = self.bits(length)
-                yield _Plane(number, bits, self.take(bits.bit_count()))
+                yield _Plane(number, length, bits, self.take(bits.bit_count()))
 
 
 class _Head(NamedTuple):
@@ -300,44 +303,49 @@ def _decode(
         raise ValueError("no times")
     length = points * sum(head.kind == _PLAIN for head in heads)
     planes = list(body.planes(which, length))
-    known = _deltas(planes, 0, length) if wanted is None else None
+    known = _deltas(planes, 0, length) if wanted is None and length <= _AT_ONCE else None
     columns: list[list[int | None] | None] = [None] * (width + 1)
     start = 0
     for number, head in enumerate(heads):
         end = start + points * (head.kind == _PLAIN)
         if wanted is None or number == 0 or number - 1 in wanted:
             deltas = _deltas(planes, start, end) if known is None else known[start:end]
-            columns[number] = _column(head, points, deltas)
+            columns[number] = _column(head, points, deltas, unit if number == 0 else 1)
         start = end
-    times = columns.pop(0) or []
-    return [time * unit for time in times], columns  # type: ignore[operator] # just checked: no None in it
+    return columns.pop(0) or [], columns  # type: ignore[return-value] # just checked: no None in the times
 
 
 def _deltas(planes: Iterable[_Plane], start: int, end: int) -> array[int]:
     """Return the deltas [start, end) of all columns."""
-    parts = [bytes(end - start)] * _DELTA_BYTES
-    for plane in planes:
-        parts[plane.number] = plane.bytes_of(start, end)
+    parts = {plane.number: plane.bytes_of(start, end) for plane in planes}
+    if _TOP in parts:
+        zeros = bytes(end - start)
+        parts = dict(enumerate(_inverted([parts.get(number, zeros) for number in range(_DELTA_BYTES)])))
     raw = bytearray((end - start) * _DELTA_BYTES)
-    for number, part in enumerate(_inverted(parts)):
+    for number, part in parts.items():
         raw[number::_DELTA_BYTES] = part
-    deltas = array("q", bytes(raw))
+    deltas = array("q")
+    deltas.frombytes(raw)
     if _SWAP:  # pragma: no cover # no such machine has a GPU
         deltas.byteswap()
     return deltas
 
 
-def _column(head: _Head, points: int, deltas: array[int]) -> list[int | None]:
+def _column(head: _Head, points: int, deltas: array[int], unit: int) -> list[int | None]:
+    """Return the values of a column, times a unit."""
     if head.kind == _NULL:
         return [None] * points
     if head.kind == _LINEAR:
-        end = head.first + head.step * points
-        values = list(range(head.first, end, head.step)) if head.step else [head.first] * points
-    elif head.kind == _TEXT:
-        values = [int(word) for word in head.text.split(b",")]
+        first, step = head.first * unit, head.step * unit
+        values = list(range(first, first + step * points, step)) if step else [first] * points
     else:
-        deltas[0] = head.first
-        values = list(accumulate(deltas))
+        if head.kind == _TEXT:
+            values = [int(word) for word in head.text.split(b",")]
+        else:
+            deltas[0] = head.first
+            values = list(accumulate(deltas))
+        if unit != 1:
+            values = [value * unit for value in values]
     if len(values) != points:
         raise ValueError("a column of another length")
     if head.seen is None:

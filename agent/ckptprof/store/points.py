@@ -87,8 +87,9 @@ class _Source:
         return strips
 
     def _ids(self, table: Table, period_ns: int, since_ns: int, until_ns: int) -> Sequence[int]:
-        low, high = (self._connection.execute(select(end(table.c.id))).scalar() for end in (func.min, func.max))
-        if low is None or high is None:
+        ends = (select(end(table.c.id)).scalar_subquery() for end in (func.min, func.max))  # each by the index
+        low, high = self._connection.execute(select(*ends)).one()
+        if low is None:
             return ()
         first = max(since_ns // period_ns, split_id(low)[0])
         last = min(until_ns // period_ns, split_id(high)[0])
