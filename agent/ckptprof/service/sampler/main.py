@@ -100,7 +100,6 @@ class Sampler:
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
         self._last_burst_ns = self._next_flush_ns = self._watched_ns = self._due_ns = 0
-        self._has_heard = False  # that nothing has happened in watched folders up to now
         self._told_hung: set[str] = set()
         self.stopping = False
 
@@ -174,9 +173,7 @@ class Sampler:
             read.append(tracing.NAME)
         if now_ns >= self._next_find_ns:
             self._find(now_ns, wall_ns - now_ns, samples)
-        if not self._has_heard:
-            samples.extend(self._heard())
-        self._has_heard = False
+        samples.extend(self._heard())
         if self._folders.woken:
             self._population.alert(now_ns, mappings=self._folders.woken_by_reading)
             self._folders.woken = self._folders.woken_by_reading = False
@@ -353,7 +350,6 @@ class Sampler:
     def _wait(self, due_ns: int) -> None:
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
             ready = {fd for fd, _ in self._poll.poll(left_ns / 1e6)}
-            self._has_heard = not ready
             if self._control_fd in ready:
                 self._listen()
                 return
