@@ -156,6 +156,7 @@ class MetricsServer:
             connection = _Connection(sock, time.monotonic())
             self._connections[sock] = connection
             self._selector.register(sock, selectors.EVENT_READ, connection)
+            self._advance(connection)  # most have asked by now: to wait for it would be another wake-up
 
     def _advance(self, connection: _Connection) -> None:
         """Do what the connection is ready for; one that fails is dropped, the others never notice."""
