@@ -177,13 +177,30 @@ static __noinline void submit(unsigned long regs_address, long count)
 		lose(count - MAX_IOCBS, 0);
 }
 
+/* Whether a file is code, or the names of a language: programs map these as they start, by the thousand. */
+static __always_inline bool is_known_by_name(struct file *file)
+{
+	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
+	__u32 length = BPF_CORE_READ(dentry, d_name.len);
+	char end[4] = {};
+
+	if (length < sizeof(end) ||
+	    bpf_probe_read_kernel(end, sizeof(end), BPF_CORE_READ(dentry, d_name.name) + length - sizeof(end)))
+		return false;
+	if (end[1] == '.')
+		return (end[2] == 's' && end[3] == 'o') || (end[2] == 'm' && end[3] == 'o');
+	if (end[0] == '.')
+		return end[1] == 'p' && end[2] == 'y' && end[3] == 'c';
+	return length == sizeof("locale-archive") - 1 && end[0] == 'h' && end[1] == 'i' && end[2] == 'v' && end[3] == 'e';
+}
+
 static __always_inline void mapped_file(struct pt_regs *regs, struct key *key, struct file *file, __u64 address)
 {
 	struct mapped_key pages = { .inode = key->inode, .device = key->device };
 	__u64 length = ARGUMENT_2(false, regs), mode = MAPPED_READ;
 	__u64 protection = ARGUMENT_3(false, regs), flags = ARGUMENT_4(false, regs);
 
-	if (protection & PROT_EXEC || flags & MAP_DENYWRITE || length < LARGE_BYTES)
+	if (protection & PROT_EXEC || flags & MAP_DENYWRITE || length < LARGE_BYTES || is_known_by_name(file))
 		return; /* code, what the dynamic linker maps, and what is too small to be a checkpoint */
 	if (protection & PROT_WRITE && (flags & MAP_TYPE) != MAP_PRIVATE)
 		mode = MAPPED_WRITE;
