@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from tests.patience import LIFETIME, wait_until
 from ckptprof_collectors.ebpf.hooks import OBJECTS
 from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.samples import FileActivity, TraceHealth
+from ckptprof_collectors.samples import FileActivity, FileLifeEvent, TraceHealth
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
 
@@ -43,6 +44,12 @@ trace = Trace(KernelFs())
 trace.read()
 print("attached", flush=True)
 time.sleep({LIFETIME})
+"""
+MAPS = """
+import mmap, sys
+for name in sys.argv[1:]:
+    with open(name, "rb") as file:
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ).close()
 """
 REFUSED = """
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
@@ -319,3 +326,18 @@ def test_processes_that_the_family_does_not_hold_are_out_of_sight(
         (place / "own").write_bytes(bytes(1 << 20))
 
     assert not seen.where(lambda session: str(session.path).startswith(f"{place}/"))
+
+
+def test_what_programs_map_as_they_start_wakes_nobody(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
+    """The names of a language and code are known by their own names; a data file wakes its reader at once."""
+    place, trace = on("ext4"), own().trace
+    woken = {}
+    for name in ("locale-archive", "a.pyc", "b.mo", "c.so", "archive", "model.so.bin"):
+        (place / name).write_bytes(bytes(1 << 20))
+        trace.read()
+        subprocess.run([sys.executable, "-c", MAPS, place / name], check=True)
+        woken[name] = bool(select.select([trace.fileno()], [], [], 0)[0])
+    events = [sample for sample in trace.read() if isinstance(sample, FileLifeEvent) and sample.kind == "mapped"]
+
+    assert [name for name, is_woken in woken.items() if is_woken] == ["archive", "model.so.bin"]
+    assert str(place / "model.so.bin") in {event.path for event in events}

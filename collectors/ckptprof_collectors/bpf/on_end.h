@@ -177,14 +177,40 @@ static __noinline void submit(unsigned long regs_address, long count)
 		lose(count - MAX_IOCBS, 0);
 }
 
+/* Whether a file is code, or the names of a language: programs map these as they start, by the thousand. */
+static __always_inline bool is_known_by_name(struct file *file)
+{
+	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
+	__u32 length = BPF_CORE_READ(dentry, d_name.len);
+	char end[4] = {};
+
+	if (length < sizeof(end) ||
+	    bpf_probe_read_kernel(end, sizeof(end), BPF_CORE_READ(dentry, d_name.name) + length - sizeof(end)))
+		return false;
+	if (end[1] == '.')
+		return (end[2] == 's' && end[3] == 'o') || (end[2] == 'm' && end[3] == 'o');
+	if (end[0] == '.')
+		return end[1] == 'p' && end[2] == 'y' && end[3] == 'c';
+	return length == sizeof("locale-archive") - 1 && end[0] == 'h' && end[1] == 'i' && end[2] == 'v' && end[3] == 'e';
+}
+
+/* Not code, nor what the dynamic linker maps, nor what is too small to be a checkpoint. */
+static __always_inline bool may_map_data(struct pt_regs *regs)
+{
+	__u64 flags = ARGUMENT_4(false, regs);
+
+	return !(flags & (MAP_ANONYMOUS | MAP_DENYWRITE)) && ARGUMENT_2(false, regs) >= LARGE_BYTES &&
+	       !(ARGUMENT_3(false, regs) & PROT_EXEC);
+}
+
 static __always_inline void mapped_file(struct pt_regs *regs, struct key *key, struct file *file, __u64 address)
 {
 	struct mapped_key pages = { .inode = key->inode, .device = key->device };
 	__u64 length = ARGUMENT_2(false, regs), mode = MAPPED_READ;
 	__u64 protection = ARGUMENT_3(false, regs), flags = ARGUMENT_4(false, regs);
 
-	if (protection & PROT_EXEC || flags & MAP_DENYWRITE || length < LARGE_BYTES)
-		return; /* code, what the dynamic linker maps, and what is too small to be a checkpoint */
+	if (is_known_by_name(file))
+		return;
 	if (protection & PROT_WRITE && (flags & MAP_TYPE) != MAP_PRIVATE)
 		mode = MAPPED_WRITE;
 	bpf_map_update_elem(&mapped, &pages, &mode, BPF_ANY);
@@ -205,7 +231,7 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 	struct inode *inode;
 	struct file *file;
 	struct key key;
-	__u32 fd;
+	__u32 fd, mode;
 
 	switch (kind) {
 	case CALL_RENAME:
@@ -249,7 +275,7 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 		fd = result;
 		break;
 	case CALL_MMAP:
-		if (ARGUMENT_4(false, regs) & MAP_ANONYMOUS)
+		if (!may_map_data(regs))
 			return;
 		fd = ARGUMENT_5(false, regs);
 		break;
@@ -260,6 +286,9 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 		return;
 	file = file_of(false, task, fd);
 	if (!file)
+		return;
+	mode = BPF_CORE_READ(file, f_mode);
+	if (kind == CALL_OPEN && !(mode & FMODE_CREATED) && !(mode & FMODE_WRITE && duration_ns >= SLOW_NS))
 		return;
 	inode = BPF_CORE_READ(file, f_inode);
 	make_key(false, task, inode, 1, &key);
@@ -273,10 +302,9 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 			tell_sync(&key, duration_ns);
 		return;
 	}
-	if (kind == CALL_OPEN && BPF_CORE_READ(file, f_mode) & FMODE_CREATED)
+	if (kind == CALL_OPEN && mode & FMODE_CREATED)
 		tell_file(RECORD_CREATED, &key, (unsigned long)file, duration_ns, 0);
-	else if (kind == CALL_OPEN && duration_ns >= SLOW_NS && BPF_CORE_READ(file, f_mode) & FMODE_WRITE &&
-		 !BPF_CORE_READ(inode, i_size))
+	else if (kind == CALL_OPEN && !BPF_CORE_READ(inode, i_size))
 		tell_file(RECORD_EMPTIED, &key, (unsigned long)file, duration_ns, 0);
 	else if (kind == CALL_SYNC_FILE)
 		tell_file(RECORD_SYNCED, &key, (unsigned long)file, duration_ns, -result);

@@ -2,26 +2,36 @@
 /* Pages of mapped files; what gets dirty is listened to only while such a file is mapped to be written to. */
 #pragma once
 
+/* Whether the current thread touches mapped memory itself. */
+static __always_inline bool touches(void)
+{
+	struct task_struct *task = current_task(false);
+
+	return !(BPF_CORE_READ(task, flags) & (PF_IO_WORKER | PF_KTHREAD)) && is_ours(bpf_get_current_pid_tgid() >> 32);
+}
+
 /*
  * Pages of a mapped file were touched. A window of pages is mapped around a fault, perhaps again around the next one: what
  * lies in the window before does not count again.
  */
-static __always_inline void faulted(struct inode *inode, __u64 first_page, __u64 pages, __u32 hook)
+static __always_inline void faulted(const bool typed, struct inode *inode, __u64 first_page, __u64 pages, __u32 hook)
 {
-	struct task_struct *task = current_task(false);
+	struct super_block *super = LOAD(typed, inode, i_sb);
 	struct operation operation = { .kind = KIND_FAULT };
 	struct mapped_key file = {};
+	struct task_struct *task;
 	struct session *session;
 	struct key key;
 	__u64 *mode;
 	__s64 end;
 
-	make_key(false, task, inode, 0, &key);
-	file.inode = key.inode;
-	file.device = key.device;
+	file.inode = LOAD(typed, inode, i_ino);
+	file.device = LOAD(typed, super, s_dev);
 	mode = bpf_map_lookup_elem(&mapped, &file);
-	if (!mode)
-		return;
+	if (!mode || !touches())
+		return; /* first what nearly all faults end with: they are of code */
+	task = current_task(typed);
+	make_key(typed, task, inode, 0, &key);
 	if (hook == FAULT_DIRTY) {
 		control.dirty_seen = 1;
 		operation.writes = 1;
@@ -52,24 +62,16 @@ static __always_inline void faulted(struct inode *inode, __u64 first_page, __u64
 	}
 	session->window_offset = first_page << 12;
 	operation.faulted_bytes = operation.bytes;
-	add(session, &operation, 0, BPF_CORE_READ(inode, i_size));
+	add(session, &operation, 0, LOAD(typed, inode, i_size));
 }
 
-/* Whether the current thread touches mapped memory itself. */
-static __always_inline bool touches(void)
-{
-	struct task_struct *task = current_task(false);
-
-	return !(BPF_CORE_READ(task, flags) & (PF_IO_WORKER | PF_KTHREAD)) && is_ours(bpf_get_current_pid_tgid() >> 32);
-}
-
-/* The same, of pages made dirty: those of a write are counted as such. */
+/* Whether pages are made dirty by a mapping: those of a write are counted as such. */
 static __always_inline bool dirties(void)
 {
 	__u32 tid = bpf_get_current_pid_tgid(), index = tid & (IN_CALL_SLOTS - 1);
 	struct in_call *slot = bpf_map_lookup_elem(&in_calls, &index);
 
-	return !(slot && slot->tid == tid) && touches();
+	return !(slot && slot->tid == tid);
 }
 
 SEC("raw_tp/writeback_dirty_folio") /* since 5.18 */
@@ -92,7 +94,7 @@ int fault_dirty(struct bpf_raw_tracepoint_args *context)
 		else if (bpf_core_field_exists(struct folio___old, _folio_nr_pages))
 			pages = BPF_CORE_READ((struct folio___old *)folio, _folio_nr_pages);
 	}
-	faulted(BPF_CORE_READ(mapping, host), BPF_CORE_READ(folio, index), pages, FAULT_DIRTY);
+	faulted(false, BPF_CORE_READ(mapping, host), BPF_CORE_READ(folio, index), pages, FAULT_DIRTY);
 	return 0;
 }
 
@@ -103,27 +105,27 @@ int fault_dirty_page(struct bpf_raw_tracepoint_args *context)
 	struct address_space *mapping = (void *)context->args[1];
 
 	if (dirties() && mapping)
-		faulted(BPF_CORE_READ(mapping, host), BPF_CORE_READ(page, index), 1, FAULT_DIRTY);
+		faulted(false, BPF_CORE_READ(mapping, host), BPF_CORE_READ(page, index), 1, FAULT_DIRTY);
 	return 0;
 }
 
-SEC("raw_tp/mm_filemap_map_pages") /* since 6.12: pages that were in memory, around a fault */
-int fault_around(struct bpf_raw_tracepoint_args *context)
+SEC("tp_btf/mm_filemap_map_pages") /* since 6.12: pages that were in memory, around a fault */
+int fault_around(__u64 *context)
 {
-	struct address_space *mapping = (void *)context->args[0];
-	__u64 first = context->args[1], last = context->args[2];
+	struct address_space *mapping = (void *)context[0];
+	__u64 first = context[1], last = context[2];
 
-	if (touches() && last >= first)
-		faulted(BPF_CORE_READ(mapping, host), first, last - first + 1, FAULT_AROUND);
+	if (mapping && last >= first)
+		faulted(true, mapping->host, first, last - first + 1, FAULT_AROUND);
 	return 0;
 }
 
-SEC("raw_tp/mm_filemap_fault") /* since 6.12 */
-int fault_page(struct bpf_raw_tracepoint_args *context)
+SEC("tp_btf/mm_filemap_fault") /* since 6.12 */
+int fault_page(__u64 *context)
 {
-	struct address_space *mapping = (void *)context->args[0];
+	struct address_space *mapping = (void *)context[0];
 
-	if (touches())
-		faulted(BPF_CORE_READ(mapping, host), context->args[1], 1, FAULT_PAGE);
+	if (mapping)
+		faulted(true, mapping->host, context[1], 1, FAULT_PAGE);
 	return 0;
 }

@@ -6,7 +6,7 @@ import os
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ckptprof_collectors.ebpf.layouts import (
     SIZE_BUCKETS,
@@ -54,7 +54,7 @@ _OPERATIONS = slice(_COMM + 1, _COMM + 1 + SIZE_BUCKETS)
 _BYTES = slice(_COMM + 1 + SIZE_BUCKETS, _COMM + 1 + 2 * SIZE_BUCKETS)
 _NO_DESCRIPTOR = 0xFFFFFF9C  # AT_FDCWD
 _SUBVOLUMES = frozenset({0x9123683E, 0xCA451A4E})  # btrfs, bcachefs: stat(2) gives a device for each subvolume
-LIFE = {
+LIFE: dict[int, str] = {
     RecordKind.CREATED: "created",
     RecordKind.SYNCED: "synced",
     RecordKind.MAPPED: "mapped",
@@ -66,8 +66,7 @@ LIFE = {
 _MAY_FAIL = (RecordKind.SYNCED, RecordKind.CLOSED)  # the others are told of only if they succeeded
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One record of the ring, with its path taken apart."""
 
     kind: int
@@ -219,7 +218,7 @@ class Decoder:
         process = View(record.process, self.ticks(record.process_start_ns))
         return FileLifeEvent(
             at_ns=record.at_ns,
-            kind=LIFE[RecordKind(record.kind)],
+            kind=LIFE[record.kind],
             pid=record.process,
             start_ticks=self.ticks(record.process_start_ns),
             tid=tid,

@@ -137,7 +137,6 @@ class Trace(Tracer):
         self._live: Map = opened.map("live")
         self._counters: Map = opened.map("counters")
         self._paused: Map = opened.map("paused")
-        self._mapped: Map = opened.map("mapped")
         self._ring = Ring(lib, opened.map("ring"))
         self._attended_map: Map = opened.map("attended")
         self._trifles: Map = opened.map("trifles")
@@ -221,7 +220,7 @@ class Trace(Tracer):
                 self._paths.know(record.key, path)
             elif record.kind in LIFE:
                 if record.kind == RecordKind.MAPPED:
-                    self._expect_faults(now_ns, record.key, path, record.flags)
+                    self._expect_faults(now_ns, record.flags)
                 if record.kind == RecordKind.CLOSED:
                     path = self._paths.closed(record.key)
                 elif record.kind in _OF_FILES and record.of_file:
@@ -229,13 +228,8 @@ class Trace(Tracer):
                     self._paths.recall(record.process, path)
                 samples.append(self._decoder.life(record, self._paths.lately(record.process), path))
 
-    def _expect_faults(self, now_ns: int, key: bytes, path: str | None, flags: int) -> None:
-        """Have the faults of a mapped data file counted from now on; not of a library's."""
-        base = os.path.basename(path or "")
-        if base.endswith((".pyc", ".mo", ".so")) or base == "locale-archive":
-            inode, device, *_ = KEY.unpack(key)
-            self._mapped.delete(inode.to_bytes(8, "little") + device.to_bytes(8, "little"))
-            return
+    def _expect_faults(self, now_ns: int, flags: int) -> None:
+        """Have the faults of a mapped data file counted from now on."""
         self._mapped_ns = now_ns
         protection, sharing = flags & 0xFFFFFFFF, flags >> 32 & 0xF
         if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
