@@ -4,13 +4,14 @@
 
 Agents of each level, of this tree and of the one `--beside` it, and two node_exporters go on all the time, and all are
 measured in the same windows, while one situation after another begins, settles and ends. They do not count each other
-(nor this program) as interpreters, so that none is watched as a job. A crowd is measured while it is new: an idle
-interpreter is watched closely for 90 s. With `--levels poll`, as root, it all happens in a PID namespace of its own; at
-trace an agent sees the host's processes, whoever they are: nothing else should run there.
+(nor this program) as interpreters, so that none is watched as a job; beside saves they take turns, and the others are
+stopped (SIGSTOP). A crowd is measured while it is new: an idle interpreter is watched closely for 90 s. With `--levels
+poll`, as root, it all happens in a PID namespace of its own; at trace an agent sees the host's processes, whoever they
+are: nothing else should run there.
 
-The wall clock of a job that keeps all cores busy is compared in turns: the agents of the other turns are stopped
-(SIGSTOP) meanwhile, and nobody scrapes. `lateness`, `files` and `hours` are lateness.py, files_cost.py and hours.py by
-each tree. `--curves` measures smaller crowds and saves, too: what `beside/curves.py` draws from `--json`.
+The wall clock of a job that keeps all cores busy is compared in turns as well, and nobody scrapes. `lateness`, `files`
+and `hours` are lateness.py, files_cost.py and hours.py by each tree. `--curves` measures smaller crowds and saves, too:
+what `beside/curves.py` draws from `--json`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ SMALLER = {  # crowds whose curves are drawn, besides none and the usual number
     "ranks": (32,),
     "events": (1_000, 4_000),
 }
+TURN_SECONDS = 10.0  # until an agent that was stopped has taken in what it missed
 FEWER_FILES = (1_000, 10_000, 30_000)
 
 
@@ -115,6 +117,33 @@ def measured(
     return rows
 
 
+def in_turns(  # noqa: PLR0917 - as `measured`, and whom to scrape
+    name: str, count: int | None, guests: Sequence[Guest], peers: Sequence[Contender], urls: list[str], options: Any
+) -> list[dict[str, Any]]:
+    """Return the rows of windows of each agent, in which the others are stopped."""
+    rows: list[dict[str, Any]] = []
+    scraped = list(urls)
+    urls[:] = [peer.url for peer in peers if peer.url]
+    time.sleep(1.5)  # a scrape of one that is stopped would wait
+    for guest in guests:
+        _signal(guest, signal.SIGSTOP)
+    try:
+        for guest in guests:
+            _signal(guest, signal.SIGCONT)
+            urls.append(guest.contender.url or "")
+            time.sleep(min(TURN_SECONDS, options.settle))
+            rows += measured(name, count, [guest], peers, options)
+            urls.pop()
+            time.sleep(1.5)
+            _signal(guest, signal.SIGSTOP)
+    finally:
+        for guest in guests:
+            _signal(guest, signal.SIGCONT)
+    urls[:] = scraped
+    time.sleep(min(TURN_SECONDS, options.settle))
+    return rows
+
+
 def in_situations(
     names: Sequence[tuple[str, Situation]], guests: Sequence[Guest], work: Path, options: Any
 ) -> list[dict[str, Any]]:
@@ -133,7 +162,10 @@ def in_situations(
             lasts = situation.settle_seconds + options.windows * options.window
             with situation.make(directory, lasts):
                 time.sleep(min(situation.settle_seconds, options.settle))
-                rows += measured(name, situation.count, guests, peers, options)
+                if situation.in_turns:
+                    rows += in_turns(name, situation.count, guests, peers, urls, options)
+                else:
+                    rows += measured(name, situation.count, guests, peers, options)
             print(json.dumps(rows[-len(guests) :]), file=sys.stderr, flush=True)
     return rows
 

@@ -34,22 +34,23 @@ class Situation:
     trace: Goal | None = None
     poll: Goal | None = None
     count: int | None = None  # of a crowd
+    in_turns: bool = False  # an agent that opens a checkpoint to look into it wakes the others
 
 
-def crowded(name: str, goal: Goal | None = None, count: int | None = None) -> Situation:
+def crowded(name: str, goal: Goal | None = None, count: int | None = None, *, in_turns: bool = False) -> Situation:
     """Return a crowd, of the usual number if none is said."""
     number = USUAL[name] if count is None else count
-    return Situation(lambda directory, _: crowd(name, number, directory), 10, goal, goal, number)
+    return Situation(lambda directory, _: crowd(name, number, directory), 10, goal, goal, number, in_turns)
 
 
 SITUATIONS: Mapping[str, Situation] = {
     "idle": Situation(lambda *_: nullcontext(), 0, Goal(0.25, "x"), Goal(0.25, "x")),
     "trains": Situation(lambda at, _: training(at, NEVER_SECONDS), 20, Goal(0.4, "x"), Goal(0.4, "x")),
-    "saves": Situation(lambda at, _: training(at), 20, Goal(0.6, "x"), Goal(0.8, "x")),
+    "saves": Situation(lambda at, _: training(at), 0, Goal(0.6, "x"), Goal(0.8, "x"), in_turns=True),
     "interpreters": crowded("interpreters", Goal(1.0)),
     "files": crowded("files", Goal(1.0)),
     "mappings": crowded("mappings", Goal(1.0)),
     "threads": crowded("threads", Goal(1.0)),
-    "ranks": crowded("ranks", Goal(3.0)),
+    "ranks": crowded("ranks", Goal(3.0), in_turns=True),
     "everyday": Situation(everyday, 5, Goal(2.0), Goal(4.0)),
 }
