@@ -44,7 +44,7 @@ SMALLER = {  # crowds whose curves are drawn, besides none and the usual number
     "ranks": (32,),
     "events": (1_000, 4_000),
 }
-TURN_SECONDS = 10.0  # until an agent that was stopped has taken in what it missed
+TURN_SECONDS = 8.0  # until an agent that was stopped has taken in what it missed
 FEWER_FILES = (1_000, 10_000, 30_000)
 
 
@@ -191,7 +191,7 @@ def wall_clock(guests: Sequence[Guest], options: Any) -> list[dict[str, Any]]:
                 way = ways[at]
                 if way is not None:
                     _signal(way, signal.SIGCONT)
-                time.sleep(0.5)  # what has come together is worked off
+                time.sleep(1.0)  # what has come together is worked off
                 took[at].append(burn(count))
                 if way is not None:
                     _signal(way, signal.SIGSTOP)
