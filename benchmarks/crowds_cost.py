@@ -1,6 +1,6 @@
 """What the sampler alone costs beside a crowd of each kind; its frames are dropped.
 
-    python benchmarks/crowds_cost.py --level poll --crowds none files mappings --calls
+    python benchmarks/crowds_cost.py --level poll --crowds idle files mappings --calls
 
 CPU is the sampler's own clock (all its threads), in percent of a core; system calls a second are counted by strace in
 a window of their own, and only with `--calls`, since that slows it down. While polling, as root, all happens in a PID
@@ -22,14 +22,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from beside.crowds import USUAL, crowd
+from beside.situations import SITUATIONS, crowded
 from ckptprof.recording import Frame, Header
 from ckptprof.service.options import Control, SamplerOptions
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from contenders import cpu_ns, isolate
 from figures import machine, median, parser, show
 
-NONE = "none"
+CROWDS = [name for name in SITUATIONS if name != "everyday"]
 _CALLS = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", re.MULTILINE)
 
 
@@ -98,7 +98,9 @@ def calls(pid: int, seconds: float) -> dict[str, float]:
 
 def measure(name: str, level: str, options: Any) -> dict[str, Any]:
     """Return the row of one crowd."""
-    count = int(USUAL.get(name, 0) * options.scale)
+    situation = SITUATIONS[name]
+    if situation.count is not None:
+        situation = crowded(name, count=int(situation.count * options.scale))
     family = level == "trace"
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-", dir=options.work)))
@@ -106,7 +108,9 @@ def measure(name: str, level: str, options: Any) -> dict[str, Any]:
             SamplerOptions(uid=new_uid(), level=level, only_family=family, monitor_pids=(os.getpid(),)), family=family
         )
         stack.callback(sink.close)
-        sink.follow(stack.enter_context(crowd("interpreters" if name == NONE else name, count, work)))
+        seconds = options.settle + options.window * options.windows
+        if (pid := stack.enter_context(situation.make(work, seconds))) is not None:
+            sink.follow(pid)
         time.sleep(options.settle)
         shares, sampled = [], dict(sink.samples)
         for _ in range(options.windows):
@@ -116,7 +120,7 @@ def measure(name: str, level: str, options: Any) -> dict[str, Any]:
         seconds = options.window * options.windows
         told = {kind: (number - sampled.get(kind, 0)) / seconds for kind, number in sink.samples.items()}
         made = calls(sink.pid, options.window) if options.calls else {}
-    row: dict[str, Any] = {"crowd": name, "count": count, "level": sink.level}
+    row: dict[str, Any] = {"crowd": name, "count": situation.count, "level": sink.level}
     row |= {"percent": median(shares), "min": min(shares), "max": max(shares)}
     row["samples a second"] = _most(told)
     if options.calls:
@@ -133,7 +137,7 @@ def main() -> None:
     """Measure and print."""
     arguments = parser(__doc__)
     arguments.add_argument("--level", choices=["poll", "trace"], default="poll")
-    arguments.add_argument("--crowds", nargs="*", default=[NONE, *USUAL], choices=[NONE, *USUAL])
+    arguments.add_argument("--crowds", nargs="*", default=CROWDS, choices=CROWDS)
     arguments.add_argument("--scale", type=float, default=1.0, help="so many times the usual number")
     arguments.add_argument("--settle", type=float, default=20.0, help="seconds before the first window")
     arguments.add_argument("--window", type=float, default=10.0, help="seconds")

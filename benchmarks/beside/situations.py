@@ -10,7 +10,7 @@ from pathlib import Path
 from beside.crowds import USUAL, crowd
 from beside.jobs import NEVER_SECONDS, everyday, training
 
-Make = Callable[[Path, float], AbstractContextManager[object]]  # in a folder, for so many seconds at least
+Make = Callable[[Path, float], AbstractContextManager[int | None]]  # in a folder, for so many seconds at least; its pid
 
 
 @dataclass(frozen=True)
