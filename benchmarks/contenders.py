@@ -120,7 +120,7 @@ class Contender:
         for pid in tree(self.process.pid):
             with contextlib.suppress(OSError):
                 name = Path(f"/proc/{pid}/comm").read_text().strip()
-                found[pid] = name, time.clock_gettime_ns((~pid << 3) | _CPU_CLOCK_OF_PROCESS)
+                found[pid] = name, cpu_ns(pid)
         return found
 
     @property
@@ -168,6 +168,11 @@ def tree(pid: int) -> list[int]:
             for task in Path(f"/proc/{parent}/task").iterdir():
                 found += [int(child) for child in (task / "children").read_text().split()]
     return found
+
+
+def cpu_ns(pid: int) -> int:
+    """Return the CPU time of all threads of a process so far; raises OSError if it has ended."""
+    return time.clock_gettime_ns((~pid << 3) | _CPU_CLOCK_OF_PROCESS)
 
 
 def _ticks(pid: int) -> int:

@@ -1,6 +1,6 @@
-"""What the sampler alone costs beside a crowd: interpreters, open files, mappings, threads; its frames are dropped.
+"""What the sampler alone costs beside a crowd of each kind; its frames are dropped.
 
-    python benchmarks/crowds_cost.py --level poll --crowds none files mappings --calls
+    python benchmarks/crowds_cost.py --level poll --crowds idle files mappings --calls
 
 CPU is the sampler's own clock (all its threads), in percent of a core; system calls a second are counted by strace in
 a window of their own, and only with `--calls`, since that slows it down. While polling, as root, all happens in a PID
@@ -19,97 +19,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_cost import isolate
-
+from beside.situations import SITUATIONS, crowded
 from ckptprof.recording import Frame, Header
 from ckptprof.service.options import Control, SamplerOptions
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
-from contenders import ROOT
+from contenders import cpu_ns, isolate
 from figures import machine, median, parser, show
 
-_CPU_CLOCK_OF_PROCESS = 2  # CPUCLOCK_SCHED, include/linux/posix-timers.h
+CROWDS = [name for name in SITUATIONS if name != "everyday"]
 _CALLS = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", re.MULTILINE)
-_READY = 'print("ready", flush=True)\n'
-_JOB = """
-import os, sys
-job = [sys.executable, EXAMPLE, "--dir", "job", "--truth", "truth", "--size-mb", "256", "--saves", "1000000"]
-os.execv(sys.executable, [*job, "--interval", sys.argv[1]])
-""".replace("EXAMPLE", repr(str(ROOT / "examples/train_numpy.py")))
-# each crowd is one program with its number; all but the idle ones move bytes all the time, so that they are looked at
-CROWDS = {
-    "none": (0, _READY + "import signal; signal.pause()"),
-    "trains": (1_000_000, _READY + _JOB),  # seconds between two saves
-    "saves": (5, _READY + _JOB),
-    "interpreters": (
-        2_000,
-        """
-import os, signal, sys
-for _ in range(int(sys.argv[1])):
-    if not os.fork():
-        signal.pause()
-"""
-        + _READY
-        + "signal.pause()",
-    ),
-    "files": (
-        20_000,
-        """
-import os, resource, sys, time
-most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-held = [os.open(f"held_{n}.npy", os.O_RDWR | os.O_CREAT) for n in range(min(int(sys.argv[1]), most - 50))]
-"""
-        + _READY
-        + """
-while True:
-    for fd in held[::100]:
-        os.pwrite(fd, bytes(4096), 0)
-    time.sleep(0.5)
-""",
-    ),
-    "mappings": (
-        64_000,
-        """
-import ctypes, mmap, os, sys, time
-libc = ctypes.CDLL(None)
-libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, *[ctypes.c_size_t] * 5)
-fd = os.open("data.bin", os.O_RDWR | os.O_CREAT)
-os.ftruncate(fd, 256 << 20)
-for n in range(int(sys.argv[1])):
-    libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_PRIVATE, fd, 8192 * (n % 32768))
-whole = mmap.mmap(fd, 256 << 20, prot=mmap.PROT_READ)
-"""
-        + _READY
-        + """
-while True:
-    for at in range(0, 256 << 20, 16 << 20):
-        sum(whole[at : at + (16 << 20) : 4096])
-        time.sleep(0.25)
-    whole.madvise(mmap.MADV_DONTNEED)
-""",
-    ),
-    "threads": (
-        5_000,
-        """
-import os, sys, threading, time
-threading.stack_size(64 << 10)
-for _ in range(int(sys.argv[1])):
-    threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
-fd = os.open("model.pt", os.O_RDWR | os.O_CREAT)
-"""
-        + _READY
-        + """
-while True:
-    for _ in range(8):
-        os.pwrite(fd, bytes(1 << 20), 0)
-    time.sleep(0.25)
-""",
-    ),
-}
 
 
 class Sink:
@@ -155,29 +76,13 @@ class Sink:
 
     def cpu_ns(self) -> int:
         """Return the CPU time of all its threads so far."""
-        return time.clock_gettime_ns((~self.pid << 3) | _CPU_CLOCK_OF_PROCESS)
+        return cpu_ns(self.pid)
 
     def close(self) -> None:
         """End it."""
         self._over.set()
         self._thread.join()
         self._process.kill()
-
-
-@contextlib.contextmanager
-def crowd(name: str, count: int, work: Path) -> Iterator[int]:
-    """Have a crowd while the block runs; yields its pid."""
-    command = [sys.executable, "-c", CROWDS[name][1], str(count)]
-    with subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        assert process.stdout is not None
-        try:
-            if process.stdout.readline() != "ready\n":
-                raise SystemExit(f"the crowd {name} did not come")
-            yield process.pid
-        finally:
-            process.kill()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def calls(pid: int, seconds: float) -> dict[str, float]:
@@ -193,7 +98,9 @@ def calls(pid: int, seconds: float) -> dict[str, float]:
 
 def measure(name: str, level: str, options: Any) -> dict[str, Any]:
     """Return the row of one crowd."""
-    count = int(CROWDS[name][0] * options.scale)
+    situation = SITUATIONS[name]
+    if situation.count is not None:
+        situation = crowded(name, count=int(situation.count * options.scale))
     family = level == "trace"
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-", dir=options.work)))
@@ -201,7 +108,9 @@ def measure(name: str, level: str, options: Any) -> dict[str, Any]:
             SamplerOptions(uid=new_uid(), level=level, only_family=family, monitor_pids=(os.getpid(),)), family=family
         )
         stack.callback(sink.close)
-        sink.follow(stack.enter_context(crowd(name, count, work)))
+        seconds = options.settle + options.window * options.windows
+        if (pid := stack.enter_context(situation.make(work, seconds))) is not None:
+            sink.follow(pid)
         time.sleep(options.settle)
         shares, sampled = [], dict(sink.samples)
         for _ in range(options.windows):
@@ -211,7 +120,7 @@ def measure(name: str, level: str, options: Any) -> dict[str, Any]:
         seconds = options.window * options.windows
         told = {kind: (number - sampled.get(kind, 0)) / seconds for kind, number in sink.samples.items()}
         made = calls(sink.pid, options.window) if options.calls else {}
-    row: dict[str, Any] = {"crowd": name, "count": count, "level": sink.level}
+    row: dict[str, Any] = {"crowd": name, "count": situation.count, "level": sink.level}
     row |= {"percent": median(shares), "min": min(shares), "max": max(shares)}
     row["samples a second"] = _most(told)
     if options.calls:
@@ -228,7 +137,7 @@ def main() -> None:
     """Measure and print."""
     arguments = parser(__doc__)
     arguments.add_argument("--level", choices=["poll", "trace"], default="poll")
-    arguments.add_argument("--crowds", nargs="*", default=list(CROWDS), choices=list(CROWDS))
+    arguments.add_argument("--crowds", nargs="*", default=CROWDS, choices=CROWDS)
     arguments.add_argument("--scale", type=float, default=1.0, help="so many times the usual number")
     arguments.add_argument("--settle", type=float, default=20.0, help="seconds before the first window")
     arguments.add_argument("--window", type=float, default=10.0, help="seconds")

@@ -4,13 +4,14 @@
 
 Agents of each level, of this tree and of the one `--beside` it, and two node_exporters go on all the time, and all are
 measured in the same windows, while one situation after another begins, settles and ends. They do not count each other
-(nor this program) as interpreters, so that none is watched as a job. A crowd is measured while it is new: an idle
-interpreter is watched closely for 90 s. With `--levels poll`, as root, it all happens in a PID namespace of its own; at
-trace an agent sees the host's processes, whoever they are: nothing else should run there.
+(nor this program) as interpreters, so that none is watched as a job; beside saves they take turns, and the others are
+stopped (SIGSTOP). A crowd is measured while it is new: an idle interpreter is watched closely for 90 s. With `--levels
+poll`, as root, it all happens in a PID namespace of its own; at trace an agent sees the host's processes, whoever they
+are: nothing else should run there.
 
-The wall clock of a job that keeps all cores busy is compared in turns: the agents of the other turns are stopped
-(SIGSTOP) meanwhile, and nobody scrapes. `lateness`, `files` and `hours` are lateness.py, files_cost.py and hours.py of
-each tree. `--curves FILE` measures what the cost grows with, and draws it (`--from` draws what was printed as JSON).
+The wall clock of a job that keeps all cores busy is compared in turns as well, and nobody scrapes. `lateness`, `files`
+and `hours` are lateness.py, files_cost.py and hours.py by each tree. `--curves` measures smaller crowds and saves, too:
+what `beside/curves.py` draws from `--json`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 from beside.burning import burners
-from beside.drawing import Panel, drawn
 from beside.situations import SITUATIONS, Goal, Situation, crowded
 from ckptprof.service.title import set_title
 from contenders import Contender, agent, isolate, node_exporter, scraping, tree
@@ -38,19 +38,14 @@ from figures import machine, median, parser, show
 LEVELS = ("trace", "poll")
 ROLES = {"ckptprof:record": "recorder", "ckptprof:sample": "sampler"}
 OTHERS = ("wall clock", "lateness", "files of a save", "hours")
-CURVES = {  # what it is drawn over, and how many of it there are
-    "interpreters": (250, 500, 1_000, 2_000),
-    "files": (1_000, 5_000, 20_000),
-    "ranks": (8, 16, 32, 64),
-    "events": (100, 1_000, 4_000),
+SMALLER = {  # crowds whose curves are drawn, besides none and the usual number
+    "interpreters": (1_000,),
+    "files": (10_000,),
+    "ranks": (32,),
+    "events": (1_000, 4_000),
 }
-FILES_OF_A_SAVE = (1_000, 10_000, 30_000, 100_000)
-TITLES = {
-    "interpreters": "idle interpreters",
-    "files": "open files",
-    "ranks": "ranks of 8 threads that save every 10 s",
-    "events": "files written a second",
-}
+TURN_SECONDS = 8.0  # until an agent that was stopped has taken in what it missed
+FEWER_FILES = (1_000, 10_000, 30_000)
 
 
 @dataclass(frozen=True)
@@ -62,13 +57,16 @@ class Guest:
     contender: Contender
 
 
+def trees(options: Any) -> dict[str, Path | None]:
+    """Return which agents are measured: that of this tree, and of the tree beside it."""
+    beside: dict[str, Path | None] = {} if options.beside is None else {"before": options.beside.resolve()}
+    return {"now": None, **beside}
+
+
 def guests_of(stack: contextlib.ExitStack, directory: Path, options: Any) -> list[Guest]:
     """Start an agent of each level and tree."""
-    trees: dict[str, Path | None] = {"now": None}
-    if options.beside is not None:
-        trees["before"] = options.beside.resolve()
     found = []
-    for of, where in trees.items():
+    for of, where in trees(options).items():
         for level in options.levels:
             database = directory / f"{of}-{level}.db"
             contender = agent(database, "--level", level, name=f"{of}-{level}", of=where)
@@ -94,7 +92,9 @@ def windows(contenders: Sequence[Contender], count: int, seconds: float) -> dict
     return shares
 
 
-def measured(name: str, guests: Sequence[Guest], peers: Sequence[Contender], options: Any) -> list[dict[str, Any]]:
+def measured(
+    name: str, count: int | None, guests: Sequence[Guest], peers: Sequence[Contender], options: Any
+) -> list[dict[str, Any]]:
     """Return a row for each agent in the windows of one situation."""
     contenders = [*(guest.contender for guest in guests), *peers]
     shares = windows(contenders, options.windows, options.window)
@@ -104,7 +104,7 @@ def measured(name: str, guests: Sequence[Guest], peers: Sequence[Contender], opt
         mine = shares[guest.contender.name]
         totals = [row["all"] for row in mine]
         rss, _ = guest.contender.memory_bytes()
-        row = {"situation": name, "level": guest.level, "tree": guest.of, "percent": median(totals)}
+        row = {"situation": name, "count": count, "level": guest.level, "tree": guest.of, "percent": median(totals)}
         row |= {role: median([one[role] for one in mine]) for role in ROLES.values()}
         row["others"] = max(0.0, median([one["all"] - one["recorder"] - one["sampler"] for one in mine]))
         row["ratio"] = median([own / theirs for own, theirs in zip(totals, first, strict=True)])
@@ -114,6 +114,33 @@ def measured(name: str, guests: Sequence[Guest], peers: Sequence[Contender], opt
         row["A/A"] = median([other / one for other, one in zip(second, first, strict=True)])
         row |= {"rss_mb": rss / 1e6, "pss_mb": guest.contender.alone_bytes() / 1e6, "load": os.getloadavg()[0]}
         rows.append(row)
+    return rows
+
+
+def in_turns(  # noqa: PLR0917 - as `measured`, and whom to scrape
+    name: str, count: int | None, guests: Sequence[Guest], peers: Sequence[Contender], urls: list[str], options: Any
+) -> list[dict[str, Any]]:
+    """Return the rows of windows of each agent, in which the others are stopped."""
+    rows: list[dict[str, Any]] = []
+    scraped = list(urls)
+    urls[:] = [peer.url for peer in peers if peer.url]
+    time.sleep(1.5)  # a scrape of one that is stopped would wait
+    for guest in guests:
+        _signal(guest, signal.SIGSTOP)
+    try:
+        for guest in guests:
+            _signal(guest, signal.SIGCONT)
+            urls.append(guest.contender.url or "")
+            time.sleep(min(TURN_SECONDS, options.settle))
+            rows += measured(name, count, [guest], peers, options)
+            urls.pop()
+            time.sleep(1.5)
+            _signal(guest, signal.SIGSTOP)
+    finally:
+        for guest in guests:
+            _signal(guest, signal.SIGCONT)
+    urls[:] = scraped
+    time.sleep(min(TURN_SECONDS, options.settle))
     return rows
 
 
@@ -135,7 +162,10 @@ def in_situations(
             lasts = situation.settle_seconds + options.windows * options.window
             with situation.make(directory, lasts):
                 time.sleep(min(situation.settle_seconds, options.settle))
-                rows += measured(name, guests, peers, options)
+                if situation.in_turns:
+                    rows += in_turns(name, situation.count, guests, peers, urls, options)
+                else:
+                    rows += measured(name, situation.count, guests, peers, options)
             print(json.dumps(rows[-len(guests) :]), file=sys.stderr, flush=True)
     return rows
 
@@ -161,7 +191,7 @@ def wall_clock(guests: Sequence[Guest], options: Any) -> list[dict[str, Any]]:
                 way = ways[at]
                 if way is not None:
                     _signal(way, signal.SIGCONT)
-                time.sleep(0.5)  # what has come together is worked off
+                time.sleep(1.0)  # what has come together is worked off
                 took[at].append(burn(count))
                 if way is not None:
                     _signal(way, signal.SIGSTOP)
@@ -197,12 +227,12 @@ def judged(of: tuple[str, str, str], now: float, before: float | None, goal: Goa
 
 def against_goals(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the lines of the goals table that the rows of all situations give."""
-    lines = []
+    lines, keys = [], ("situation", "count", "level")
     for row in rows:
         situation = SITUATIONS.get(row["situation"])
-        if row["tree"] != "now" or situation is None:
+        if row["tree"] != "now" or situation is None or row["count"] != situation.count:
             continue
-        same = [o for o in rows if (o["situation"], o["level"], o["tree"]) == (*_of(row), "before")]
+        same = [o for o in rows if o["tree"] == "before" and all(o[key] == row[key] for key in keys)]
         goal = situation.trace if row["level"] == "trace" else situation.poll
         figure = "ratio" if goal is not None and goal.unit == "x" else "percent"
         before = same[0] if same else dict.fromkeys(row)
@@ -217,77 +247,49 @@ def _of(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["situation"], row["level"]
 
 
-def replayed(name: str, options: Any) -> list[dict[str, Any]]:
-    """Return the lines that other benchmarks give, run in this tree and in the one beside."""
-    trees = [None] if options.beside is None else [None, options.beside.resolve()]
-    if name == "lateness":
-        arguments, figures = ["--rates", "10", "--seconds", "15"], [("p99_ms", "p99", Goal(5, "ms"))]
-    elif name == "files of a save":
-        arguments = ["--files", str(options.files)]
-        figures = [("CPU s", "CPU", Goal(1, "s")), ("longest frame ms", "longest frame", Goal(20, "ms"))]
-        figures.append(("grown by MB at most", "grown by", Goal(100, "MB")))
-    else:
-        arguments, figures = ["--hours", str(options.hours), "--every", "20"], []
-    program = {"lateness": "lateness", "files of a save": "files_cost"}.get(name, "hours")
-    found = [told_by(program, arguments, of) for of in trees]
-    if name == "hours":
-        grown = [later_half(rows) for rows in found]
-        return [
-            judged((f"{options.hours:g} h of jobs, replayed", "-", "CPU, later half"), *_two(grown), Goal(1.1, "x"))
-        ]
-    rows = [next((row for row in rows if row.get("scheduling") == "fifo"), rows[0]) for rows in found]
-    title = f"a save of {options.files:,} files" if name == "files of a save" else "a tick, beside busy loops"
-    return [judged((title, "-", word), *_two([row[key] for row in rows]), goal) for key, word, goal in figures]
+def lateness(options: Any) -> list[dict[str, Any]]:
+    """Return the line of ticks beside busy loops, in the class that the unit gives the sampler."""
+    found = [told_by("lateness", ["--rates", "10", "--seconds", "10"], of) for of in trees(options).values()]
+    rows = [next(row for row in rows if row["scheduling"] == "fifo") for rows in found]
+    return [judged(("a tick beside busy loops", "-", "p99"), *_two(rows, "p99_ms"), Goal(5, "ms"))]
 
 
-def _two(values: Sequence[float]) -> tuple[float, float | None]:
-    return values[0], values[1] if len(values) > 1 else None
-
-
-def later_half(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Return what an hour of the later half of a replay cost, in CPU, against one of the first half."""
-    middle = len(rows) // 2
-    halves = [(rows[a], rows[b]) for a, b in ((0, middle), (middle, len(rows) - 1))]
-    first, second = ((end["CPU s"] - begin["CPU s"]) / (end["hour"] - begin["hour"]) for begin, end in halves)
-    return float(second / first)
-
-
-def curves(guests: Sequence[Guest], work: Path, options: Any) -> list[dict[str, Any]]:
-    """Return points: what each agent costs beside so many of each kind, a save of so many files, hours."""
-    points = []
-    crowds = [
-        (f"{name} {count}", Situation(crowded(name, count), 10)) for name, counts in CURVES.items() for count in counts
+def files(options: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the lines of a save of very many files, and the rows of saves of fewer, too, if curves are asked for."""
+    counts = [*(FEWER_FILES if options.curves else ()), options.files]
+    arguments = ["--files", *map(str, counts)]
+    rows = [
+        {"tree": name, **row} for name, of in trees(options).items() for row in told_by("files_cost", arguments, of)
     ]
-    for row in in_situations(crowds, guests, work, options):
-        name, _, count = row["situation"].partition(" ")
-        points.append(
-            {"curve": name, "x": float(count), "series": f"{row['level']} {row['tree']}", "y": row["percent"]}
+    most = [row for row in rows if row["files"] == options.files]
+    figures = (
+        ("CPU", "CPU s", Goal(1, "s")),
+        ("longest frame", "longest frame ms", Goal(20, "ms")),
+        ("grown by", "grown by MB at most", Goal(100, "MB")),
+    )
+    title = f"a save of {options.files:,} files"
+    return [judged((title, "-", word), *_two(most, key), goal) for word, key, goal in figures], rows
+
+
+def hours(options: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the line of what the later half of a long replay costs against the first, and the rows of the replays."""
+    arguments = ["--hours", str(options.hours), "--every", str(options.hours * 2.5)]  # 24 rows
+    rows = [{"tree": name, **row} for name, of in trees(options).items() for row in told_by("hours", arguments, of)]
+    grown = []
+    for name in trees(options):
+        mine = [row for row in rows if row["tree"] == name]
+        middle = mine[len(mine) // 2]
+        first, later = (
+            (b["CPU s"] - a["CPU s"]) / (b["hour"] - a["hour"]) for a, b in ((mine[0], middle), (middle, mine[-1]))
         )
-    for series, of in (("now", None), ("before", options.beside)):
-        if series == "before" and of is None:
-            continue
-        rows = told_by("files_cost", ["--files", *map(str, FILES_OF_A_SAVE)], of)
-        points += [{"curve": "save", "x": float(row["files"]), "series": series, "y": row["CPU s"]} for row in rows]
-        rows = told_by("hours", ["--hours", str(options.hours), "--every", "20"], of)
-        for begin, end in zip(rows, rows[3:], strict=False):
-            cost = (end["CPU s"] - begin["CPU s"]) / (end["hour"] - begin["hour"])
-            points.append({"curve": "hours", "x": end["hour"], "series": series, "y": cost})
-    return points
+        grown.append({"later": later / first})
+    title = f"{options.hours:g} h of jobs, replayed"
+    return [judged((title, "-", "CPU, later half"), *_two(grown, "later"), Goal(1.1, "x"))], rows
 
 
-def picture(points: Sequence[Mapping[str, Any]]) -> str:
-    """Return the curves as SVG."""
-    panels = []
-    for name in dict.fromkeys(point["curve"] for point in points):
-        mine = [point for point in points if point["curve"] == name]
-        lines = {
-            series: [(point["x"], point["y"]) for point in mine if point["series"] == series]
-            for series in dict.fromkeys(point["series"] for point in mine)
-        }
-        under = TITLES.get(name, "files of a save" if name == "save" else "recorded hours")
-        above = {"save": "CPU s", "hours": "CPU s an hour"}.get(name, "% of a core")
-        panels.append(Panel(under, above, lines))
-    return drawn(panels, "What the agent costs against what there is on the node")
+def _two(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[float, float | None]:
+    """Return the figure of this tree, and that of the one before if there is one."""
+    return rows[0][key], rows[1][key] if len(rows) > 1 else None
 
 
 def settings() -> Any:
@@ -296,7 +298,7 @@ def settings() -> Any:
     made.add_argument("--only", nargs="*", choices=[*SITUATIONS, *OTHERS], help="default: all but everyday")
     made.add_argument("--levels", nargs="*", choices=LEVELS, default=list(LEVELS))
     made.add_argument("--beside", type=Path, metavar="TREE", help="a checkout with a .venv: the agent before")
-    made.add_argument("--quick", action="store_true", help="two windows of 20 s, 20 short pairs: 12 minutes in all")
+    made.add_argument("--quick", action="store_true", help="one window of 20 s, short pairs: 12 minutes in all")
     made.add_argument("--windows", type=int, default=6)
     made.add_argument("--window", type=float, default=30.0, help="seconds")
     made.add_argument("--settle", type=float, default=95.0, help="seconds before the first window, as most later")
@@ -306,49 +308,43 @@ def settings() -> Any:
     made.add_argument("--hours", type=float, default=24.0, help="of jobs that are replayed")
     made.add_argument("--goals", action="store_true", help="exit code 1 where a goal is missed")
     made.add_argument("--markdown", action="store_true", help="print the goals table for docs/benchmarks.md")
-    made.add_argument("--curves", type=Path, metavar="SVG", help="measure and draw curves instead")
-    made.add_argument("--from", dest="earlier", type=Path, nargs="*", metavar="JSON", help="draw what these have")
+    made.add_argument("--curves", action="store_true", help="measure what beside/curves.py draws, too")
     made.add_argument("--work", type=Path, help="where the jobs write; default: the temporary directory")
     options = made.parse_args()
     if options.quick:
-        options.windows, options.window, options.job_seconds = 2, 20.0, 1.2
+        options.windows, options.window, options.job_seconds = 1, 20.0, 1.2
     return options
 
 
 def main() -> int:
     """Measure and print; returns 1 if a goal is missed that was asked for."""
     options = settings()
-    if options.earlier:
-        points = [point for path in options.earlier for point in json.loads(path.read_text())["rows"]]
-        options.curves.write_text(picture(points))
-        return 0
     if "trace" not in options.levels:
         isolate()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the agents end, the folder goes
     set_title("benchmark")
     chosen = options.only or [name for name in (*SITUATIONS, *OTHERS) if name != "everyday"]
     notes = [f"{name}: {value}" for name, value in machine().items()]
-    rows: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-", dir=options.work)))
-        if options.curves or {*chosen} & {*SITUATIONS, "wall clock"}:
-            guests = guests_of(stack, work, options)
-        if options.curves:
-            points = curves(guests, work, options)
-            options.curves.write_text(picture(points))
-            show("guest, curves", points, as_json=options.json, notes=notes)
-            return 0
+        guests = guests_of(stack, work, options) if {*chosen} & {*SITUATIONS, "wall clock"} else []
         named = [(name, SITUATIONS[name]) for name in chosen if name in SITUATIONS]
-        rows = in_situations(named, guests, work, options) if named else []
-        lines += against_goals(rows)
+        if options.curves and named:
+            named += [(name, crowded(name, count=count)) for name, counts in SMALLER.items() for count in counts]
+        if named:
+            rows = in_situations(named, guests, work, options)
+            show("guest", rows, as_json=options.json, notes=notes)
+            lines += against_goals(rows)
         if "wall clock" in chosen:
             lines += wall_clock(guests, options)
-    for name in chosen:
-        if name in OTHERS and name != "wall clock":
-            lines += replayed(name, options)
-    if rows:
-        show("guest", rows, as_json=options.json, notes=notes)
-    show("guest, goals", lines, as_json=options.json)
+    lines += lateness(options) if "lateness" in chosen else []
+    for name, tell in (("files of a save", files), ("hours", hours)):
+        if name in chosen:
+            more, rows = tell(options)
+            lines += more
+            show(f"guest, {name.partition(' ')[0]}", rows, as_json=options.json, notes=notes)
+    show("guest, goals", lines, as_json=options.json, notes=notes)
     if options.markdown:
         print(markdown(lines))
     return int(options.goals and any(line["met"] is False for line in lines))

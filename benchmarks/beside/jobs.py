@@ -16,8 +16,8 @@ NEVER_SECONDS = 100_000.0
 
 
 @contextlib.contextmanager
-def training(directory: Path, interval_seconds: float = 5.0) -> Iterator[None]:
-    """Let a job train, and save 256 MB so often, while the block runs; one that saves has done so once by then."""
+def training(directory: Path, interval_seconds: float = 5.0) -> Iterator[int]:
+    """Let a job train, and save 256 MB so often, while the block runs, first before it begins. Yields its pid."""
     truth = directory / "truth.jsonl"
     job = [sys.executable, str(ROOT / "examples/train_numpy.py"), "--dir", str(directory / "job")]
     job += ["--truth", str(truth), "--size-mb", "256", "--interval", str(interval_seconds), "--saves", "1000000"]
@@ -25,7 +25,7 @@ def training(directory: Path, interval_seconds: float = 5.0) -> Iterator[None]:
     try:
         while interval_seconds < NEVER_SECONDS and not truth.exists() and process.poll() is None:
             time.sleep(0.1)
-        yield
+        yield process.pid
     finally:
         process.kill()
         process.wait()

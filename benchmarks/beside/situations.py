@@ -10,7 +10,7 @@ from pathlib import Path
 from beside.crowds import USUAL, crowd
 from beside.jobs import NEVER_SECONDS, everyday, training
 
-Make = Callable[[Path, float], AbstractContextManager[object]]  # in a folder, for so many seconds at least
+Make = Callable[[Path, float], AbstractContextManager[int | None]]  # in a folder, for so many seconds at least; its pid
 
 
 @dataclass(frozen=True)
@@ -33,25 +33,24 @@ class Situation:
     settle_seconds: float
     trace: Goal | None = None
     poll: Goal | None = None
+    count: int | None = None  # of a crowd
+    in_turns: bool = False  # an agent that opens a checkpoint to look into it wakes the others
 
 
-def crowded(name: str, count: int) -> Make:
-    """Return what makes a crowd."""
-    return lambda directory, _: crowd(name, count, directory)
-
-
-def _crowd(name: str, percent: float = 1.0, settle_seconds: float = 10) -> Situation:
-    return Situation(crowded(name, USUAL[name]), settle_seconds, Goal(percent), Goal(percent))
+def crowded(name: str, goal: Goal | None = None, count: int | None = None, *, in_turns: bool = False) -> Situation:
+    """Return a crowd, of the usual number if none is said."""
+    number = USUAL[name] if count is None else count
+    return Situation(lambda directory, _: crowd(name, number, directory), 10, goal, goal, number, in_turns)
 
 
 SITUATIONS: Mapping[str, Situation] = {
     "idle": Situation(lambda *_: nullcontext(), 0, Goal(0.25, "x"), Goal(0.25, "x")),
     "trains": Situation(lambda at, _: training(at, NEVER_SECONDS), 20, Goal(0.4, "x"), Goal(0.4, "x")),
-    "saves": Situation(lambda at, _: training(at), 20, Goal(0.6, "x"), Goal(0.8, "x")),
-    "interpreters": _crowd("interpreters"),
-    "files": _crowd("files"),
-    "mappings": _crowd("mappings"),
-    "threads": _crowd("threads"),
-    "ranks": _crowd("ranks", 3.0, 15),
+    "saves": Situation(lambda at, _: training(at), 0, Goal(0.6, "x"), Goal(0.8, "x"), in_turns=True),
+    "interpreters": crowded("interpreters", Goal(1.0)),
+    "files": crowded("files", Goal(1.0)),
+    "mappings": crowded("mappings", Goal(1.0)),
+    "threads": crowded("threads", Goal(1.0)),
+    "ranks": crowded("ranks", Goal(3.0), in_turns=True),
     "everyday": Situation(everyday, 5, Goal(2.0), Goal(4.0)),
 }

@@ -1,15 +1,33 @@
-"""Curves as SVG: small panels with a line for each series, both axes linear from nothing."""
+"""Curves of what `guest.py --curves --json` printed: small panels, both axes linear from nothing.
+
+python benchmarks/beside/curves.py table.json hours.json > docs/curves.svg
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 _COLUMNS, _WIDTH, _HEIGHT = 3, 320, 230  # of the picture; of a panel
 _LEFT, _TOP, _ACROSS, _UP = 48, 34, 250, 140  # of a panel's axes
-_COLOURS = ("#0969da", "#cf222e", "#8c959f", "#d4a72c")
+_CROWDS = {
+    "interpreters": "idle interpreters",
+    "files": "open files",
+    "ranks": "ranks of 8 threads that save every 10 s",
+    "events": "files written a second",
+}
+_REPLAYED = (
+    ("guest, files", "files of a save, replayed", "files", "CPU s"),
+    ("guest, hours", "hours of jobs, replayed", "hour", "CPU s an hour"),
+)
+_DOCUMENTS = ("guest", *(name for name, *_ in _REPLAYED))
+_COLOURS = ("#0969da", "#cf222e", "#8c959f", "#d4a72c", "#1a7f37", "#8250df")
 
 
 @dataclass(frozen=True)
@@ -68,3 +86,34 @@ def _round_up(value: float) -> float:
     """Return the next 1, 2, 3, 4, 5, 6 or 8 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
     return next(step * power for step in (1, 2, 3, 4, 5, 6, 8, 10) if value <= step * power * 1.0001)
+
+
+def panels(documents: Sequence[Mapping[str, Any]]) -> list[Panel]:
+    """Return a panel for each crowd, then that of the files of a save and that of hours, where there are points."""
+    rows = {name: [row for one in documents if one["benchmark"] == name for row in one["rows"]] for name in _DOCUMENTS}
+    found = []
+    for name, title in _CROWDS.items():
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for row in rows["guest"]:
+            if row["situation"] in {name, "idle"}:
+                line = lines.setdefault(f"{row['level']}, {row['tree']}", [])
+                line.append((row["count"] or 0.0, row["percent"]))
+        found.append(Panel(title, "% of a core", lines))
+    for name, over, x, y in _REPLAYED:
+        lines = {}
+        for row in rows[name]:
+            if row[y] is not None:
+                lines.setdefault(f"replayed, {row['tree']}", []).append((row[x], row[y]))
+        found.append(Panel(over, y, lines))
+    return [panel for panel in found if any(x for line in panel.lines.values() for x, _ in line)]
+
+
+def main() -> None:
+    """Print the picture of the documents in the files that are named."""
+    lines = [line for path in sys.argv[1:] for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    title = "What the agent costs, against what there is on its node"
+    sys.stdout.write(drawn(panels([json.loads(line) for line in lines if line.startswith("{")]), title))
+
+
+if __name__ == "__main__":
+    main()
