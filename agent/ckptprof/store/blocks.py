@@ -2,13 +2,14 @@
 
 A block is `<BBHIII>` (version, zero, number of columns, number of points, unit of time in ns, size of the body) and a
 zlib stream of the body. The body is one byte of kind per column (the times are column 0), a byte that says which planes
-there are, of each column which of its values were seen, if not all were, and its first value, or its text, then planes.
+there are, of each column which of its values were seen, if not all were, and its first value, with its step if all its
+steps are even, or its text, then planes.
 
-The deltas of all columns that are no text stand one after the other, 64 bits each (0 for the first point of a column),
-and are split by byte: plane 0 has the lowest byte of each. The lower planes of a delta under 0 are inverted, so that
-a small step down has as many zeros as one up. A plane is which of its bytes are not zero, a bit each, and then these.
-In a large block each of the two is compressed with statistics of its own. All of it is done to whole arrays at once,
-as bytes or as one large number; a loop over values would take ten times as long. What is beyond 63 bits or below 0 is
+The deltas of all other columns stand one after the other, 64 bits each (0 for the first point of a column), and are
+split by byte: plane 0 has the lowest byte of each. The lower planes of a delta under 0 are inverted, so that a small
+step down has as many zeros as one up. A plane is which of its bytes are not zero, a bit each, and then these. In a
+large block each of the two is compressed with statistics of its own. All of it is done to whole arrays at once, as
+bytes or as one large number; a loop over values would take ten times as long. What is beyond 63 bits or below 0 is
 text, so that no value is ever changed.
 
 A block from a hostile database cannot make `decode` use more than a few times `max_bytes`.
@@ -112,6 +113,12 @@ def decode(
         return _decode(body, points, width, unit, wanted)
     except (struct.error, StopIteration, IndexError, ValueError, OverflowError) as error:
         raise BlockError(f"a damaged block: {error}") from error
+
+
+def unit_of(block: bytes) -> int:
+    """Return the unit of time of a block, in ns, which its checksum does not cover; raises struct.error."""
+    unit: int = _HEADER.unpack_from(block)[4]
+    return unit
 
 
 def _inflate(block: bytes, size: int) -> bytes:
@@ -340,6 +347,8 @@ def _column(head: _Head, points: int, deltas: array[int], unit: int) -> list[int
         values = list(range(first, first + step * points, step)) if step else [first] * points
     else:
         if head.kind == _TEXT:
+            if head.text.count(b",") != points - 1:
+                raise ValueError("a column of another length")
             values = [int(word) for word in head.text.split(b",")]
         else:
             deltas[0] = head.first

@@ -97,6 +97,8 @@ class _Body:
         form = kind & 7
         if form == _TEXT:
             text = self._take(_LENGTH.unpack(self._take(4))[0])
+            if text.count(b",") != self._points - 1:
+                raise ValueError("a column of another length")
             return self._checked([int(word) * factor for word in text.split(b",")])
         first: int = _FIRST.unpack(self._take(8))[0] * factor
         if form == _CONSTANT:

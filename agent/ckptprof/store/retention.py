@@ -14,7 +14,7 @@ from ckptprof.store.blocks import BlockError
 from ckptprof.store.connection import run_to_its_end, transaction
 from ckptprof.store.migrations import pragma
 from ckptprof.store.rows import get_sessions
-from ckptprof.store.series import Span, Strip, Values, joined, merged_spans, on_grid, thinned, without
+from ckptprof.store.series import Span, Strip, joined, merged_spans, on_grid, thinned, without
 from ckptprof.store.strips import (
     DAY_NS,
     HOUR_NS,
@@ -94,68 +94,62 @@ class _Compactor:
 
     def __init__(self, connection: Connection, catalogue: Catalogue, spans: Sequence[Span] | None) -> None:
         self.damaged = 0
+        self._names: Mapping[int, tuple[str, ...]] = {}
         self._connection = connection
         self._catalogue = catalogue
         self._spans = spans  # that were watched; None: not known, so all of it
 
     def compact(self, batch: Mapping[tuple[int, int], Sequence[int]]) -> None:
         """Put minutes, by hour and entity, into their hours and the roll-ups of their days."""
-        connection = self._connection
-        ids = [identity for group in batch.values() for identity in group]
-        parts: dict[tuple[int, int], list[Strip]] = {key: [] for key in batch}
-        for identity, strip in self._sound(schema.hours, [block_id(*key) for key in batch]):
-            parts[split_id(identity)].append(strip)
-        for identity, strip in self._sound(schema.minutes, ids):
-            parts[_hour_of(identity)].append(strip)
-        days = dict(self._sound(schema.rollups, sorted({_day_of(*key) for key in batch})))
-        hours = {key: thinned(joined(strips), MAX_BLOCK_BYTES) for key, strips in parts.items() if strips}
-        for (hour, entity), strip in hours.items():
-            self._roll_up(days, hour, entity, strip)
-        self._put(schema.hours, {block_id(*key): strip for key, strip in hours.items()}, pack)
-        self._put(schema.rollups, days, pack_rollup)
-        if hours:
+        connection, layout = self._connection, self._catalogue.layout
+        self._names = layouts(connection)
+        known = dict(self._sound(schema.rollups, sorted({_day_of(*key) for key in batch})))
+        days: dict[int, Strip] = {}
+        blocks: list[tuple[int, int, bytes]] = []
+        newest: list[dict[str, int]] = []
+        for (hour, entity), ids in batch.items():  # one after the other: an hour of one entity may take 30 MB
+            found = [*self._sound(schema.hours, [block_id(hour, entity)]), *self._sound(schema.minutes, ids)]
+            if not found:
+                continue
+            strip = thinned(joined([one for _, one in found]), MAX_BLOCK_BYTES)
+            day = _day_of(hour, entity)
+            rolled_up = self._rolled_up(days.get(day, known.get(day)), hour, strip)
+            if rolled_up is not None:
+                days[day] = rolled_up
+            data = pack(strip.times_ns, list(strip.columns.values()))
+            blocks.append((block_id(hour, entity), layout(connection, tuple(strip.columns)), data))
+            newest.append({"entity": entity, "newest_ns": strip.times_ns[-1]})
+        put(connection, schema.hours, blocks)
+        put(connection, schema.rollups, [
+            (day, layout(connection, tuple(strip.columns)), pack_rollup(strip.times_ns, list(strip.columns.values())))
+            for day, strip in days.items()
+        ])  # fmt: skip
+        if newest:
             table = schema.entities
             later = func.max(table.c.seen_ns, bindparam("newest_ns"))
             seen = update(table).where(table.c.id == bindparam("entity")).values(seen_ns=later)
-            newest = [{"entity": entity, "newest_ns": strip.times_ns[-1]} for (_, entity), strip in hours.items()]
             connection.execute(seen, newest)
-        remove(connection, schema.minutes, ids)
+        remove(connection, schema.minutes, [identity for ids in batch.values() for identity in ids])
 
     def _sound(self, table: Table, ids: Sequence[int]) -> Iterator[tuple[int, Strip]]:
         """Yield the blocks that can be read: a damaged one must not stop the others for ever."""
-        names = layouts(self._connection)
         for identity, layout, data in fetch(self._connection, table, ids):
             try:
-                strip = unpack(layout, data, names)
+                strip = unpack(layout, data, self._names)
             except BlockError:
                 self.damaged += 1
                 continue
             if strip.times_ns:
                 yield identity, strip
 
-    def _roll_up(self, days: dict[int, Strip], hour: int, entity: int, strip: Strip) -> None:
-        """Put the values of an hour into the roll-up of its day, in the place of what was there of that hour."""
+    def _rolled_up(self, before: Strip | None, hour: int, strip: Strip) -> Strip | None:
+        """Return the roll-up of a day with an hour in the place of what was there of it; None: it stays as it was."""
         after_ns, until_ns = hour * HOUR_NS, (hour + 1) * HOUR_NS
         minutely = on_grid(strip, MINUTE_NS, after_ns, until_ns, self._spans)
         if not minutely.times_ns:
-            return
-        before = days.get(_day_of(hour, entity))
+            return None
         known = [] if before is None else [without(before, after_ns, until_ns)]
-        days[_day_of(hour, entity)] = joined([*known, minutely])
-
-    def _put(
-        self, table: Table, strips: Mapping[int, Strip], packed: Callable[[list[int], list[Values]], bytes]
-    ) -> None:
-        connection = self._connection
-        blocks = (
-            (identity, self._catalogue.layout(connection, tuple(strip.columns)), strip)
-            for identity, strip in strips.items()
-        )
-        put(
-            connection,
-            table,
-            [(one, layout, packed(strip.times_ns, list(strip.columns.values()))) for one, layout, strip in blocks],
-        )
+        return joined([*known, minutely])
 
 
 def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> None:

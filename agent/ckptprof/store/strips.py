@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Table, delete, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from ckptprof.store import schema
-from ckptprof.store.blocks import BlockError, Column, decode, encode
+from ckptprof.store.blocks import BlockError, Column, decode, encode, unit_of
 from ckptprof.store.series import Strip
 
 MINUTE_NS = 60_000_000_000
@@ -99,6 +99,8 @@ def unpack(
         raise BlockError(f"layout {layout} is not known")
     indexes = None if wanted is None else [index for index, field in enumerate(fields) if field in wanted]
     times, columns = decode(data, MAX_BLOCK_BYTES, indexes)
+    if unit_of(data) not in (TIME_UNIT_NS, _ROLLUP_UNIT_NS):
+        raise BlockError("a block in another unit of time")  # it would lie in other years, and fill those in between
     if len(columns) != len(fields):
         raise BlockError("a block that does not fit its layout")
     pairs = zip(fields, columns, strict=True)
