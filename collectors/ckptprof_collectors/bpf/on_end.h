@@ -182,16 +182,22 @@ static __always_inline bool is_known_by_name(struct file *file)
 {
 	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
 	__u32 length = BPF_CORE_READ(dentry, d_name.len);
-	char end[4] = {};
+	const unsigned char *name = BPF_CORE_READ(dentry, d_name.name);
+	union {
+		char letters[8];
+		__u64 number;
+	} part = {};
+	bool locales = false;
 
-	if (length < sizeof(end) ||
-	    bpf_probe_read_kernel(end, sizeof(end), BPF_CORE_READ(dentry, d_name.name) + length - sizeof(end)))
+	if (length == sizeof("locale-archive") - 1 && !bpf_probe_read_kernel(&part, sizeof(part), name))
+		locales = part.number == *(const __u64 *)"locale-archive";
+	if (length < 4 || bpf_probe_read_kernel(part.letters, 4, name + length - 4))
 		return false;
-	if (end[1] == '.')
-		return (end[2] == 's' && end[3] == 'o') || (end[2] == 'm' && end[3] == 'o');
-	if (end[0] == '.')
-		return end[1] == 'p' && end[2] == 'y' && end[3] == 'c';
-	return length == sizeof("locale-archive") - 1 && end[0] == 'h' && end[1] == 'i' && end[2] == 'v' && end[3] == 'e';
+	if (part.letters[1] == '.')
+		return (part.letters[2] == 's' || part.letters[2] == 'm') && part.letters[3] == 'o';
+	if (part.letters[0] == '.')
+		return part.letters[1] == 'p' && part.letters[2] == 'y' && part.letters[3] == 'c';
+	return locales && part.letters[0] == 'h' && part.letters[1] == 'i' && part.letters[2] == 'v' && part.letters[3] == 'e';
 }
 
 /* Not code, nor what the dynamic linker maps, nor what is too small to be a checkpoint. */

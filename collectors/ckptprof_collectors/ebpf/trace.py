@@ -170,14 +170,15 @@ class Trace(Tracer):
 
     def attend(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
         """Leave trifles to the sums of the kernel, as `Tracer.attend` says; where there is no room all are told of."""
-        before, self._attended = self._attended, dict(processes)
+        known = self._attended  # what the map holds
         try:
-            for process in before.keys() - processes.keys():
+            for process in known.keys() - processes.keys():
                 self._attended_map.delete(process.to_bytes(4, "little"))
-            for process, trains in processes.items() - before.items():
+                del known[process]
+            for process, trains in processes.items() - known.items():
                 self._attended_map.update(process.to_bytes(4, "little"), (1 + trains).to_bytes(4, "little"))
+                known[process] = trains
         except BpfError:
-            self._attended.update(before)  # some of them are still there
             trifle_bytes = 0
         self._set(Control.trifle_bytes, trifle_bytes)
 

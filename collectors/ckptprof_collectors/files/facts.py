@@ -489,7 +489,8 @@ class FactFinder:
             if len(self._again_ns) >= MAX_ASKERS:
                 waiting = list(self._again_ns.items())
                 self._again_ns = {one: until_ns for one, until_ns in waiting if until_ns > now_ns}
-            self._again_ns[asker] = max(now_ns, self._again_ns.get(asker, 0)) + pause_ns
+            if len(self._again_ns) < MAX_ASKERS:
+                self._again_ns[asker] = max(now_ns, self._again_ns.get(asker, 0)) + pause_ns
             return more
 
         return go_on

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from itertools import islice
 
 from ckptprof_collectors.files.statx import statx
@@ -15,6 +16,7 @@ from ckptprof_collectors.processes.process import Process, ProcessGone
 from ckptprof_collectors.samples import FileScan, MappedFile, OpenFile, text
 
 MAX_FILES = 256
+AGAIN_NS = 1_000_000_000
 _MIN_MAPPED_BYTES = 1 << 20
 _PSEUDO = (b"/dev/", b"/proc/", b"/sys/", b"/memfd:", b"/SYSV", b"/anon_hugepage")
 _CODE = (b".so", b".py", b".pyc", b".mo", b".ttf", b".gconv", b"/locale-archive", b"ld.so.cache", b".jar")
@@ -114,12 +116,13 @@ class OpenFiles:
 
 
 class Mappings:
-    """The data files that a process has mapped; read again only once its memory is not as large any more as it was.
+    """The data files that a process has mapped; read again once its memory is not as large as it was, or a second ago.
 
-    To map or unmap a file changes how much is mapped, to touch it how much of that is resident.
+    To map or unmap a file changes how much is mapped, to touch it how much of that is resident; a mapped file that is
+    renamed, or one that makes way for another of its size, changes neither.
     """
 
-    __slots__ = ("_mapped", "_sizes", "process", "raw_paths")
+    __slots__ = ("_mapped", "_read_ns", "_sizes", "process", "raw_paths")
 
     def __init__(self, process: Process) -> None:
         """Know nothing yet."""
@@ -127,17 +130,19 @@ class Mappings:
         self.raw_paths: dict[tuple[int, int], bytes] = {}  # (device, inode) to the path as it is
         self._mapped: tuple[MappedFile, ...] | None = None
         self._sizes: tuple[bytes, ...] = ()
+        self._read_ns = 0
 
     def look(self) -> tuple[MappedFile, ...] | None:
         """Return what is mapped, None: not allowed; the sizes are those that the process had at its last `read_stat`.
 
         Raises ProcessGone.
         """
-        sizes = self.process.sizes
-        if not sizes or sizes != self._sizes:
+        sizes, now_ns = self.process.sizes, time.monotonic_ns()
+        if not sizes or sizes != self._sizes or now_ns - self._read_ns >= AGAIN_NS:
             found = read_mappings(self.process)
             self.process.confirm()
-            self._sizes = sizes
+            self._sizes = () if found is None else sizes
+            self._read_ns = now_ns
             self._mapped = None if found is None else tuple(found.values())
             self.raw_paths = {(file.device, file.inode): path for path, file in (found or {}).items()}
         return self._mapped

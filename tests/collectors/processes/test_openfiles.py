@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -190,7 +191,9 @@ def test_mappings_are_summed_by_file_and_small_or_executable_ones_left_out(tmp_p
 def test_mappings_are_read_again_only_once_the_memory_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mapped, touched or unmapped: each is seen, and nothing is read for a process that did none of it."""
+    """Mapped, touched or unmapped: each is seen, and once a second what changes no size, as another name does."""
+    clock = [0]
+    monkeypatch.setattr(openfiles, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
     reads: list[int] = []
     kernels = openfiles.read_mappings
     monkeypatch.setattr(openfiles, "read_mappings", lambda process: reads.append(process.pid) or kernels(process))
@@ -198,10 +201,13 @@ def test_mappings_are_read_again_only_once_the_memory_has_changed(
     folder.mkdir()
     line = b"7f0000000000-7f0000800000 r--s 00000000 08:01 5 /r/data.bin\n"
     seen: list[tuple[int, list[str]]] = []
-    for ticks, size, resident, maps in (
-        (1, 900, 90, b""), (2, 900, 90, b""), (2, 2900, 90, line), (3, 2900, 90, line), (4, 2900, 1090, line),
-        (4, 900, 90, b""),
+    renamed = line.replace(b"data", b"other")
+    for ticks, size, resident, maps, now_ns in (
+        (1, 900, 90, b"", 1), (2, 900, 90, b"", 2), (2, 2900, 90, line, 3), (3, 2900, 90, line, 4),
+        (4, 2900, 1090, line, 5), (5, 2900, 1090, renamed, openfiles.AGAIN_NS), (5, 2900, 1090, renamed, 2_000_000_000),
+        (6, 900, 90, b"", 2_000_000_001),
     ):  # fmt: skip
+        clock[0] = now_ns
         (folder / "stat").write_bytes(b"77 (x) S " + b"%d " % ticks * 40)
         (folder / "statm").write_bytes(b"%d 300 %d 1 0 70 0\n" % (size, resident))
         (folder / "maps").write_bytes(maps)
@@ -216,7 +222,8 @@ def test_mappings_are_read_again_only_once_the_memory_has_changed(
     process.close()
 
     assert seen == [
-        (1, []), (0, []), (1, ["/r/data.bin"]), (0, ["/r/data.bin"]), (1, ["/r/data.bin"]), (1, []),
+        (1, []), (0, []), (1, ["/r/data.bin"]), (0, ["/r/data.bin"]), (1, ["/r/data.bin"]), (0, ["/r/data.bin"]),
+        (1, ["/r/other.bin"]), (1, []),
     ]  # fmt: skip
 
 

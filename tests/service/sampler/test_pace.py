@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from standintrace import Desk, StandIn
+from standintrace import Desk, StandIn, start_ticks
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.service.sampler import main
 from ckptprof.service.sampler.activity import Activity
 from ckptprof.service.sampler.main import CALM_NS, CALM_TRACED_NS
+from ckptprof_collectors.samples import FileLifeEvent
 
 SECOND_NS = 1_000_000_000
 
@@ -28,13 +31,15 @@ SECOND_NS = 1_000_000_000
         ("poll", True, True, "moves", 25),
         ("trace", True, True, "moves", 10),
         ("trace", True, True, "maps", 25),
+        ("perf", True, False, "", 5),  # which sees neither mappings nor rings
+        ("perf", True, True, "moves", 25),
     ],
 )
 def test_looks_come_as_often_as_what_goes_on_asks_for(
     monkeypatch: pytest.MonkeyPatch, level: str, urgent: str, hz: float, *, watched: bool, awake: bool
 ) -> None:
     """By the clock, whatever each look takes."""
-    desk = Desk(StandIn(), level=level)
+    desk = Desk(StandIn(is_whole=level == "trace"), level="trace" if level == "perf" else level)
     activities = [Activity(has_mappings=urgent == "maps")] if urgent else []
     sampler: Any = desk.sampler
     now_ns = 0
@@ -82,16 +87,55 @@ def test_events_without_end_wake_the_sampler_so_often_only(
         wakes += 1
         return [(events_fd, 1)]
 
-    def sleep(seconds: float) -> None:
+    def rest(calm_ns: int) -> None:
         nonlocal now_ns
-        now_ns += max(1, round(seconds * 1e9))
+        now_ns += max(1, calm_ns)
 
-    clock = SimpleNamespace(**{**vars(time), "monotonic_ns": lambda: now_ns, "sleep": sleep})
+    clock = SimpleNamespace(**{**vars(time), "monotonic_ns": lambda: now_ns})
     with monkeypatch.context() as patched:
         patched.setattr(main, "time", clock)
         patched.setattr(sampler, "_poll", SimpleNamespace(poll=poll))
+        patched.setattr(sampler, "_rest", rest)
         sampler._wait(SECOND_NS)
     desk.close()
 
     assert wakes <= most
     assert now_ns == SECOND_NS
+
+
+def test_what_the_recorder_says_is_heard_while_events_rest() -> None:
+    """Nor does a mapping wait, whose pages are counted from when it is known."""
+    trace = StandIn(is_whole=True)
+    desk = Desk(trace)
+    for fd in (desk.recorder, trace.wake[1]):
+        began = time.monotonic()
+        os.write(fd, b"x")
+        desk.sampler._rest(int(PATIENCE_SECONDS * 1e9))
+        assert time.monotonic() - began < PATIENCE_SECONDS
+        os.read(desk.sampler._control_fd if fd == desk.recorder else trace.wake[0], 64)
+    desk.close()
+
+
+def test_a_mapping_is_looked_at_soon_while_nothing_else_stirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only looks tell its pages; but a crowd of mappings makes no more looks than a burst does."""
+    mapped = FileLifeEvent(1, "mapped", os.getpid(), start_ticks(os.getpid()), 1, 1, 1, None, "/ckpt/model.bin")
+    trace = StandIn([[mapped]], is_whole=True)
+    desk = Desk(trace)
+    sampler: Any = desk.sampler
+    monkeypatch.setattr(sampler._tracing, "told", lambda seen, _: list(seen))
+    os.write(trace.wake[1], b"x")
+    began_ns = time.monotonic_ns()
+    sampler._wait(began_ns + int(PATIENCE_SECONDS * 1e9))
+    waited_ns = time.monotonic_ns() - began_ns
+    desk.close()
+
+    assert SECOND_NS / 25 <= waited_ns < PATIENCE_SECONDS * 1e9
+
+
+@pytest.mark.parametrize(("ago_ns", "calm"), [(SECOND_NS, False), (10 * SECOND_NS, True)])
+def test_it_is_calm_some_seconds_after_a_burst(ago_ns: int, *, calm: bool) -> None:
+    """Then a read that is held may be noticed later."""
+    desk = Desk(StandIn())
+    desk.sampler._last_burst_ns = time.monotonic_ns() - ago_ns
+    assert desk.sampler.calm == calm
+    desk.close()

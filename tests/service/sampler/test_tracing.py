@@ -447,7 +447,7 @@ def test_a_shell_that_became_the_training_script_is_found_by_what_it_reads(desk:
         wait_until(lambda: one.tick(time.monotonic_ns()) is not None and pid in known)
         one.sampler._population._young.clear()  # it is a shell by now
         process.stdin.close()
-        wait_until(lambda: b"python" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        wait_until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes().startswith(os.fsencode(sys.executable)))
         if by == "a file":
             trace.reads = [[activity(pid, "/usr/lib/libtorch.so", MIB, writes=False)]]
         elif by == "trifles":

@@ -38,7 +38,7 @@ from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes.process import ProcessGone, places
-from ckptprof_collectors.samples import FileEvent, FileFact, Frame, Sample, SamplerHealth, Unavailable
+from ckptprof_collectors.samples import FileEvent, FileFact, FileLifeEvent, Frame, Sample, SamplerHealth, Unavailable
 
 __all__ = ["Control", "Sampler", "SamplerOptions"]
 
@@ -210,34 +210,37 @@ class Sampler:
 
     def _period_ns(self, now_ns: int, urgent: Collection[Activity]) -> int:
         options = self._options
+        told, idle_hz = self._tracing.tells_all(now_ns), max(options.idle_hz, 2.0)
         if urgent:
-            counted = self._tracing.active and not any(activity.has_mappings for activity in urgent)
+            counted = told and not any(activity.has_mappings for activity in urgent)
             rate = options.burst_hz * (tracing.BURST_RATE_SHARE if counted else 1.0)
         elif options.fixed_rate:
             rate = options.base_hz
-        elif self._tracing.active:  # its numbers do not depend on when it is read
-            awake = bool(self._population.rounds.awake)
-            rate = options.base_hz * tracing.RATE_SHARE if awake else max(options.idle_hz, 2.0)
         elif self._population.watched:
-            rate = options.base_hz
+            rate = options.base_hz * (tracing.RATE_SHARE if self._tracing.active else 1.0)
+            if told and not self._population.rounds.awake:
+                rate = min(rate, idle_hz)
         else:
-            rate = max(options.idle_hz, 2.0)
+            rate = idle_hz
         period_ns = int(_SECOND_NS / rate)
         if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder, who is in no hurry
             self._output.flush()
             self._next_flush_ns = now_ns + _FLUSH_NS
         return period_ns
 
-    def _trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> None:
+    def _trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> bool:
+        """Take in what the trace has seen; return whether a file was mapped, whose pages only looks tell."""
         started = time.perf_counter_ns()
         self._seen = self._tracing.read(now_ns, last=last)
         if self._options.among_others:
             self._seen = self._family.own(self._seen, self._population.known)
         for question in tracing.follow(self._seen, self._population, now_ns, offset_ns):
             self._facts.ask(question)
-        samples.extend(self._told())
+        told = self._told()
+        samples.extend(told)
         self._counters.set_failures(tracing.NAME, self._tracing.faults)
         self._counters.spend(tracing.NAME, time.perf_counter_ns() - started)
+        return any(isinstance(sample, FileLifeEvent) and sample.kind == "mapped" for sample in told)
 
     def _told(self) -> list[Sample]:
         """Return, once, what the trace has seen that is worth telling."""
@@ -255,8 +258,8 @@ class Sampler:
         for watching in gone:
             self._ask_last(watching, now_ns, offset_ns)
         if now_ns >= self._next_sweep_ns:
-            told = self._tracing.trifles() if self._tracing.tells_all(now_ns) else None
-            self._population.sweep(now_ns, samples, told)
+            trifles = self._tracing.trifles()  # also while they are not used: they are those of one sweep
+            self._population.sweep(now_ns, samples, trifles if self._tracing.tells_all(now_ns) else None)
             self._next_sweep_ns = now_ns + _SECOND_NS
         cost_ns = time.perf_counter_ns() - started
         usual_ns = _SECOND_NS // 5 if self._options.only_family else _SECOND_NS // 2
@@ -354,14 +357,24 @@ class Sampler:
                 self._listen()
                 return
             if ready:
+                now_ns = time.monotonic_ns()
                 if self._tracing.fileno() in ready:  # what has no room must not wait for the tick
-                    self._trace(time.monotonic_ns(), time.time_ns() - time.monotonic_ns(), self._pending)
+                    mapped = self._trace(now_ns, time.time_ns() - now_ns, self._pending)
+                    due_ns = min(due_ns, now_ns + int(_SECOND_NS / self._options.burst_hz)) if mapped else due_ns
                 self._pending.extend(self._heard())
                 if self._folders.woken:
                     return
-                now_ns = time.monotonic_ns()
-                calm_ns = CALM_TRACED_NS if self._tracing.tells_all(now_ns) else CALM_NS
-                time.sleep(max(0, min(calm_ns, due_ns - now_ns)) / 1e9)
+                self._rest(min(CALM_TRACED_NS if self._tracing.tells_all(now_ns) else CALM_NS, due_ns - now_ns))
+
+    def _rest(self, calm_ns: int) -> None:
+        """Let events in folders wait for a while: what the recorder or the trace has to say does not."""
+        time.sleep(min(CALM_NS, max(0, calm_ns)) / 1e9)
+        urgent = select.poll()
+        for fd in (self._control_fd, self._tracing.fileno()):
+            if fd >= 0:
+                urgent.register(fd, select.POLLIN)
+        if calm_ns > CALM_NS:
+            urgent.poll((calm_ns - CALM_NS) / 1e6)
 
     def _heard(self) -> list[FileEvent]:
         """Return what has happened in watched folders; who wrote what was renamed into one is asked for that name."""
