@@ -16,8 +16,9 @@ from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import State, Trigger
 from ckptprof.detect.events.waits import LONGEST_CLOSING_NS
 from ckptprof.detect.recognition import Judged, Recogniser
-from ckptprof.detect.tolerances import FEW, MAX_EACH, TELLING_BYTES
+from ckptprof.detect.tolerances import CALLS_NS, FEW, MAX_EACH, PATIENCE_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.phase import Phase
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint
@@ -28,6 +29,7 @@ _EVALUATE_NS = 500_000_000
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
 _MOMENT_NS = 1_000_000  # edges that move by less are where they were
 _FORESEEN_SHARE = 8  # what goes on is foreseen again once an eighth of its age has passed: a long save costs no more
+_FORESEEN_NS = PATIENCE_NS // 4  # but then: what goes on after a kill is joined to what was foreseen before it
 
 
 class _Foreseen(NamedTuple):
@@ -135,7 +137,7 @@ class Detector:
 
         Nothing is changed by that. Of what goes on, those with most bytes; once `hurried` says so only what was
         foreseen the last time, as it was. The others are counted. Not `closely`: what is still being written may be as
-        it was an eighth of its age ago.
+        it was an eighth of its age ago, 15 s at most.
         """
         foreseen: dict[Hashable, _Foreseen] = {}
         left_out: set[Hashable] = set()
@@ -150,7 +152,8 @@ class Detector:
                 if known is not None and (known.sign == sign or not is_due or hurried()):
                     foreseen[name] = known
                 elif not hurried():
-                    due_ns = self._fed_ns + (self._fed_ns - candidate.start_ns) // _FORESEEN_SHARE
+                    age_ns = self._fed_ns - candidate.start_ns
+                    due_ns = self._fed_ns + min(age_ns // _FORESEEN_SHARE, _FORESEEN_NS)
                     foreseen[name] = _Foreseen(sign, due_ns, self._recogniser.foresee(candidate))
             self._world.over_ns = over_ns
             left_out.update(name for candidate in going_on if (name := _name(candidate)) not in foreseen)
@@ -248,9 +251,14 @@ def _sign(candidate: Candidate) -> Hashable:
 
     Edges that come of the wall clock move by microseconds while that is slewed.
     """
-    closed = sum(part.closed_ns is not None for part in candidate.parts)
-    facts = (part.fact for part in candidate.parts if part.fact is not None)
-    learnt = sum(fact.size + fact.modified_ns + fact.changed_ns + (fact.unwritten_bytes or 0) for fact in facts)
+    learnt = sum(map(_learnt_of, candidate.parts))
     edges = candidate.start_ns // _MOMENT_NS, candidate.end_ns // _MOMENT_NS
     size = candidate.bytes, len(candidate.parts)
-    return candidate.job, candidate.writes, candidate.parts[0].path, edges, size, candidate.committed_ns, closed, learnt
+    return candidate.job, candidate.writes, candidate.parts[0].path, edges, size, candidate.committed_ns, learnt
+
+
+def _learnt_of(part: Transfer) -> int:
+    fact = part.fact
+    told = fact and (fact.size, fact.modified_ns, fact.changed_ns, fact.unwritten_bytes, fact.whole, fact.magic)
+    is_after = part.fact_at_ns - part.active_ns >= CALLS_NS
+    return hash((part.path, part.closed_ns is None, part.durable_ns, told, is_after))

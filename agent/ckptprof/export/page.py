@@ -52,6 +52,7 @@ class Page:
     def _family(self, family: Metric) -> str:
         known = self._texts.get(family.name)
         if known is None or not known.renew(family.samples):
+            self._texts.pop(family.name, None)  # if it cannot be rendered, the next scrape tries again
             text = self._encode(_Alone(family)).decode().removesuffix(self._end)
             known = self._texts[family.name] = _Text(family.samples, text)
         return known.whole

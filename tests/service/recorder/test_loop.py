@@ -33,6 +33,7 @@ class Piped:
         self._unpacker = Unpacker()
         self.stopped = threading.Event()
         self.killed = False
+        self.is_crowded = False
 
     def fileno(self) -> int:
         """Return what to wait for."""

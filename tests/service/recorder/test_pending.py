@@ -14,6 +14,7 @@ from tests.recording.restarting import restarted
 from ckptprof.detect.describe.revisions import newest
 from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.tolerances import PATIENCE_NS
 from ckptprof.model import CUT_BETWEEN, Checkpoint, Kind, Status
 from ckptprof.recording import Frame, Header
 from ckptprof.service.recorder import recorder as recording
@@ -125,6 +126,21 @@ def test_a_look_in_haste_keeps_what_was_foreseen_before() -> None:
         found.append((len(detector.pending(lambda haste=haste: next(haste) > 0)), detector.left_out_events))
 
     assert found == [(1, 2), (2, 0), (3, 0)]
+
+
+def test_a_long_save_is_foreseen_often_enough_to_be_joined() -> None:
+    """What goes on after a kill is joined to what was foreseen a minute before it at most, however old the save is."""
+    stage = Stage(trace=True)
+    trainer = stage.process(runtimes=("torch",))
+    stage.write(trainer, "/run/step-1/model.pt", 3.0, 1200.0, 400 * MIB)
+    detector = Detector(stage.header())
+    ages_ns = []
+    for frame in stage.frames(900):
+        detector.feed(frame)
+        ages_ns += [frame.wall_ns - one.checkpoint.end_ns for one in detector.pending(closely=False)]
+
+    assert ages_ns
+    assert max(ages_ns) < PATIENCE_NS // 3
 
 
 def test_an_end_in_haste_judges_what_it_has_time_for() -> None:

@@ -70,8 +70,8 @@ class Loop:
         self._silent_seconds = 0.0
         read_at, self._read_at = self._read_at, time.monotonic()
         is_often = self._read_at - read_at < 1.5 * self._rest_seconds
-        self._rests_until = self._read_at + self._rest_seconds if is_often else 0.0
         self._waiting = self.sampler.read()
+        self._rests_until = self._read_at + self._rest_seconds if is_often and not self.sampler.is_crowded else 0.0
         if self._waiting is None:
             self.ended = True
             return

@@ -70,6 +70,8 @@ class SamplerProcess:
         os.set_blocking(self._fd, False)
         with contextlib.suppress(OSError):  # over the user's limit for pipes: the sampler's own queue is larger anyway
             fcntl.fcntl(self._fd, _F_SETPIPE_SZ, PIPE_BYTES)
+        self._room_bytes = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ)
+        self.is_crowded = False  # the last read found half of what the pipe takes: it must not wait
 
     def fileno(self) -> int:
         """Return the descriptor to wait for."""
@@ -81,6 +83,7 @@ class SamplerProcess:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
             return iter(())
+        self.is_crowded = 2 * len(data) >= min(self._room_bytes, READ_BYTES)
         return self._unpacker.feed(data) if data else None
 
     def witnessed(self) -> bytes:
