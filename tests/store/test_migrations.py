@@ -8,15 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import create_engine, inspect
 
 from ckptprof.errors import StoreError
 from ckptprof.measures import Measures, ThreadMeasure
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Moments, Overhead, Progress, Status, Succession
-from ckptprof.store import migrations, schema
-from ckptprof.store import reader as reader_module
+from ckptprof.store import migrations
+from ckptprof.store import opening as opening_module
 from ckptprof.store.migrations import APPLICATION_ID, LATEST, OLDEST, Step
 from ckptprof.store.reader import StoreReader
+from ckptprof.store.sql import schema
 from ckptprof.store.writer import StoreWriter
 from ckptprof.verdicts import Cost, Limit
 
@@ -30,7 +31,7 @@ _POINTS = [
 
 def test_tables_and_migrations_agree(writer: StoreWriter) -> None:
     """Every table and column that SQLAlchemy names exists, in that order, and takes None where it says so."""
-    found = inspect(writer._connection)
+    found = inspect(create_engine(f"sqlite:///{writer.path}"))
     for name, table in schema.metadata.tables.items():
         real = [(column["name"], column["nullable"]) for column in found.get_columns(name)]
 
@@ -110,7 +111,7 @@ def test_the_next_schema_is_reached_in_one_step(db: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         migrations, "STEPS", (*migrations.STEPS, Step(("ALTER TABLE sessions ADD COLUMN colour TEXT",)))
     )
-    for module in (migrations, reader_module):
+    for module in (migrations, opening_module):
         monkeypatch.setattr(module, "LATEST", LATEST + 1)
     with pytest.raises(StoreError, match=rf"older ckptprof \(schema {LATEST}, this one reads {LATEST + 1}\)"):
         StoreReader(db)

@@ -179,7 +179,7 @@ def test_a_damaged_block_is_counted_and_stops_nothing(
 ) -> None:
     """The other minutes of the hour are compacted."""
     writer.add_windows([noise(start_ns), noise(start_ns + WINDOW_NS)])
-    writer._connection.exec_driver_sql("UPDATE minutes SET data = x'00' WHERE id = (SELECT min(id) FROM minutes)")
+    writer._connection.execute("UPDATE minutes SET data = x'00' WHERE id = (SELECT min(id) FROM minutes)")
     writer.maintain(start_ns + 2 * _HOUR_NS)
     with StoreReader(db) as reader:
         assert len(reader.series("disk:vda", 0, 1 << 62).times_ns) == 1000

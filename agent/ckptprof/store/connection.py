@@ -9,9 +9,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from sqlalchemy import Connection, create_engine
-from sqlalchemy.pool import StaticPool
+from sqlite3 import Connection
 
 from ckptprof.errors import StoreError
 from ckptprof.store.holding import expect_open, hold, make
@@ -79,7 +77,7 @@ def _open_writer(path: Path, held: int) -> Connection:
     except (sqlite3.Error, StoreError):
         raw.close()
         raise
-    return _connected(raw)
+    return raw
 
 
 def open_reader(path: Path, *, immutable: bool) -> Connection:
@@ -94,47 +92,35 @@ def open_reader(path: Path, *, immutable: bool) -> Connection:
     except sqlite3.Error:
         raw.close()
         raise
-    return _connected(raw)
-
-
-def _connected(raw: sqlite3.Connection) -> Connection:
-    engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool)
-    return engine.connect()
-
-
-def close(connection: Connection) -> None:
-    """Close it and the file under it."""
-    connection.close()
-    connection.engine.dispose()
-
-
-def raw_of(connection: Connection) -> sqlite3.Connection:
-    """Return the connection under it."""
-    raw = connection.connection.driver_connection
-    assert isinstance(raw, sqlite3.Connection)  # noqa: S101 # made above
     return raw
 
 
 def run_to_its_end(connection: Connection, statement: str) -> None:
     """Run a PRAGMA outside of any transaction until it is done; sqlite3's `execute` takes only its first step."""
-    connection.rollback()
-    raw_of(connection).executescript(statement)
+    connection.executescript(statement)
 
 
 @contextmanager
 def transaction(connection: Connection, *, durable: bool = False) -> Iterator[Connection]:
     """Commit what is done within, or none of it; `durable` waits until it is on the disk, power loss included."""
-    connection.rollback()  # ends the reading that SQLAlchemy began by itself
-    raw = raw_of(connection)
-    raw.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-    with connection.begin():
-        raw.execute("BEGIN IMMEDIATE")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+    with _begun(connection, "BEGIN IMMEDIATE"):
         yield connection
 
 
 @contextmanager
 def snapshot(connection: Connection) -> Iterator[Connection]:
     """Read one state of the database, whatever is written meanwhile."""
-    with connection.begin():
-        raw_of(connection).execute("BEGIN")
+    with _begun(connection, "BEGIN"):
         yield connection
+
+
+@contextmanager
+def _begun(connection: Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.commit()
+    except BaseException:
+        connection.rollback()  # nothing, where SQLite did it by itself
+        raise

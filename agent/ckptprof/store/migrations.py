@@ -6,9 +6,8 @@ schema is a new step at the end of `STEPS`.
 
 from __future__ import annotations
 
+from sqlite3 import Connection
 from typing import NamedTuple
-
-from sqlalchemy import Connection
 
 from ckptprof.errors import StoreError
 from ckptprof.store.connection import transaction
@@ -152,14 +151,14 @@ LATEST = OLDEST + len(STEPS) - 1
 
 def pragma(connection: Connection, name: str) -> int:
     """Return a numeric PRAGMA."""
-    return int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def check_version(connection: Connection, where: str) -> int:
     """Return the schema's version, 0 for an empty database; raises StoreError if it is not ours, too old or newer."""
     version = pragma(connection, "user_version")
     if pragma(connection, "application_id") != APPLICATION_ID:
-        if version or connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
+        if version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise StoreError(f"{where} is a database of another program", hint="give another path with --db")
         return 0
     if version > LATEST:
@@ -185,6 +184,6 @@ def migrate(connection: Connection, where: str) -> None:
             continue
         with transaction(connection, durable=True):
             for statement in step.statements:
-                connection.exec_driver_sql(statement)
-            connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.exec_driver_sql(f"PRAGMA user_version = {number}")
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {number}")

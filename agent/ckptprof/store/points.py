@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-
-from sqlalchemy import Connection, Table, func, select
+from sqlite3 import Connection
 
 from ckptprof.errors import StoreError
-from ckptprof.store import schema
 from ckptprof.store.rows import get_sessions
 from ckptprof.store.series import Series, Span, Strip, between, chained, cut, joined, merged_spans, multiples, on_grid
-from ckptprof.store.strips import DAY_NS, ENTITY_MASK, HOUR_NS, MINUTE_NS, block_id, fetch, layouts, split_id, unpack
+from ckptprof.store.sql import compiled
+from ckptprof.store.strips import DAY_NS, HOUR_NS, MINUTE_NS, block_id, fetch, layouts, split_id, unpack
 
 MAX_VALUES = 16_000_000  # of one answer: about half a gigabyte as numbers of Python
 _MAX_GUESSES = 50_000
@@ -21,11 +20,11 @@ def read_series(
     connection: Connection, entity: str, span: Span, step_seconds: int | None, fields: Collection[str] | None
 ) -> Series:
     """Return the series; raises StoreError if it would be too long, BlockError if a block is damaged."""
-    number = connection.execute(select(schema.entities.c.id).where(schema.entities.c.name == entity)).scalar()
+    known = connection.execute(compiled.ENTITY, {"known": entity}).fetchone()
     step_ns = None if step_seconds is None else step_seconds * _SECOND_NS
-    if number is None:
+    if known is None:
         return Series(entity=entity, times_ns=[], columns={}, step_ns=step_ns)
-    source = _Source(connection, number, fields)
+    source = _Source(connection, known[0], fields)
     if step_ns is None:
         strip = between(source.raw(*span), *span)
     elif step_ns % MINUTE_NS:
@@ -48,8 +47,8 @@ class _Source:
     def raw(self, since_ns: int, until_ns: int) -> Strip:
         """Return all points from the start of the first hour on."""
         begin = since_ns - since_ns % HOUR_NS
-        strips = self._strips(schema.hours, HOUR_NS, begin, until_ns)
-        strips += self._strips(schema.minutes, MINUTE_NS, begin, until_ns)
+        strips = self._strips("hours", HOUR_NS, begin, until_ns)
+        strips += self._strips("minutes", MINUTE_NS, begin, until_ns)
         return joined(strips) if strips else Strip([], {})
 
     def grid(self, step_ns: int, since_ns: int, until_ns: int) -> Strip:
@@ -65,7 +64,7 @@ class _Source:
 
     def rolled(self, step_ns: int, since_ns: int, until_ns: int) -> Strip:
         """Return the values at a step of whole minutes: from the roll-ups, and from the minutes that have none yet."""
-        strips = self._strips(schema.rollups, DAY_NS, since_ns - 1, until_ns)
+        strips = self._strips("rollups", DAY_NS, since_ns - 1, until_ns)
         rolled = chained(strips) if strips else Strip([], {})  # a day's block is sorted when it is written
         newest_ns = rolled.times_ns[-1] if rolled.times_ns else since_ns  # the next hour may know that minute better
         tail = self.grid(step_ns, max(since_ns, newest_ns), until_ns) if newest_ns <= until_ns else Strip([], {})
@@ -76,7 +75,7 @@ class _Source:
             head = multiples(head, step_ns)
         return chained([head, tail]) if tail.times_ns else head
 
-    def _strips(self, table: Table, period_ns: int, since_ns: int, until_ns: int) -> list[Strip]:
+    def _strips(self, table: str, period_ns: int, since_ns: int, until_ns: int) -> list[Strip]:
         strips = []
         for _, layout, data in fetch(self._connection, table, self._ids(table, period_ns, since_ns, until_ns)):
             strip = unpack(layout, data, self._layouts, self._fields)
@@ -86,15 +85,13 @@ class _Source:
             strips.append(strip)
         return strips
 
-    def _ids(self, table: Table, period_ns: int, since_ns: int, until_ns: int) -> Sequence[int]:
-        ends = (select(end(table.c.id)).scalar_subquery() for end in (func.min, func.max))  # each by the index
-        low, high = self._connection.execute(select(*ends)).one()
+    def _ids(self, table: str, period_ns: int, since_ns: int, until_ns: int) -> Sequence[int]:
+        low, high = self._connection.execute(compiled.BLOCK_SPAN[table]).fetchone()
         if low is None:
             return ()
         first = max(since_ns // period_ns, split_id(low)[0])
         last = min(until_ns // period_ns, split_id(high)[0])
         if last - first <= _MAX_GUESSES:
             return [block_id(period, self._number) for period in range(first, last + 1)]
-        own = table.c.id.op("&")(ENTITY_MASK) == self._number  # a clock that once stood at 1970: look through all
-        ids = table.c.id.between(block_id(first, 0), block_id(last + 1, 0))
-        return self._connection.execute(select(table.c.id).where(own, ids).order_by(table.c.id)).scalars().all()
+        within = {"entity": self._number, "first": block_id(first, 0), "last": block_id(last + 1, 0)}
+        return [identity for (identity,) in self._connection.execute(compiled.BLOCKS_OF[table], within)]

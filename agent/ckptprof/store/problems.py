@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ckptprof.errors import StoreError
 from ckptprof.store.blocks import BlockError
@@ -47,20 +46,18 @@ _TEXTS: tuple[tuple[str, type[StoreError], str, str], ...] = (
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn what SQLite, SQLAlchemy, the codec and the system raise within into a StoreError about `path`."""
+    """Turn what SQLite, the codec and the system raise within into a StoreError about `path`."""
     try:
         yield
     except StoreError:
         raise
-    except DBAPIError as error:
-        raise _from_text(str(error.orig), path) from error
     except sqlite3.Error as error:
         raise _from_text(str(error), path) from error
     except OSError as error:
         raise _from_system(error, path) from error
     except (BlockError, msgspec.MsgspecError) as error:
         raise StoreError(f"{shown(path)} is damaged: {error}", hint="move it away, or query another time") from error
-    except (SQLAlchemyError, OverflowError, ValueError, TypeError) as error:
+    except (OverflowError, ValueError, TypeError) as error:
         raise StoreError(f"{shown(path)}: {type(error).__name__}: {error}") from error
 
 

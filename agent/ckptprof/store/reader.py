@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, create_engine, func, literal, or_, select
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Report, Risk, Session
-from ckptprof.store import schema
 from ckptprof.store.asking import MAX_ROWS, MAX_SECONDS, Answer, ask
-from ckptprof.store.connection import check_file, close, open_reader, raw_of, snapshot
-from ckptprof.store.location import hint_if_refused, shown, to_path, where_to_get_data
-from ckptprof.store.lock import writer_is_alive
-from ckptprof.store.migrations import LATEST, check_version
+from ckptprof.store.connection import snapshot
+from ckptprof.store.location import shown
+from ckptprof.store.migrations import LATEST
+from ckptprof.store.plainreader import PlainReader
 from ckptprof.store.points import read_series
 from ckptprof.store.problems import translated
 from ckptprof.store.quarantine import moved_aside
 from ckptprof.store.records import Records, read
-from ckptprof.store.rows import get_checkpoint, get_checkpoints, get_pending, get_sessions
+from ckptprof.store.rows import checkpoint_of, get_sessions
 from ckptprof.store.series import Series
+from ckptprof.store.sql import compiled, schema
+from ckptprof.store.sql.statements import checkpoints as reading
 from ckptprof.store.watched import watched
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["Series", "StoreReader"]
 
@@ -37,39 +36,27 @@ _MAX_SQLITE_INT = (1 << 63) - 1
 _AT_ONCE = 1000  # rows
 
 
-class StoreReader:
+class StoreReader(PlainReader):
     """Opens a database that exists; every method raises StoreError with one clear line."""
 
     def __init__(self, url_or_path: str | Path) -> None:
         """Open it; raises StoreError if it is missing, empty, of another program, newer or damaged."""
-        self.path = to_path(url_or_path)
-        _check_file(self.path)
-        with translated(self.path):
-            self._connection = _open(self.path)
-            try:
-                _check_schema(self._connection, self.path)
-            except BaseException:
-                close(self._connection)
-                raise
+        super().__init__(url_or_path)
+        engine = create_engine("sqlite://", creator=lambda: self._raw, poolclass=StaticPool)
+        self._connection = engine.connect()
 
     def close(self) -> None:
         """Close it; a second call does nothing."""
-        close(self._connection)
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
+        self._connection.close()
+        self._connection.engine.dispose()
+        super().close()
 
     def report(self, query: CheckpointQuery) -> Report:
         """Return the checkpoints that touch the query's time, oldest first; no streams, devices or timelines."""
         copies = msgspec.structs.replace(query, kind=Kind.COPY, limit=None)
         with self._reading() as connection:
-            sessions = get_sessions(connection)
-            checkpoints = get_checkpoints(connection, _chosen(query))
+            sessions = get_sessions(self._raw)
+            checkpoints = _get(connection, _chosen(query), whole=False)
             left_out = 0 if query.kind is not None else _count(connection, _chosen(copies).where(~_is_at_risk()))
         seen = watched(sessions, query.since_ns, query.until_ns)
         seen = msgspec.structs.replace(seen, moved_aside=tuple(map(shown, moved_aside(self.path))))
@@ -80,8 +67,10 @@ class StoreReader:
         """Return one checkpoint with all that is known of it."""
         if not 0 < identity <= _MAX_SQLITE_INT:
             return None
+        chosen = select(schema.checkpoints.c.id).where(schema.checkpoints.c.id == identity)
         with self._reading() as connection:
-            return get_checkpoint(connection, identity)
+            found = _get(connection, chosen, whole=True)
+            return found[0] if found else None
 
     def with_offsets(self, query: CheckpointQuery) -> set[int]:
         """Return the ids of the checkpoints of which it is kept where in their files their streams were."""
@@ -97,20 +86,15 @@ class StoreReader:
             found: int | None = connection.execute(select(table.c.id).where(table.c.uid == uid)).scalar()
             return found
 
-    def pending(self) -> dict[str, bytes]:
-        """Return what the agent had not told when it ended, as it was put there, by uid."""
-        with self._reading() as connection:
-            return get_pending(connection)
-
     def sessions(self) -> list[Session]:
         """Return the lives of the recorders, oldest first."""
-        with self._reading() as connection:
-            return get_sessions(connection)
+        with self._snapshot() as raw:
+            return get_sessions(raw)
 
     def entities(self) -> list[str]:
         """Return the names of all entities with a timeline, sorted."""
-        with self._reading() as connection:
-            return list(connection.execute(select(schema.entities.c.name).order_by(schema.entities.c.name)).scalars())
+        with self._snapshot() as raw:
+            return [name for (name,) in raw.execute(compiled.ENTITIES)]
 
     def series(
         self,
@@ -128,27 +112,18 @@ class StoreReader:
         """
         if step_seconds is not None and step_seconds < 1:
             raise StoreError(f"a step of {step_seconds} s makes no series")
-        with self._reading() as connection:
-            return read_series(connection, entity, (since_ns, until_ns), step_seconds, fields)
-
-    def recent_paths(self, limit: int) -> list[str]:
-        """Return the paths of the newest checkpoints, each once, newest first: where a restore may begin."""
-        table = schema.checkpoints
-        newest = func.max(table.c.start_ns)
-        statement = select(table.c.path).where(table.c.path.is_not(None)).group_by(table.c.path)
-        with self._reading() as connection:
-            rows = connection.execute(statement.order_by(newest.desc()).limit(max(limit, 0)))
-            return [path for path in rows.scalars() if isinstance(path, str)]
+        with self._snapshot() as raw:
+            return read_series(raw, entity, (since_ns, until_ns), step_seconds, fields)
 
     def ask(self, statement: str, *, seconds: float = MAX_SECONDS, rows: int = MAX_ROWS) -> Answer:
         """Return what a statement of SQL finds; raises UsageError for what is no SELECT, CkptprofError out of time."""
-        with self._reading() as connection:
-            return ask(raw_of(connection), statement, seconds=seconds, rows=rows)
+        with self._snapshot() as raw:
+            return ask(raw, statement, seconds=seconds, rows=rows)
 
     def columns(self) -> dict[str, list[str]]:
         """Return the names of the columns of each table and view, views first: they are made for others to read."""
-        with self._reading() as connection:
-            named = connection.exec_driver_sql(
+        with self._snapshot() as raw:
+            named = raw.execute(
                 "SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c"
                 " WHERE m.type IN ('table', 'view') ORDER BY m.type = 'table', m.name, c.cid"
             )
@@ -161,14 +136,14 @@ class StoreReader:
     def records(self, name: str, query: CheckpointQuery) -> Iterator[Records]:
         """Give the rows of a table that belong to what is asked for; they are read as they are taken."""
         span = (_clipped(query.since_ns or 0), _clipped(_MAX_SQLITE_INT if query.until_ns is None else query.until_ns))
-        with snapshot(self._connection) as connection:  # what fails within is not the database's but in what is read
-            with translated(self.path):
-                found = read(connection, name, _chosen(query), span)
+        with snapshot(self._raw):  # what fails within is not the database's but in what is read
+            with _told(self.path):
+                found = read(self._connection, name, _chosen(query), span)
             yield Records(found.fields, self._taken(found.rows))
 
     def _taken(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         while True:
-            with translated(self.path):
+            with _told(self.path):
                 some = list(islice(rows, _AT_ONCE))
             if not some:
                 return
@@ -185,8 +160,20 @@ class StoreReader:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with translated(self.path), snapshot(self._connection) as connection:
-            yield connection
+        with _told(self.path), snapshot(self._raw):
+            yield self._connection
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn what SQLAlchemy raises within, too, into a StoreError about `path`."""
+    with translated(path):
+        try:
+            yield
+        except DBAPIError as error:
+            raise (error.orig or error) from error
+        except SQLAlchemyError as error:
+            raise ValueError(str(error)) from error
 
 
 def _size(path: Path) -> int:
@@ -196,45 +183,8 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _check_file(path: Path) -> None:
-    try:
-        size = check_file(path)
-    except FileNotFoundError:
-        raise StoreError(f"no database at {shown(path)}", hint=where_to_get_data(path)) from None
-    except OSError as error:
-        raise StoreError(f"{shown(path)}: {error.strerror}", hint=hint_if_refused(path)) from error
-    if size == 0:
-        raise StoreError(f"{shown(path)} is empty", hint=where_to_get_data(path))
-
-
-def _open(path: Path) -> Connection:
-    """Open as others do; where the log's index cannot be made (a read-only directory), as a file that nobody writes."""
-    with translated(path):
-        try:
-            return open_reader(path, immutable=False)
-        except sqlite3.OperationalError:
-            log = path.with_name(path.name + "-wal")
-            if writer_is_alive(path) or (log.exists() and log.stat().st_size):
-                raise
-            return open_reader(path, immutable=True)
-
-
-def _check_schema(connection: Connection, path: Path) -> None:
-    version = check_version(connection, shown(path))
-    if version == 0:
-        raise StoreError(f"{shown(path)} is empty", hint=where_to_get_data(path))
-    if version < LATEST:
-        raise StoreError(
-            f"{shown(path)} was written by an older ckptprof (schema {version}, this one reads {LATEST})",
-            hint="start the agent once: it upgrades the database",
-        )
-    rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
-    missing = sorted(set(schema.metadata.tables) - set(rows.scalars()))
-    if missing:  # a view or a virtual table of that name could run anything for ever
-        raise StoreError(
-            f"{shown(path)} is damaged: it has no table {missing[0]!r}", hint="give another path with --db"
-        )
-    connection.rollback()
+def _get(connection: Connection, chosen: Select[tuple[int]], *, whole: bool) -> list[Checkpoint]:
+    return [checkpoint_of(*row) for row in connection.execute(reading(chosen, whole=whole))]
 
 
 def _chosen(query: CheckpointQuery) -> Select[tuple[int]]:

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import msgspec
 from sqlalchemy import Boolean, Column, Connection, Float, Integer, LargeBinary, Select, Text, column, select, table
 
-from ckptprof.store import schema
 from ckptprof.store.points import read_series
 from ckptprof.store.progress import points_of
 from ckptprof.store.rows import timeline_of
 from ckptprof.store.series import Span
+from ckptprof.store.sql import compiled, schema
 
 Holds = Literal["text", "json", "whole", "real", "truth", "time_ns", "duration_ns"]
 _JSON = frozenset(("pattern", "verdict", "blind", "moments", "metadata", "overheads", "cost", "measures", "blocked"))
@@ -37,7 +37,7 @@ class Records(msgspec.Struct, frozen=True):
 def read(connection: Connection, name: str, chosen: Select[tuple[int]], span: Span) -> Records:
     """Return the rows of a table that belong to the chosen checkpoints; of sessions all, of series those of a span."""
     if name == "series":
-        return Records(_SERIES, _series(connection, span))
+        return Records(_SERIES, _series(connection.connection.driver_connection, span))
     if name == "timeline":
         return Records(_TIMELINE, _timeline(connection, chosen))
     if name == "progress":
@@ -114,10 +114,9 @@ def _blocks(connection: Connection, block: Column[bytes], chosen: Select[tuple[i
     return connection.execute(statement.order_by(checkpoints.c.start_ns, checkpoints.c.id))
 
 
-def _series(connection: Connection, span: Span) -> Iterator[tuple[Any, ...]]:
-    names = connection.execute(select(schema.entities.c.name).order_by(schema.entities.c.name)).scalars().all()
-    for name in names:
-        series = read_series(connection, name, span, None, None)
+def _series(raw: Any, span: Span) -> Iterator[tuple[Any, ...]]:
+    for (name,) in raw.execute(compiled.ENTITIES).fetchall():
+        series = read_series(raw, name, span, None, None)
         for place, time_ns in enumerate(series.times_ns):
             for field, values in series.columns.items():
                 if values[place] is not None:

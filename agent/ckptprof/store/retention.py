@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
+from sqlite3 import Connection
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Table, bindparam, delete, func, select, update
-
-from ckptprof.store import schema
 from ckptprof.store.blocks import BlockError
 from ckptprof.store.connection import run_to_its_end, transaction
 from ckptprof.store.migrations import pragma
 from ckptprof.store.rows import get_sessions
 from ckptprof.store.series import Span, Strip, joined, merged_spans, on_grid, thinned, without
+from ckptprof.store.sql import compiled
 from ckptprof.store.strips import (
     DAY_NS,
     HOUR_NS,
@@ -64,8 +63,8 @@ def compact(
 ) -> Compacted:
     """Make hour blocks and roll-ups of the minutes of hours that are over; leave off if the database is waited for."""
     limit = (now_wall_ns - _GRACE_NS) // HOUR_NS
-    table = schema.minutes
-    known = connection.execute(select(table.c.id).where(table.c.id < block_id(limit * _MINUTES, 0))).scalars().all()
+    before = {"before": block_id(limit * _MINUTES, 0)}
+    known = [identity for (identity,) in connection.execute(compiled.BLOCKS_BEFORE["minutes"], before)]
     if not known:
         return Compacted(0, done=True)
     spans = merged_spans((session.start_ns, session.end_ns) for session in get_sessions(connection))
@@ -103,12 +102,12 @@ class _Compactor:
         """Put minutes, by hour and entity, into their hours and the roll-ups of their days."""
         connection, layout = self._connection, self._catalogue.layout
         self._names = layouts(connection)
-        known = dict(self._sound(schema.rollups, sorted({_day_of(*key) for key in batch})))
+        known = dict(self._sound("rollups", {_day_of(*key) for key in batch}))
         days: dict[int, Strip] = {}
         blocks: list[tuple[int, int, bytes]] = []
         newest: list[dict[str, int]] = []
         for (hour, entity), ids in batch.items():  # one after the other: an hour of one entity may take 30 MB
-            found = [*self._sound(schema.hours, [block_id(hour, entity)]), *self._sound(schema.minutes, ids)]
+            found = [*self._sound("hours", [block_id(hour, entity)]), *self._sound("minutes", ids)]
             if not found:
                 continue
             strip = thinned(joined([one for _, one in found]), MAX_BLOCK_BYTES)
@@ -119,19 +118,15 @@ class _Compactor:
             data = pack(strip.times_ns, list(strip.columns.values()))
             blocks.append((block_id(hour, entity), layout(connection, tuple(strip.columns)), data))
             newest.append({"entity": entity, "newest_ns": strip.times_ns[-1]})
-        put(connection, schema.hours, blocks)
-        put(connection, schema.rollups, [
+        put(connection, "hours", blocks)
+        put(connection, "rollups", [
             (day, layout(connection, tuple(strip.columns)), pack_rollup(strip.times_ns, list(strip.columns.values())))
             for day, strip in days.items()
         ])  # fmt: skip
-        if newest:
-            table = schema.entities
-            later = func.max(table.c.seen_ns, bindparam("newest_ns"))
-            seen = update(table).where(table.c.id == bindparam("entity")).values(seen_ns=later)
-            connection.execute(seen, newest)
-        remove(connection, schema.minutes, [identity for ids in batch.values() for identity in ids])
+        connection.executemany(compiled.SEE_ENTITY, newest)
+        remove(connection, "minutes", [identity for ids in batch.values() for identity in ids])
 
-    def _sound(self, table: Table, ids: Sequence[int]) -> Iterator[tuple[int, Strip]]:
+    def _sound(self, table: str, ids: Collection[int]) -> Iterator[tuple[int, Strip]]:
         """Yield the blocks that can be read: a damaged one must not stop the others for ever."""
         for identity, layout, data in fetch(self._connection, table, ids):
             try:
@@ -156,33 +151,23 @@ def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> No
     """Drop timelines and measures that are older than the retention says, and entities that have none left."""
     limit_ns = now_wall_ns - retention.timeline_days * DAY_NS
     with transaction(connection):
-        for table, period_ns in ((schema.minutes, MINUTE_NS), (schema.hours, HOUR_NS), (schema.rollups, DAY_NS)):
-            connection.execute(delete(table).where(table.c.id < block_id(limit_ns // period_ns, 0)))
-        connection.execute(delete(schema.entities).where(schema.entities.c.seen_ns < limit_ns - DAY_NS))
-        events = schema.checkpoints
-        measured = events.c.measures.is_not(None)
-        connection.execute(update(events).where(events.c.start_ns < limit_ns, measured).values(measures=None))
+        for table, period_ns in (("minutes", MINUTE_NS), ("hours", HOUR_NS), ("rollups", DAY_NS)):
+            connection.execute(compiled.REMOVE_BEFORE[table], {"before": block_id(limit_ns // period_ns, 0)})
+        connection.execute(compiled.EXPIRE_ENTITIES, {"limit_ns": limit_ns - DAY_NS})
+        connection.execute(compiled.EXPIRE_MEASURES, {"limit_ns": limit_ns})
 
 
 def shrink(connection: Connection, max_bytes: int) -> None:
     """Drop the oldest until no more than `max_bytes` are used: timelines, roll-ups, measures, and events last."""
     shrink_timelines(connection, max_bytes)
-    _shrink_measures(connection, max_bytes)
-    while used_bytes(connection) > max_bytes:
-        with transaction(connection):
-            events = schema.checkpoints
-            oldest = select(events.c.id).order_by(events.c.start_ns).limit(_EVENTS_AT_ONCE)
-            if not connection.execute(delete(events).where(events.c.id.in_(oldest))).rowcount:
-                return
+    _shrink_events(connection, max_bytes, compiled.SHRINK_MEASURES)
+    _shrink_events(connection, max_bytes, compiled.SHRINK_CHECKPOINTS)
 
 
-def _shrink_measures(connection: Connection, max_bytes: int) -> None:
-    events = schema.checkpoints
-    measured = select(events.c.id).where(events.c.measures.is_not(None))
+def _shrink_events(connection: Connection, max_bytes: int, statement: str) -> None:
     while used_bytes(connection) > max_bytes:
         with transaction(connection):
-            oldest = measured.order_by(events.c.start_ns).limit(_EVENTS_AT_ONCE)
-            if not connection.execute(update(events).where(events.c.id.in_(oldest)).values(measures=None)).rowcount:
+            if not connection.execute(statement, {"most": _EVENTS_AT_ONCE}).rowcount:
                 return
 
 
@@ -191,18 +176,18 @@ def shrink_timelines(connection: Connection, max_bytes: int) -> bool:
     dropped = False
     while used_bytes(connection) > max_bytes:
         with transaction(connection):
-            if not any(_drop_oldest(connection, table) for table in (schema.hours, schema.rollups, schema.minutes)):
+            if not any(_drop_oldest(connection, table) for table in ("hours", "rollups", "minutes")):
                 return dropped
         dropped = True
     return dropped
 
 
-def _drop_oldest(connection: Connection, table: Table) -> bool:
-    oldest = connection.execute(select(func.min(table.c.id))).scalar_one()
+def _drop_oldest(connection: Connection, table: str) -> bool:
+    oldest, _ = connection.execute(compiled.BLOCK_SPAN[table]).fetchone()
     if oldest is None:
         return False
     period = split_id(oldest)[0]
-    connection.execute(delete(table).where(table.c.id < block_id(period + 1, 0)))
+    connection.execute(compiled.REMOVE_BEFORE[table], {"before": block_id(period + 1, 0)})
     return True
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from sqlite3 import Connection
 
-from sqlalchemy import Connection, Table, delete, insert, select
-from sqlalchemy.dialects.sqlite import insert as upsert
+import msgspec
 
-from ckptprof.store import schema
 from ckptprof.store.blocks import BlockError, Column, decode, encode, unit_of
 from ckptprof.store.series import Strip
+from ckptprof.store.sql import compiled
+from ckptprof.store.sql.columns import ENTITY_BITS
 
 MINUTE_NS = 60_000_000_000
 HOUR_NS = 60 * MINUTE_NS
@@ -17,20 +18,18 @@ DAY_NS = 24 * HOUR_NS
 MAX_BLOCK_BYTES = 16 << 20
 TIME_UNIT_NS = 1_000_000  # a hundredth of the fastest tick; the noise below it would cost each entity a byte per point
 _ROLLUP_UNIT_NS = 1_000_000_000
-_ENTITY_BITS = 32
-ENTITY_MASK = (1 << _ENTITY_BITS) - 1
 _MAX_NAME = 512
-_CHUNK = 500
+_encode = msgspec.json.Encoder().encode
 
 
 def block_id(period: int, entity: int) -> int:
     """Return the id of an entity's block in a period counted from the epoch."""
-    return (period << _ENTITY_BITS) + entity
+    return (period << ENTITY_BITS) + entity
 
 
 def split_id(identity: int) -> tuple[int, int]:
     """Return period and entity."""
-    return identity >> _ENTITY_BITS, identity & ENTITY_MASK
+    return identity >> ENTITY_BITS, identity & ((1 << ENTITY_BITS) - 1)
 
 
 class Catalogue:
@@ -51,43 +50,29 @@ class Catalogue:
         known = self._entities
         if len(known) > 100_000:
             known.clear()
-        table = schema.entities
-        missing = sorted({name for name in names if name not in known})
-        for start in range(0, len(missing), _CHUNK):
-            part = missing[start : start + _CHUNK]
-            rows = [{"name": name[:_MAX_NAME], "seen_ns": seen_ns} for name in part]
-            connection.execute(upsert(table).on_conflict_do_nothing(), rows)
-            kept = [row["name"] for row in rows]
-            rows_found = connection.execute(select(table.c.name, table.c.id).where(table.c.name.in_(kept))).all()
-            found = {row[0]: row[1] for row in rows_found}
-            known.update({name: found[name[:_MAX_NAME]] for name in part})
+        for name in sorted({name for name in names if name not in known}):
+            kept = name[:_MAX_NAME]
+            connection.execute(compiled.ADD_ENTITY, {"name": kept, "seen_ns": seen_ns})
+            known[name] = connection.execute(compiled.ENTITY, {"known": kept}).fetchone()[0]
         return known
 
     def layout(self, connection: Connection, fields: tuple[str, ...]) -> int:
         """Return the number of a list of field names."""
         if fields not in self._layouts:
             text = ",".join(fields)
-            connection.execute(upsert(schema.layouts).on_conflict_do_nothing(), [{"fields": text}])
-            number = connection.execute(select(schema.layouts.c.id).where(schema.layouts.c.fields == text)).scalar_one()
-            self._layouts[fields] = number
+            connection.execute(compiled.ADD_LAYOUT, {"fields": text})
+            self._layouts[fields] = connection.execute(compiled.LAYOUT, {"known": text}).fetchone()[0]
         return self._layouts[fields]
 
 
 def layouts(connection: Connection) -> dict[int, tuple[str, ...]]:
     """Return all layouts."""
-    rows = connection.execute(select(schema.layouts.c.id, schema.layouts.c.fields))
-    return {number: tuple(text.split(",")) for number, text in rows}
+    return {number: tuple(text.split(",")) for number, text in connection.execute(compiled.LAYOUTS)}
 
 
-def fetch(connection: Connection, table: Table, ids: Sequence[int]) -> list[tuple[int, int, bytes]]:
-    """Return (id, layout, data) of those of these blocks that exist, by id."""
-    found: list[tuple[int, int, bytes]] = []
-    for start in range(0, len(ids), _CHUNK):
-        statement = select(table.c.id, table.c.layout, table.c.data).where(table.c.id.in_(ids[start : start + _CHUNK]))
-        found += [
-            (identity, layout, data) for identity, layout, data in connection.execute(statement.order_by(table.c.id))
-        ]
-    return found
+def fetch(connection: Connection, table: str, ids: Collection[int]) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (id, layout, data) of those of these blocks that exist, by id."""
+    yield from connection.execute(compiled.BLOCKS[table], {"ids": _encode(list(ids)).decode()})
 
 
 def unpack(
@@ -117,14 +102,12 @@ def pack_rollup(times_ns: Sequence[int], columns: Sequence[Column]) -> bytes:
     return encode(times_ns, columns, time_unit_ns=_ROLLUP_UNIT_NS)
 
 
-def put(connection: Connection, table: Table, blocks: Iterable[tuple[int, int, bytes]]) -> None:
+def put(connection: Connection, table: str, blocks: Iterable[tuple[int, int, bytes]]) -> None:
     """Insert or replace blocks, given as (id, layout, data)."""
-    rows = [{"id": identity, "layout": layout, "data": data} for identity, layout, data in blocks]
-    if rows:
-        connection.execute(insert(table).prefix_with("OR REPLACE"), rows)
+    rows = ({"id": identity, "layout": layout, "data": data} for identity, layout, data in blocks)
+    connection.executemany(compiled.PUT_BLOCK[table], rows)
 
 
-def remove(connection: Connection, table: Table, ids: Sequence[int]) -> None:
+def remove(connection: Connection, table: str, ids: Iterable[int]) -> None:
     """Delete blocks by id."""
-    for start in range(0, len(ids), _CHUNK):
-        connection.execute(delete(table).where(table.c.id.in_(ids[start : start + _CHUNK])))
+    connection.executemany(compiled.REMOVE_BLOCK[table], ({"block": identity} for identity in ids))

@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from sqlite3 import Connection
 from types import MappingProxyType
 from typing import TypeVar
 
-from sqlalchemy import Connection, func, update
-
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
-from ckptprof.store import quarantine, retention, schema
+from ckptprof.store import quarantine, retention
 from ckptprof.store.ballast import Ballast
 from ckptprof.store.blocks import BlockError
-from ckptprof.store.connection import close, file_mode, open_writer, prepare_file, transaction
+from ckptprof.store.connection import file_mode, open_writer, prepare_file, transaction
 from ckptprof.store.location import shown, to_path
 from ckptprof.store.lock import WriterLock
 from ckptprof.store.migrations import migrate
 from ckptprof.store.problems import StoreDamagedError, StoreFullError, translated
 from ckptprof.store.rows import get_pending, put_checkpoint, put_pending, put_session
 from ckptprof.store.series import Strip, joined
+from ckptprof.store.sql import compiled
 from ckptprof.store.strips import MINUTE_NS, Catalogue, block_id, fetch, layouts, pack, put, unpack
 from ckptprof.store.timeline import Window
 
@@ -84,7 +84,7 @@ class StoreWriter:
                 with translated(self.path):
                     migrate(connection, shown(self.path))
             except BaseException:
-                close(connection)
+                connection.close()
                 raise
             return connection
 
@@ -150,7 +150,7 @@ class StoreWriter:
         """Close a database that turned out to be damaged, and move it aside if it is ours; return whether it was."""
         try:
             with contextlib.suppress(StoreError), translated(self.path):
-                close(self._connection)
+                self._connection.close()
             if not quarantine.is_ours(self.path):
                 return False
             with translated(self.path):
@@ -163,7 +163,7 @@ class StoreWriter:
         """Close the database and let others write it; a second call does nothing."""
         try:
             with translated(self.path):
-                close(self._connection)
+                self._connection.close()
         finally:
             self._lock.close()
 
@@ -203,7 +203,7 @@ class StoreWriter:
         grouped: dict[int, list[Window]] = {}
         for window in windows:
             grouped.setdefault(block_id(window.start_ns // MINUTE_NS, numbers[window.entity]), []).append(window)
-        stored = {block[0]: block for block in fetch(connection, schema.minutes, list(grouped))}
+        stored = {block[0]: block for block in fetch(connection, "minutes", grouped)}
         blocks = []
         for identity, group in grouped.items():
             fields, times, columns = group[0].fields, group[0].times_ns, group[0].columns
@@ -212,11 +212,9 @@ class StoreWriter:
                 fields, times, columns = tuple(strip.columns), strip.times_ns, tuple(strip.columns.values())
             layout = self._catalogue.layout(connection, fields)
             blocks.append((identity, layout, pack(times, columns, compression=_FAST)))
-        put(connection, schema.minutes, blocks)
+        put(connection, "minutes", blocks)
         if self._session_uid is not None:
-            table = schema.sessions
-            later = func.max(table.c.end_ns, newest_ns)
-            connection.execute(update(table).where(table.c.uid == self._session_uid).values(end_ns=later))
+            connection.execute(compiled.EXTEND_SESSION, {"session": self._session_uid, "newest_ns": newest_ns})
 
     def _kept(self, connection: Connection, block: tuple[int, int, bytes] | None) -> list[Strip]:
         if block is None:

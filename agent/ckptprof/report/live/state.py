@@ -11,6 +11,7 @@ from ckptprof.bounds import Amount, Count, Share, one_of
 from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof.verdicts import SoFar, Verdict
 
+MAX_LAST = 100  # checkpoints that are over: more than a screen has lines
 _ACCOUNTS = 4  # that are told of one: a state is told again each second
 
 

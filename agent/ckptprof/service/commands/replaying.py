@@ -19,6 +19,7 @@ from ckptprof.report import why
 from ckptprof.report.summary import ordered
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside
 from ckptprof.store.timeline import TimelineBuilder, Window
+from ckptprof.store.writer import StoreWriter
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,6 @@ def _judging(path: Path, what: str) -> Iterator[None]:
 def _store(
     db: str, header: Header, end_ns: int, checkpoints: list[Checkpoint], windows: list[Window]
 ) -> list[Checkpoint]:
-    from ckptprof.store.writer import StoreWriter  # noqa: PLC0415 - imports SQLAlchemy, and a plain replay needs none
-
     writer = StoreWriter(db)
     try:
         writer.begin_session(

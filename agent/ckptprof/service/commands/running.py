@@ -14,12 +14,11 @@ from ckptprof.detect.recognition import Judged
 from ckptprof.errors import CkptprofError, StoreError
 from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
 from ckptprof.recording import Header
-from ckptprof.report.live.state import State, with_usual
+from ckptprof.report.live.state import MAX_LAST, State, with_usual
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.attended import BASE_HZ, BURST_HZ, TRAPPED, Attended, start_sampler
 from ckptprof.service.commands.command import OUR_STREAMS
 from ckptprof.service.commands.joined import Joined
-from ckptprof.service.live.following import MOST
 from ckptprof.service.live.server import LiveServer, serve_beside
 from ckptprof.service.options import SamplerOptions, Wish
 from ckptprof.service.recorder import messages
@@ -32,7 +31,9 @@ from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.location import default_path
+from ckptprof.store.lock import StoreBusyError
 from ckptprof.store.watched import watched
+from ckptprof.store.writer import StoreFullError
 
 STORE_SECONDS = 30.0
 
@@ -72,7 +73,7 @@ def record(what: Sequence[str] | int, db: str | None, *, level: Wish = "auto", s
         burst_hz=BURST_HZ,
         monitor_pids=(os.getpid(),),
     )
-    sampler = start_sampler(options)  # before SQLAlchemy is imported
+    sampler = start_sampler(options)  # before anything slow is done
     live: LiveServer | None = None
     try:
         writer, saved_paths = _open(db)
@@ -91,9 +92,6 @@ def record(what: Sequence[str] | int, db: str | None, *, level: Wish = "auto", s
 
 
 def _open(db: str | None) -> tuple[WriterThread | None, tuple[str, ...]]:
-    from ckptprof.store.lock import StoreBusyError  # noqa: PLC0415 - imports SQLAlchemy: the sampler is started first
-    from ckptprof.store.problems import StoreFullError  # noqa: PLC0415
-
     try:
         return open_writer(default_path() if db is None else db, shared=True)
     except StoreFullError as error:  # no reason to keep anybody from training
@@ -190,7 +188,7 @@ class Run:
     def _last(self) -> tuple[Checkpoint, ...]:
         """Return the last checkpoints, the newest first."""
         found = self._recorder.checkpoints if self._writer is None else self._writer.stored
-        return tuple(sorted(found, key=lambda one: (one.start_ns, one.id), reverse=True)[:MOST])
+        return tuple(sorted(found, key=lambda one: (one.start_ns, one.id), reverse=True)[:MAX_LAST])
 
     def _tell_level(self, header: Header | None) -> None:
         """Say what root, who could see more, does not see; who is not root knows to see less."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ckptprof.model import Checkpoint, CheckpointQuery
-from ckptprof.report.live.state import Device, State, underway, with_usual
+from ckptprof.report.live.state import MAX_LAST, Device, State, underway, with_usual
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside
 from ckptprof.service.recorder.pending import going_on
 from ckptprof.store.lock import writer_is_alive
@@ -16,7 +16,6 @@ from ckptprof.store.reader import StoreReader
 from ckptprof.store.series import Series, Values
 from ckptprof_collectors.counted import LOOPBACK, MOVED
 
-MOST = 100  # checkpoints: more than a screen has lines
 OLDEST_NS = 150_000_000_000  # of counters: they are stored once a minute
 SPAN_NS = 10_000_000_000  # over which a rate is a mean
 _EVERY_NS = 10_000_000_000  # the counters of a host with many devices take a while to read
@@ -42,7 +41,7 @@ class Follower:
 
     def last(self) -> tuple[Checkpoint, ...]:
         """Return the last checkpoints, the newest first; raises StoreError."""
-        found = self._reader.report(CheckpointQuery(job=self._job, limit=MOST)).checkpoints
+        found = self._reader.report(CheckpointQuery(job=self._job, limit=MAX_LAST)).checkpoints
         return tuple(sorted(found, key=lambda one: (one.start_ns, one.id), reverse=True))
 
     def state(self, now_ns: int) -> State:

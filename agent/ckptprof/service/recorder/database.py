@@ -6,12 +6,10 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ckptprof.service.recorder import messages
-
-if TYPE_CHECKING:
-    from ckptprof.store.writer import StoreWriter
+from ckptprof.store.lock import StoreBusyError
+from ckptprof.store.writer import StoreWriter
 
 BUSY_SECONDS = 3.0  # a shared database is held by each writer for much less
 _BUSY_AGAIN_SECONDS = 0.05
@@ -55,8 +53,6 @@ class Database:
             messages.warn(f"{writer.path} was damaged: it is kept as {writer.moved_aside}, and a new one is begun")
 
     def _patiently(self) -> StoreWriter:
-        from ckptprof.store.lock import StoreBusyError  # noqa: PLC0415 - as below
-
         deadline = time.monotonic() + BUSY_SECONDS
         while self._shared and time.monotonic() < deadline:
             with contextlib.suppress(StoreBusyError):

@@ -10,6 +10,7 @@ import msgspec
 from ckptprof.detect.events.deferred import Pending
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint
+from ckptprof.store.plainreader import PlainReader
 
 encoded = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Pending).decode
@@ -17,10 +18,8 @@ _decode = msgspec.msgpack.Decoder(Pending).decode
 
 def left_pending(db: str | Path) -> list[Pending]:
     """Return what the agent before had not told, in the order in which it ended; nothing if it cannot be read."""
-    from ckptprof.store.reader import StoreReader  # noqa: PLC0415 - imports SQLAlchemy: the sampler comes first
-
     try:
-        with StoreReader(db) as reader:
+        with PlainReader(db) as reader:
             found = [_decode(data) for data in reader.pending().values()]
     except (StoreError, msgspec.MsgspecError):
         return []

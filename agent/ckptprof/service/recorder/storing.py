@@ -7,10 +7,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ckptprof.errors import StoreError
-from ckptprof.model import CUT_AT_END, Checkpoint, CheckpointQuery, Kind
+from ckptprof.model import Checkpoint
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.database import Database
 from ckptprof.service.recorder.writerthread import WriterThread
+from ckptprof.store.plainreader import PlainReader
+from ckptprof.store.writer import Retention, StoreWriter
 
 MAX_SAVED_PATHS = 4096
 CUT_NS = 120_000_000_000  # a save that was cut longer ago is continued by nothing
@@ -24,18 +26,14 @@ def open_writer(
 
     `kept` is what the store's `Retention` takes, where that is not left to it.
     """
-    from ckptprof.store.writer import Retention, StoreWriter  # noqa: PLC0415 - imports SQLAlchemy: the sampler comes first
-
     database = Database(lambda: StoreWriter(db, retention=Retention(**kept)), shared=shared)
     return WriterThread(database, complain=messages.warn), saved_paths(db)
 
 
 def saved_paths(db: str | Path) -> tuple[str, ...]:
     """Return the files and folders that earlier sessions saw being saved; nothing if they cannot be read."""
-    from ckptprof.store.reader import StoreReader  # noqa: PLC0415
-
     try:
-        with StoreReader(db) as reader:
+        with PlainReader(db) as reader:
             return tuple(reader.recent_paths(MAX_SAVED_PATHS))
     except StoreError:
         return ()
@@ -43,12 +41,8 @@ def saved_paths(db: str | Path) -> tuple[str, ...]:
 
 def cut_saves(db: str | Path, now_wall_ns: int) -> list[Checkpoint]:
     """Return the saves in whose midst the watch ended a moment ago; nothing if they cannot be read."""
-    from ckptprof.store.reader import StoreReader  # noqa: PLC0415
-
-    query = CheckpointQuery(since_ns=now_wall_ns - CUT_NS, until_ns=now_wall_ns, kind=Kind.SAVE)
     try:
-        with StoreReader(db) as reader:
-            cut = [one.id for one in reader.report(query).checkpoints if CUT_AT_END in one.cuts]
-            return [one for identity in cut if (one := reader.checkpoint(identity)) is not None]
+        with PlainReader(db) as reader:
+            return reader.cut_saves(now_wall_ns - CUT_NS, now_wall_ns)
     except StoreError:
         return []

@@ -11,18 +11,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ckptprof.detect.describe.revisions import newest
 from ckptprof.detect.events.deferred import Pending
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
+from ckptprof.service.recorder.database import Database
 from ckptprof.service.recorder.pending import encoded
-
-if TYPE_CHECKING:
-    from ckptprof.service.recorder.database import Database
-    from ckptprof.store.timeline import Window
-    from ckptprof.store.writer import StoreWriter
+from ckptprof.store.timeline import Window
+from ckptprof.store.writer import StoreDamagedError, StoreFullError, StoreWriter
 
 _Item = TypeVar("_Item")
 
@@ -151,8 +149,6 @@ class WriterThread:
 
     def _begin_anew(self, failures: Sequence[StoreError]) -> bool:
         """Move a damaged database aside; return whether that was done: what waits goes into a new one at once."""
-        from ckptprof.store.problems import StoreDamagedError  # noqa: PLC0415 - as in `_store`
-
         if not any(isinstance(failure, StoreDamagedError) for failure in failures):
             return False
         try:
@@ -253,8 +249,6 @@ class WriterThread:
 
 def _store(items: Sequence[_Item], store: Callable[[Sequence[_Item]], None]) -> tuple[list[_Item], list[StoreError]]:
     """Store them together, or each by itself if that fails; return those that were refused, and why."""
-    from ckptprof.store.problems import StoreFullError  # noqa: PLC0415 - imports SQLAlchemy; it is imported by now
-
     if not items:
         return [], []
     try:
