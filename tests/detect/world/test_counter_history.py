@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.world.counter_history import MOST_BYTES, CounterHistory
+from ckptprof.detect.world.counter_history import MOST_BYTES, CounterHistories, CounterHistory
 
 SECOND_NS = 1_000_000_000
 
@@ -91,3 +91,22 @@ def test_what_falls_begins_anew() -> None:
     assert len(past) == 2
     assert past.difference(20, 40) is None
     assert past.difference(30, 40) == (3, 0)
+
+
+def test_a_cut_takes_detail_and_no_thing() -> None:
+    """Each thing keeps its first and its latest look, and of those between as many as there is room for."""
+    pasts: CounterHistories[int] = CounterHistories(lambda: CounterHistory(1, most_bytes=1600))
+    for tick in range(100):
+        for thing in range(10):
+            pasts.update_of(thing).add(tick * SECOND_NS, (tick,))
+    before_bytes = pasts.kept_bytes
+    pasts.cut(1.0)
+
+    assert pasts.kept_bytes == before_bytes
+
+    pasts.cut(0.5)
+
+    assert len(pasts) == 10
+    assert {len(past) for past in pasts.values()} <= set(range(10, 51))
+    assert {past.last for past in pasts.values()} == {(99,)}
+    assert pasts.kept_bytes < before_bytes - 10 * 50 * 16 + 1

@@ -17,6 +17,7 @@ from ckptprof.detect.world.bounded import MAX_THINGS, Bounded, K
 SECOND_NS = 1_000_000_000
 UNSEEN = (1 << 64) - 1  # stands for None, which an array cannot hold
 MOST_BYTES = 1 << 17  # of one history
+_EACH_BYTES = 900  # of a history without looks, with its place in a mapping
 _FINE = 8  # a look is apart from the next by its age, times this, over the looks that there is room for
 _RISE = 1.02  # a best that is better by less is not noted: it would be a long list
 _NEAR = 0.2  # of the median is a steady rate
@@ -58,6 +59,11 @@ class CounterHistory:
         """Return how many looks are kept."""
         return len(self.times)
 
+    @property
+    def kept_bytes(self) -> int:
+        """What it takes, about."""
+        return _EACH_BYTES + 8 * (self._width + 1) * len(self.times)
+
     def add(self, at_ns: int, values: tuple[int, ...], unchanged_ns: int = 0) -> None:
         """Add a look; times rise. Up to `unchanged_ns`, when it was looked at before, it was as at the look before."""
         last = self.last
@@ -73,7 +79,7 @@ class CounterHistory:
         self._values.extend(values)
         self.last_ns, self.last = at_ns, values
         if len(self.times) > self._most:
-            self._thin()
+            self._thin(self._most)
         if self._bests and self.first_ns <= at_ns - SECOND_NS:
             self._rate(at_ns, values)
 
@@ -92,13 +98,19 @@ class CounterHistory:
             if rate > 0 and (not bests or rate > bests[-1][1] * _RISE):
                 bests.append((at_ns, rate))
 
-    def _thin(self) -> None:
+    def cut(self, share: float) -> None:
+        """Keep no more looks than a share of those that there is room for: they are farther apart."""
+        most = int(share * self._most)
+        if len(self.times) > most:
+            self._thin(most)
+
+    def _thin(self, most: int) -> None:
         """Keep the looks that are apart by a share of their age, and of these the latest."""
-        times, fine, kept = self.times, self._most // _FINE, [0]
+        times, fine, kept = self.times, most // _FINE, [0]
         for index in range(1, len(times)):
             if (times[index] - times[kept[-1]]) * fine >= self.last_ns - times[index]:
                 kept.append(index)
-        kept = kept[-self._most * 3 // 4 :]
+        kept = kept[-most * 3 // 4 :]
         width = self._width
         self._values = array("Q", (value for i in kept for value in self._values[i * width : (i + 1) * width]))
         self.times = array("q", (times[i] for i in kept))
@@ -227,6 +239,16 @@ class CounterHistories(Bounded[K, CounterHistory]):
     def __init__(self, make: Callable[[], CounterHistory]) -> None:
         """Start with nothing; `make` makes the history of what is new."""
         super().__init__(MAX_THINGS, make, last_ns=lambda past: past.last_ns)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept, about."""
+        return sum(past.kept_bytes for past in self.values())
+
+    def cut(self, share: float) -> None:
+        """Keep all of them, each with as many looks as a share of its bound."""
+        for past in self.values():
+            past.cut(share)
 
 
 def interpolated(before: Timed, after: Timed, at_ns: int) -> tuple[float, ...]:

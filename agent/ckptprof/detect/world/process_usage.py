@@ -129,6 +129,16 @@ class ProcessUsage:
         pauses, paused_ns = self._pauses[process].difference(start_ns, end_ns) or (0, 0)
         return round(pauses), round(paused_ns)
 
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept, about."""
+        return self._stats.kept_bytes + self._pauses.kept_bytes
+
+    def cut(self, share: float) -> None:
+        """Keep looks as many as a share of their bound, of each process."""
+        self._stats.cut(share)
+        self._pauses.cut(share)
+
     def forget_before(self, at_ns: int) -> None:
         """Drop those of whom nothing was told since."""
         self._stats.forget_before(at_ns)
