@@ -122,3 +122,13 @@ def test_a_file_that_is_gone_for_one_is_asked_of_the_other() -> None:
     (question,) = flushing.questions(0, 0)
 
     assert (question.pid, question.files) == (2, (b"/a.pt",))
+
+
+def test_who_was_told_of_a_file_whose_pages_others_had_counted_can_be_asked_for_it() -> None:
+    """Its pages are counted once for all who look into its folder."""
+    flushing = Flushing()
+    flushing.learn(0, fact(4096, pid=1))
+    flushing.learn(0, fact(None, pid=2))
+    asked = [flushing.questions(0, 0), flushing.questions(PERIOD_NS, 0)]
+
+    assert [question.pid for one in asked for question in one] == [1, 2]

@@ -56,17 +56,16 @@ class Flushing:
             for gone in [one for one in self._asked.get(process, ()) if self._files[one].paths[process] == fact.path]:
                 self._hand_on(gone, keeps=False)
             return
-        if fact.is_directory or fact.unwritten_bytes is None:
+        if fact.is_directory:
             return
         known = self._files.get(file)
-        if not fact.unwritten_bytes:
-            if known is not None:
-                self._drop(file)
+        if known is not None and fact.unwritten_bytes == 0:
+            self._drop(file)
         elif known is not None:
-            known.size, known.is_told = fact.size, True
+            known.size, known.is_told = fact.size, known.is_told or fact.unwritten_bytes is not None
             if process in known.paths or len(known.paths) < _MAX_ASKERS:
                 known.paths[process] = fact.path
-        else:
+        elif fact.unwritten_bytes:
             self._follow(file, _Dirty(fact.size, now_ns, {process: fact.path}), process)
 
     def _follow(self, file: _FileKey, dirty: _Dirty, process: _ProcessKey) -> None:
