@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from ckptprof.detect.budget import Budget, kinds_of
+from ckptprof.detect.describe.completeness import kinds
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.deferred import Pending
@@ -30,6 +31,7 @@ _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
 _MOMENT_NS = 1_000_000  # edges that move by less are where they were
 _FORESEEN_SHARE = 8  # what goes on is foreseen again once an eighth of its age has passed: a long save costs no more
 _FORESEEN_NS = PATIENCE_NS // 4  # but then: what goes on after a kill is joined to what was foreseen before it
+_YOUNG_NS = 1_000_000_000  # many saves are over by then, and foreseen once they are
 
 
 class _Foreseen(NamedTuple):
@@ -137,13 +139,13 @@ class Detector:
 
         Nothing is changed by that. Of what goes on, those with most bytes; once `hurried` says so only what was
         foreseen the last time, as it was. The others are counted. Not `closely`: what is still being written may be as
-        it was an eighth of its age ago, 15 s at most.
+        it was an eighth of its age ago, 15 s at most; of a job that saved before it is not there for its first second.
         """
         foreseen: dict[Hashable, _Foreseen] = {}
         left_out: set[Hashable] = set()
         if self.active:
             over_ns, self._world.over_ns = self._world.over_ns, self._fed_ns
-            going_on = self._going_on()
+            going_on = [one for one in self._going_on() if closely or not self._is_young(one)]
             names = {_name(candidate): candidate for candidate in going_on[:MAX_EACH]}
             for name in sorted(names, key=self._foreseen.__contains__):  # what was not foreseen yet comes first
                 candidate, known = names[name], self._foreseen.get(name)
@@ -160,6 +162,15 @@ class Detector:
         self._foreseen = foreseen
         self._left_out, self.left_out_events = left_out, len(left_out - self._left_out)
         return [*self.known.deferred.held, *(one.told for one in foreseen.values() if one.told is not None)]
+
+    def _is_young(self, candidate: Candidate) -> bool:
+        """Return whether a save of a job that saves again and again began a moment ago, and a file of it is open.
+
+        It will be foreseen when it is over.
+        """
+        if self._fed_ns - candidate.start_ns >= _YOUNG_NS or not _is_open(candidate):
+            return False
+        return bool(self.known.past.complete(candidate.job, kinds(candidate)))
 
     @property
     def underway(self) -> list[Checkpoint]:

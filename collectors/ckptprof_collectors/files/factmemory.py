@@ -13,6 +13,7 @@ from ckptprof_collectors.files.statx import FileStatus
 MAX_KEPT = 20_000  # 100 to 200 bytes each
 TOLD_PLACES = 1 << 18  # of 8 bytes: of 40,000 files one in seven has to share its place
 SETTLED_NS = 2_000_000_000  # stamps are of a timer tick, or of whole seconds: one that is as old does not change unseen
+COUNTED_NS = 1_000_000_000  # what is followed is asked for as often
 _MAX_ALIKE = 1024
 _VERSION = struct.Struct("=6Q")
 _WORD = (1 << 64) - 1  # a stamp may lie before 1970
@@ -99,12 +100,29 @@ class Contents:
             self._known.keep(_version(status), self._alike.setdefault(inside, inside))
 
 
+class Counted:
+    """Whose pages were counted a moment ago, whoever asked for it: a folder that many write to is gone over by each."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._at_ns: Lately[tuple[int, int, int], int] = Lately()
+
+    def is_due(self, status: FileStatus) -> bool:
+        """Return whether nobody has counted the pages of a file as it is now within a second, and note that it is."""
+        key, now_ns = (status.device, status.inode, status.changed_ns), time.monotonic_ns()
+        if now_ns < (self._at_ns.get(key) or 0) + COUNTED_NS:
+            return False
+        self._at_ns.keep(key, now_ns)
+        return True
+
+
 @dataclass(frozen=True)
 class Memory:
-    """Both."""
+    """All of it."""
 
     told: Told = field(default_factory=Told)
     contents: Contents = field(default_factory=Contents)
+    counted: Counted = field(default_factory=Counted)
 
 
 def _version(status: FileStatus) -> bytes:

@@ -297,11 +297,11 @@ def _changed(search: _Search, place: _Place) -> FileStatus | None:
 
 def _again(search: _Search, place: _Place, status: FileStatus) -> FileFact | None:
     """Look at something that changed, unless it was told as it is now and has no pages that are counted."""
-    has_pages = search.counts_pages and status.size > 0
+    has_pages = search.counts_pages and status.size > 0 and search.memory.counted.is_due(status)
     if not search.memory.told.is_new(search.asker, place.path, status) and not has_pages:
         return None
     with contextlib.suppress(OSError):
-        return _look(search, place, status)
+        return _look(search, place, status, has_pages=has_pages)
     return None
 
 
@@ -334,8 +334,13 @@ def _missing(search: _Search, path: bytes) -> FileFact | None:
     )  # fmt: skip
 
 
-def _look(search: _Search, place: _Place, status: FileStatus | None = None) -> FileFact | None:
-    """Return the facts of one file or folder, None if there is nothing to tell; raises OSError, Elsewhere."""
+def _look(
+    search: _Search, place: _Place, status: FileStatus | None = None, *, has_pages: bool = True
+) -> FileFact | None:
+    """Return the facts of one file or folder, None if there is nothing to tell; raises OSError, Elsewhere.
+
+    `has_pages`: those of it that are unwritten are to be counted, if that is asked.
+    """
     path, question = place.path, search.question
     if search.told >= MAX_FACTS:
         return None
@@ -346,7 +351,7 @@ def _look(search: _Search, place: _Place, status: FileStatus | None = None) -> F
     if not is_directory and not stat.S_ISREG(status.mode):
         return None
     search.told += 1
-    inside = Inside() if is_directory else _look_inside(search, place, status)
+    inside = Inside() if is_directory else _look_inside(search, place, status, has_pages=has_pages)
     return FileFact(
         pid=question.pid,
         start_ticks=question.start_ticks,
@@ -366,12 +371,12 @@ def _look(search: _Search, place: _Place, status: FileStatus | None = None) -> F
     )
 
 
-def _look_inside(search: _Search, place: _Place, status: FileStatus) -> Inside:
+def _look_inside(search: _Search, place: _Place, status: FileStatus, *, has_pages: bool) -> Inside:
     """Open a file, if there is anything to be learnt from that and not too many were opened for the same question."""
     known = search.memory.contents.of(status)
     wanted = search.question.contents and status.size >= MAGIC_BYTES
     contents = wanted and known is None and search.magic_reads < MAX_MAGIC_READS
-    unwritten = search.counts_pages and status.size > 0
+    unwritten = has_pages and search.counts_pages and status.size > 0
     inside = known if wanted and known is not None else Inside()
     if not contents and not unwritten:
         return inside

@@ -169,6 +169,19 @@ def test_what_was_told_is_told_again_only_if_it_changed_or_its_pages_are_counted
     assert told(replace(asked, unwritten=False, pid=9)) == 31  # another one wrote them, perhaps
 
 
+def test_the_pages_of_a_file_are_counted_once_for_all_who_look_into_its_folder(tmp_path: Path) -> None:
+    """Ranks that write into one folder are each told of all its files; a second later its pages are counted again."""
+    for number in range(8):
+        (tmp_path / f"__{number}_0.distcp").write_bytes(bytes(4096))
+    memory = Memory()
+    ranks = [Question(pid, 8, HERE, (), (os.fsencode(tmp_path),), 0, unwritten=True) for pid in range(100, 108)]
+    found = [fact for rank in ranks for fact in look(rank, memory=memory) if fact is not None]
+
+    assert len(found) == 64
+    assert sum(fact.unwritten_bytes is not None for fact in found) in (0, 8)  # a file system may not tell
+    assert not [fact for rank in ranks for fact in look(rank, memory=memory) if fact is not None]
+
+
 @pytest.mark.parametrize("named", [True, False], ids=["file", "folder"])
 def test_a_file_is_read_once_for_as_long_as_it_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, named: bool

@@ -87,3 +87,48 @@ def test_what_costs_much_is_asked_seldom() -> None:
 
     assert flushing.questions(20 * SECOND_NS, SECOND_NS) == []
     assert flushing.questions(21 * SECOND_NS, SECOND_NS)
+
+
+def test_a_file_that_many_are_told_of_is_asked_for_once() -> None:
+    """Each of 64 ranks is told of the files of all of them: 64 questions a second, and not 4,096."""
+    flushing = Flushing()
+    for pid in range(1, 65):
+        for inode in range(64):
+            flushing.learn(0, fact(4096, pid=pid, inode=inode, path=f"/ckpt/{inode}"))
+
+    assert len(flushing) == 64
+    assert sum(len(question.files) for question in flushing.questions(0, 0)) == 64
+
+
+def test_who_does_not_answer_is_not_asked_again_first() -> None:
+    """A process that wrote a file has ended, and nobody can enter its root: the one that it wrote for is asked."""
+    flushing = Flushing()
+    flushing.learn(0, fact(4096, pid=1, path="/in/container/a.pt"))
+    flushing.learn(0, fact(4096, pid=2, path="/a.pt"))
+    asked = [flushing.questions(0, 0), flushing.questions(PERIOD_NS, 0)]
+
+    assert [[(question.pid, question.files) for question in one] for one in asked] == [
+        [(1, (b"/in/container/a.pt",))],
+        [(2, (b"/a.pt",))],
+    ]
+
+
+def test_a_file_that_is_gone_for_one_is_asked_of_the_other() -> None:
+    """It may have another name there."""
+    flushing = Flushing()
+    flushing.learn(0, fact(4096, pid=1, path="/a.tmp"))
+    flushing.learn(0, fact(4096, pid=2, path="/a.pt"))
+    flushing.learn(0, fact(None, pid=1, path="/a.tmp", missing=True))
+    (question,) = flushing.questions(0, 0)
+
+    assert (question.pid, question.files) == (2, (b"/a.pt",))
+
+
+def test_who_was_told_of_a_file_whose_pages_others_had_counted_can_be_asked_for_it() -> None:
+    """Its pages are counted once for all who look into its folder."""
+    flushing = Flushing()
+    flushing.learn(0, fact(4096, pid=1))
+    flushing.learn(0, fact(None, pid=2))
+    asked = [flushing.questions(0, 0), flushing.questions(PERIOD_NS, 0)]
+
+    assert [question.pid for one in asked for question in one] == [1, 2]

@@ -43,6 +43,7 @@ class _Awaited:
     life: Life
     lost: bool = False  # a file of it was deleted again: it will never be durable
     seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
+    is_cleaned: bool = False  # what is deleted from now on is not deleted for it
 
     def wall(self, mono_ns: int) -> int:
         """Return the wall time of a moment, by the clock as it was when the save was told."""
@@ -122,7 +123,7 @@ class Revisions:
         seen, over = versions == awaited.seen, now_ns is None
         now = self._durable(awaited, over=over) if over or not seen else awaited.checkpoint
         if not seen:
-            now, settled = self._cleaned_up(awaited, now, now_ns)
+            now, settled = (now, True) if awaited.is_cleaned else self._cleaned_up(awaited, now, now_ns)
             awaited.seen = versions if settled else awaited.seen
         return now
 
@@ -141,21 +142,27 @@ class Revisions:
 
     def _cleaned_up(self, awaited: _Awaited, checkpoint: Checkpoint, now_ns: int | None) -> tuple[Checkpoint, bool]:
         """Return it with its clean-up, and whether no more of that is just going on."""
-        row = self._row(awaited)
-        cleaned_ns = max(filter(None, (self._cleaned_ns(awaited), row.end_ns if row else None)), default=None)
+        next_ns = self._next_ns(awaited)
+        row = self._row(awaited, next_ns)
+        cleaned_ns = max(filter(None, (self._cleaned_ns(awaited, next_ns), row.end_ns if row else None)), default=None)
+        is_sure = (
+            row is None or row.counted
+        )  # else the next look at its thread, whenever it comes, says how long it was
+        awaited.is_cleaned = is_sure and now_ns is not None and now_ns - next_ns >= LOOSE_GAP_NS
         if cleaned_ns is None or awaited.wall(cleaned_ns) == checkpoint.moments.cleaned_ns:
             return checkpoint, now_ns is None or now_ns - awaited.end_ns >= LOOSE_GAP_NS
         if now_ns is not None and now_ns - cleaned_ns < LOOSE_GAP_NS:
             return checkpoint, False
         moments = msgspec.structs.replace(checkpoint.moments, cleaned_ns=awaited.wall(cleaned_ns))
         checkpoint = msgspec.structs.replace(checkpoint, moments=moments)
-        return self._measured(awaited, checkpoint, row, cleaned_ns) if cleaned_ns > awaited.end_ns else checkpoint, True
+        if cleaned_ns > awaited.end_ns:
+            checkpoint = self._measured(awaited, checkpoint, row, min(cleaned_ns + LOOSE_GAP_NS, next_ns))
+        return checkpoint, True
 
-    def _measured(self, awaited: _Awaited, checkpoint: Checkpoint, row: Clearing | None, cleaned_ns: int) -> Checkpoint:
-        """Return it with what its clean-up took."""
+    def _measured(self, awaited: _Awaited, checkpoint: Checkpoint, row: Clearing | None, until_ns: int) -> Checkpoint:
+        """Return it with what its clean-up took until a time."""
         files = spent_ns = None
         if row is None or row.counted:
-            until_ns = min(cleaned_ns + LOOSE_GAP_NS, self._next_ns(awaited))
             removals = self._known.transfers.removals
             files, spent_ns = removals.spent(awaited.paths, awaited.start_ns, until_ns, awaited.processes)
         changed = {"clean_up_files": files, "clean_up_ns": spent_ns}
@@ -174,24 +181,23 @@ class Revisions:
             checkpoint, measures=measures, stall_ns=stall_ns, blocked=intervals(spans, stall_ns)
         )
 
-    def _row(self, awaited: _Awaited) -> Clearing | None:
+    def _row(self, awaited: _Awaited, next_ns: int) -> Clearing | None:
         """Return the deletion that blocked training right after the save; beside it, nothing was blocked by it."""
         if awaited.checkpoint.mode is Mode.ASYNC:
             return None
-        until_ns = min(awaited.end_ns + COMMIT_NS, self._next_ns(awaited))
-        return clearing_after(self._known.world, awaited.processes, awaited.end_ns, until_ns)
+        return clearing_after(self._known.world, awaited.processes, awaited.end_ns, next_ns)
 
-    def _cleaned_ns(self, awaited: _Awaited) -> int | None:
+    def _cleaned_ns(self, awaited: _Awaited, next_ns: int) -> int | None:
         """Return when the last old file of its kind was deleted for it, which is before the next save of the kind."""
         kind = awaited.shapes, awaited.paths, awaited.start_ns
         removals, job = self._known.transfers.removals, awaited.checkpoint.job
         found_ns = removals.last_ns(*kind, awaited.end_ns + COMMIT_NS, job)
         if found_ns is None or found_ns <= awaited.end_ns:
             return found_ns
-        return removals.last_ns(*kind, min(found_ns, self._next_ns(awaited)), job)
+        return removals.last_ns(*kind, min(found_ns, next_ns), job)
 
     def _next_ns(self, awaited: _Awaited) -> int:
-        """Return when its writers began to write the next of the kind; far away if they have not."""
+        """Return when its writers began to write the next of the kind; if they have not, until when they clean up."""
         until_ns = awaited.end_ns + COMMIT_NS
         later = [
             transfer.first_ns

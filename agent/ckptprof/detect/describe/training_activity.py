@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import pairwise, takewhile
 
 from ckptprof.detect.describe.gpu_idleness import REACH_NS, STILL, idle_spans
@@ -160,7 +161,7 @@ class TrainingActivity:
             return None
         return cut(merged([*(blocked or []), *waits]), frames)
 
-    def _by_rhythm(self, stretches: list[Stretch], frames: list[Span], waits: list[Span]) -> list[Span] | None:
+    def _by_rhythm(self, stretches: Sequence[Stretch], frames: list[Span], waits: list[Span]) -> list[Span] | None:
         """Return when it stood still longer than it does without a save; None if too little of the time tells."""
         told = [one for one in stretches if self._is_still(one) is not None and overlap_ns(one[:2], frames)]
         if sum(overlap_ns(one[:2], frames) for one in told) * 2 < length(frames):
@@ -191,7 +192,7 @@ class TrainingActivity:
         self.seen = f"its GPU stood still for {length(cut(idle, [whole])) / 1e9:.1f} of {length([whole]) / 1e9:.1f} s"
         return blocked
 
-    def _by_stacks(self, stretches: list[Stretch]) -> list[Span]:
+    def _by_stacks(self, stretches: Sequence[Stretch]) -> list[Span]:
         """Return when it was blocked: a moment is as the looks around it are; its rhythm decides where they differ.
 
         Looks that are far apart may miss what its rhythm shows; one that met it standing still tells nothing of when
@@ -217,11 +218,11 @@ class TrainingActivity:
                 blocked.append((start_ns, end_ns))
         return blocked
 
-    def _is_blocked(self, at_ns: int, what: Doing, stretches: list[Stretch]) -> bool:
+    def _is_blocked(self, at_ns: int, what: Doing, stretches: Sequence[Stretch]) -> bool:
         """Return whether a look met it in the save; a `save()` that keeps the usual rhythm trains until all is out."""
         return what != "training" and not (what == "named" and self._rhythm_at(stretches, at_ns) is False)
 
-    def _rhythm_at(self, stretches: list[Stretch], at_ns: int) -> bool | None:
+    def _rhythm_at(self, stretches: Sequence[Stretch], at_ns: int) -> bool | None:
         """Return whether it stood still at a time; None if that cannot be told."""
         one = next((one for one in stretches if one.start_ns <= at_ns < one.end_ns), None)
         return None if one is None else self._is_still(one)
@@ -229,7 +230,7 @@ class TrainingActivity:
     def _still_spans(self, start_ns: int, end_ns: int) -> list[Span]:
         return merged([one[:2] for one in self._stretches(start_ns, end_ns) if self._is_still(one)])
 
-    def _stretches(self, start_ns: int, end_ns: int) -> list[Stretch]:
+    def _stretches(self, start_ns: int, end_ns: int) -> Sequence[Stretch]:
         rhythm = self._rhythm
         least_ns = SPACING_NS
         if rhythm is not None and rhythm.share < _BUSY_SHARE and rhythm.slices_per_second > 0:

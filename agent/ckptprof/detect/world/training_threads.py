@@ -5,7 +5,9 @@ A thread of which no sample came since the last look stood still: samples come o
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -25,6 +27,7 @@ _LEAST_SEEN_NS = 500_000_000
 _WAKES = 1.0  # a second
 _HELD_SHARE = 0.05
 _MAX_GPUS = 16  # of one process
+_ASKED_STRETCHES = 8192  # that are kept for whoever asks again, 0.2 KB each
 
 
 class Stretch(NamedTuple):
@@ -58,7 +61,7 @@ class _Thread:
     room_bytes: int = 0  # that it was once seen to take for a copy of its state
 
 
-def rhythm_of(stretches: list[Stretch]) -> Rhythm | None:
+def rhythm_of(stretches: Sequence[Stretch]) -> Rhythm | None:
     """Return what is usual in some stretches; None if they are too short."""
     seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
     if seen_ns < _LEAST_SEEN_NS:
@@ -67,7 +70,7 @@ def rhythm_of(stretches: list[Stretch]) -> Rhythm | None:
     return Rhythm(median(one.share for one in stretches), slices, seen_ns)
 
 
-def wakes(stretches: list[Stretch]) -> bool:
+def wakes(stretches: Sequence[Stretch]) -> bool:
     """Return whether it woke by itself: who is held does not, nor a launcher that waits for its workers."""
     seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
     return sum(one.slices for one in stretches) * 1e9 >= _WAKES * seen_ns
@@ -84,6 +87,9 @@ class TrainingThreads:
         self._now_ns = 0
         self._previous_ns = 0
         self._saves: deque[Span] = deque(maxlen=MAX_RECENT)
+        # by what was asked: of which looks, and what they show
+        self._asked: dict[tuple[ProcessKey, int, int, int], tuple[array[int], Sequence[Stretch]]] = {}
+        self._asked_stretches = 0
 
     def take(self, samples: FrameSamples) -> None:
         """Take what one frame tells of them."""
@@ -144,8 +150,27 @@ class TrainingThreads:
         """Return the looks at its stacks in a time."""
         return [one for one in self._of(process).stacks if start_ns <= one.at_ns <= end_ns]
 
-    def stretches(self, process: ProcessKey, start_ns: int, end_ns: int, least_ns: int = SPACING_NS) -> list[Stretch]:
-        """Return what its main thread did in a time, in stretches that are at least so long."""
+    def stretches(
+        self, process: ProcessKey, start_ns: int, end_ns: int, least_ns: int = SPACING_NS
+    ) -> Sequence[Stretch]:
+        """Return what its main thread did in a time, in stretches that are at least so long.
+
+        What lies before its last look does not change: while a save is foreseen and judged it is asked for many times.
+        """
+        times = self._of(process).times
+        if times.last_ns <= end_ns:
+            return self._stretches(process, start_ns, end_ns, least_ns)
+        key = process, start_ns, end_ns, least_ns
+        looks, found = self._asked.get(key, (None, ()))
+        if looks is not times.times:  # it was not asked for, or they were thinned since
+            found = self._stretches(*key)
+            self._asked_stretches += len(found)
+            if self._asked_stretches > _ASKED_STRETCHES:
+                self._asked, self._asked_stretches = {}, len(found)
+            self._asked[key] = times.times, found
+        return found
+
+    def _stretches(self, process: ProcessKey, start_ns: int, end_ns: int, least_ns: int) -> list[Stretch]:
         found: list[Stretch] = []
         looks = self._looks(process, start_ns, end_ns)
         begin_ns, (ran_ns, had, *_) = looks[0] if looks else (0, (0, 0))

@@ -6,7 +6,7 @@ Most frameworks never sync what they save: it is on stable storage when writebac
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.files.views import View
@@ -16,6 +16,7 @@ MAX_FILES = 64  # of one process, the largest
 MAX_PROCESSES = 64
 PERIOD_NS = 1_000_000_000
 PATIENCE_NS = 120_000_000_000  # writeback begins after dirty_expire_centisecs, 30 seconds unless somebody set it
+_MAX_ASKERS = 4  # of one file
 _COST_FACTOR = 20  # counting the pages of a file walks over all of them: at most a twentieth of a core goes there
 
 _ProcessKey = tuple[int, int]
@@ -24,84 +25,96 @@ _FileKey = tuple[int, int]
 
 @dataclass(slots=True)
 class _Dirty:
-    path: str
     size: int
     since_ns: int
-
-
-@dataclass(slots=True)
-class _Followed:
-    view: View
-    files: dict[_FileKey, _Dirty] = field(default_factory=dict)
+    paths: dict[_ProcessKey, str]  # by whom it was asked for; the first is asked about it
+    is_told: bool = True  # since it was asked for last
 
 
 class Flushing:
-    """Takes every fact that is told, and asks about those files of which a part was not yet written."""
+    """Takes every fact that is told, and asks about those files of which a part was not yet written.
+
+    Each file is asked for by one of those that were told of it: of 64 ranks each is told of the files of all. If there
+    is no answer, because that one has ended, another one is next.
+    """
 
     def __init__(self) -> None:
         """Start with nothing to follow."""
-        self._followed: dict[_ProcessKey, _Followed] = {}
+        self._files: dict[_FileKey, _Dirty] = {}
+        self._asked: dict[_ProcessKey, set[_FileKey]] = {}  # by the first of its `paths`
         self._next_ns = 0
         self._spent_ns = 0
 
     def __len__(self) -> int:
         """Return how many files are followed."""
-        return sum(len(followed.files) for followed in self._followed.values())
+        return len(self._files)
 
     def learn(self, now_ns: int, fact: FileFact) -> None:
         """Take one fact; one that does not tell changes nothing."""
         process, file = (fact.pid, fact.start_ticks), (fact.device, fact.inode)
-        followed = self._followed.get(process)
         if fact.missing:
-            if followed is not None:
-                self._drop_path(process, followed, fact.path)
+            for gone in [one for one in self._asked.get(process, ()) if self._files[one].paths[process] == fact.path]:
+                self._hand_on(gone, keeps=False)
             return
         if fact.is_directory:
             return
-        if not fact.unwritten_bytes:
-            if followed is not None and fact.unwritten_bytes == 0:
-                followed.files.pop(file, None)
-                self._tidy(process, followed)
-            return
-        if followed is None:
-            if len(self._followed) >= MAX_PROCESSES:
-                return
-            followed = self._followed[process] = _Followed(View(*process))
-        known = followed.files.get(file)
-        if known is not None:
-            known.path, known.size = fact.path, fact.size
-            return
-        followed.files[file] = _Dirty(fact.path, fact.size, now_ns)
-        if len(followed.files) > MAX_FILES:
-            smallest = min(followed.files, key=lambda key: followed.files[key].size)
-            del followed.files[smallest]
+        known = self._files.get(file)
+        if known is not None and fact.unwritten_bytes == 0:
+            self._drop(file)
+        elif known is not None:
+            known.size, known.is_told = fact.size, known.is_told or fact.unwritten_bytes is not None
+            if process in known.paths or len(known.paths) < _MAX_ASKERS:
+                known.paths[process] = fact.path
+        elif fact.unwritten_bytes:
+            self._follow(file, _Dirty(fact.size, now_ns, {process: fact.path}), process)
 
-    def _drop_path(self, process: _ProcessKey, followed: _Followed, path: str) -> None:
-        """Forget a file that is gone; one that has another name by now was told under that before, or will be."""
-        for file, dirty in list(followed.files.items()):
-            if dirty.path == path:
-                del followed.files[file]
-        self._tidy(process, followed)
+    def _follow(self, file: _FileKey, dirty: _Dirty, process: _ProcessKey) -> None:
+        """Ask one process for a file from now on, instead of the smallest if these are too many."""
+        if process not in self._asked and len(self._asked) >= MAX_PROCESSES:
+            self._files.pop(file, None)
+            return
+        self._files[file] = dirty
+        asked = self._asked.setdefault(process, set())
+        asked.add(file)
+        if len(asked) > MAX_FILES:
+            self._drop(min(asked, key=lambda one: (self._files[one].size, self._files[one].since_ns)))
 
-    def _tidy(self, process: _ProcessKey, followed: _Followed) -> None:
-        if not followed.files:
-            self._followed.pop(process, None)
+    def _drop(self, file: _FileKey) -> _Dirty:
+        dirty = self._files.pop(file)
+        process = next(iter(dirty.paths))
+        self._asked[process].remove(file)
+        if not self._asked[process]:
+            del self._asked[process]
+        return dirty
+
+    def _hand_on(self, file: _FileKey, *, keeps: bool) -> None:
+        """Ask the next one for a file, if there is another one; the first is the last then, or is asked no more."""
+        dirty = self._drop(file)
+        process = next(iter(dirty.paths))
+        path = dirty.paths.pop(process)
+        if keeps:
+            dirty.paths[process] = path
+        if dirty.paths:
+            self._follow(file, dirty, next(iter(dirty.paths)))
 
     def questions(self, now_ns: int, spent_ns: int) -> list[Question]:
         """Return what to ask now; `spent_ns` is what all answers took so far."""
-        if not self._followed or now_ns < self._next_ns:
+        if not self._files or now_ns < self._next_ns:
             return []
         cost_ns, self._spent_ns = spent_ns - self._spent_ns, spent_ns
         self._next_ns = now_ns + max(PERIOD_NS, _COST_FACTOR * cost_ns)
-        asked = []
-        for process, followed in list(self._followed.items()):
-            for file, dirty in list(followed.files.items()):
-                if now_ns - dirty.since_ns > PATIENCE_NS:
-                    del followed.files[file]
-            self._tidy(process, followed)
-            if followed.files:
-                keys = {os.fsencode(dirty.path): file for file, dirty in followed.files.items()}
-                asked.append(
-                    Question(*process, followed.view, tuple(keys), (), 0, contents=False, unwritten=True, keys=keys)
-                )
-        return asked
+        for file, dirty in list(self._files.items()):
+            if file not in self._files:
+                continue  # another one that was handed on took its place
+            if now_ns - dirty.since_ns > PATIENCE_NS:
+                self._drop(file)
+            elif not dirty.is_told and len(dirty.paths) > 1:
+                self._hand_on(file, keeps=True)
+            dirty.is_told = False
+        questions = []
+        for process, files in self._asked.items():
+            keys = {os.fsencode(self._files[file].paths[process]): file for file in sorted(files)}
+            questions.append(
+                Question(*process, View(*process), tuple(keys), (), 0, contents=False, unwritten=True, keys=keys)
+            )
+        return questions

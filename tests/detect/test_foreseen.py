@@ -1,0 +1,53 @@
+"""What goes on is foreseen, so that it outlives a kill: as seldom as that needs."""
+
+from __future__ import annotations
+
+import pytest
+from tests.detect.stage import MIB, SECOND_NS, Stage
+
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.deferred import Pending
+from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.recognition import Recogniser
+
+BEGAN_S = 3.0
+AGAIN_S = 20.0
+
+
+def foreseen(seconds: float, monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], list[float]]:
+    """Return at which of its seconds the first save of a job is worked out before it is told, and the second one."""
+    stage = Stage(trace=True)
+    trainer = stage.process(runtimes=("torch",))
+    for step, began_s in enumerate((BEGAN_S, AGAIN_S)):
+        stage.write(trainer, f"/run/step-{step}/model.pt", began_s, seconds, 400 * MIB)
+    detector, now_s = Detector(stage.header()), [0.0]
+    first: list[float] = []
+    second: list[float] = []
+    foresee = Recogniser.foresee
+
+    def noted(recogniser: Recogniser, candidate: Candidate) -> Pending | None:
+        (first if now_s[0] < AGAIN_S else second).append(now_s[0] % AGAIN_S - BEGAN_S * (now_s[0] < AGAIN_S))
+        return foresee(recogniser, candidate)
+
+    monkeypatch.setattr(Recogniser, "foresee", noted)
+    for frame in stage.frames(AGAIN_S + seconds + 6):
+        now_s[0] = (frame.at_ns - stage.header().at_ns) / SECOND_NS
+        detector.feed(frame)
+        detector.pending(closely=False)
+    return first, second
+
+
+def test_a_short_save_of_a_series_is_worked_out_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was written within most of a second; while it is written nobody asks what it would be."""
+    first, second = foreseen(0.8, monkeypatch)
+
+    assert 0.0 <= min(first) < 0.5
+    assert 0.8 <= min(second) < 1.2
+
+
+def test_a_longer_save_is_foreseen_from_its_second_second_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever goes on after a kill knows that it had begun."""
+    _, second = foreseen(5.0, monkeypatch)
+
+    assert 1.0 <= min(second) < 1.3
+    assert sum(at_s < 5.0 for at_s in second) > 1
