@@ -20,18 +20,19 @@ from ckptprof.service import privileges
 from ckptprof.service.sampler import population
 from ckptprof.service.sampler.population import LIST_AGAIN_NS, Population
 from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes import process
 from ckptprof_collectors.processes.process import list_pids
 from ckptprof_collectors.samples import ProcessExit, Sample, Unavailable
 
-STAT = "{pid} (python) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0"
+STAT = "{pid} (python) S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0"
 IO = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\ncancelled_write_bytes: 0\n"
 
 
-def add_process(proc: Path, pid: int) -> None:
+def add_process(proc: Path, pid: int, parent: int = 1) -> None:
     """Put an idle process into a tree of /proc."""
     folder = proc / str(pid)
     folder.mkdir()
-    (folder / "stat").write_text(STAT.format(pid=pid))
+    (folder / "stat").write_text(STAT.format(pid=pid, parent=parent))
     (folder / "io").write_text(IO)
     (folder / "cmdline").write_bytes(b"sleep\0")
 
@@ -193,6 +194,46 @@ def test_a_new_root_is_looked_for_although_nothing_was_born(tmp_path: Path) -> N
 
     assert before == {}
     assert set(people.known) == {11}
+    people.close()
+
+
+def test_of_a_command_each_stranger_is_asked_for_its_parent_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again after a while; whose parent has ended, or is of the family as it seems, at once."""
+    asked: list[int] = []
+
+    def parent_of(fs: KernelFs, pid: int) -> int | None:
+        asked.append(pid)
+        return process.parent_of(fs, pid)
+
+    monkeypatch.setattr(population, "parent_of", parent_of)
+    people = Population(KernelFs(proc=tmp_path), frozenset(), 11)
+    for pid, parent in ((1, 0), (11, 1), (12, 1), (13, 11), (14, 12), (15, 12)):
+        add_process(tmp_path, pid, parent)
+
+    def look(at_ns: int) -> list[int]:
+        asked.clear()
+        people.find(at_ns, [])
+        return asked.copy()
+
+    assert sorted(look(1)) == [1, 11, 12, 13, 14, 15]
+    assert set(people.known) == {11, 13}
+    assert look(2) == []
+    add_process(tmp_path, 16, 13)
+    assert look(3) == [16]
+    assert set(people.known) == {11, 13, 16}
+    shutil.rmtree(tmp_path / "12")  # its children are init's now,
+    for pid in (14, 15):
+        (tmp_path / str(pid) / "stat").write_text(STAT.format(pid=pid, parent=1))
+    assert sorted(look(4)) == [14, 15]
+    add_process(tmp_path, 12, 11)  # and its pid another's
+    assert look(5) == [12]
+    assert set(people.known) == {11, 12, 13, 16}
+    shutil.rmtree(tmp_path / "14")
+    add_process(tmp_path, 14, 12)  # found out of turn, as the pid of a stranger that has ended
+    assert sorted(look(6 + LIST_AGAIN_NS)) == [1, 14, 15]
+    assert set(people.known) == {11, 12, 13, 14, 16}
     people.close()
 
 

@@ -7,7 +7,7 @@ import errno
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ckptprof.service import privileges
 from ckptprof.service.sampler.allowance import Allowance
@@ -65,6 +65,7 @@ class Population:
         self._found_ns: int | None = None  # when all who were there then had been found
         self._ignored: set[int] = set()
         self._parents: dict[int, int] = {}
+        self._strangers_again_ns = 0
         self.rounds = Rounds()
         self.unwatched = Unwatched()
         self._swept_ns = 0
@@ -97,7 +98,7 @@ class Population:
         self._young.update((process.parent_pid, now_ns + TURNING_NS) for process in ended)
         fresh = [pid for pid in pids if pid not in self.known and pid not in self._ignored]
         if self.root_pid is not None:
-            fresh = self._family(fresh, present)
+            fresh = self._family(now_ns, fresh, present)
         room = max(MAX_KNOWN - len(self.known), MAX_MET)
         for pid in fresh if len(fresh) <= room else random.sample(fresh, room):
             if pid not in self._own:
@@ -137,19 +138,37 @@ class Population:
             return None
         return tasks + b" " + last if last else None
 
-    def _family(self, fresh: list[int], present: set[int]) -> list[int]:
-        self._parents = {pid: parent for pid, parent in self._parents.items() if pid in present}
-        for pid in fresh:
+    def _family(self, now_ns: int, fresh: list[int], present: set[int]) -> list[int]:
+        """Return who of these belongs to the root. A stranger is asked for its parent once, and now and then again."""
+        if now_ns >= self._strangers_again_ns:  # a pid may have been given anew between two looks
+            self._strangers_again_ns = now_ns + LIST_AGAIN_NS
+            self._parents = {pid: self._parents[pid] for pid in self.known if pid in self._parents}
+        self._parents = {
+            pid: parent for pid, parent in self._parents.items() if pid in present and (parent in present or not parent)
+        }
+        unasked = [pid for pid in fresh if pid not in self._parents]
+        self._ask_parents(unasked)
+        inside = self._inside()
+        remembered = inside.intersection(fresh).difference(unasked)
+        if remembered:  # the pid of a parent that has ended may be that of another by now
+            self._ask_parents(remembered)
+            inside = self._inside()
+        return [pid for pid in fresh if pid in inside]
+
+    def _ask_parents(self, pids: Iterable[int]) -> None:
+        for pid in pids:
             HOLDERS.reading = pid
             parent = parent_of(self._fs, pid) if pid not in HOLDERS else None
             if parent is not None:
                 self._parents[pid] = parent
+
+    def _inside(self) -> set[int]:
         roots = [pid for pid in (self.root_pid, *self.known) if pid is not None]
         if self.subreaper_pid is not None:
             roots.append(self.subreaper_pid)
         inside = descendants(self._parents, roots)
         inside.discard(self.subreaper_pid or 0)
-        return [pid for pid in fresh if pid in inside]
+        return inside
 
     def let_holders_go(self) -> None:
         """Forget those who hold whoever reads of them, and look for those again who have let go."""
