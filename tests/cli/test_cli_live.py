@@ -24,7 +24,7 @@ from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
 from ckptprof.cli.shared.screen import keys_of
-from ckptprof.service.live.following import MOST
+from ckptprof.report.live.state import MAX_LAST
 from ckptprof.service.live.watching import Watching
 from ckptprof.store.reader import StoreReader
 
@@ -91,7 +91,7 @@ def test_no_more_is_read_than_a_screen_holds(db: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(StoreReader, "report", lambda own, query: (asked.append(query.limit), report(own, query))[1])
 
     assert main(["live", "--once", "--db", db]) == 0
-    assert asked == [MOST]
+    assert asked == [MAX_LAST]
 
 
 def test_without_a_database_it_says_where_to_get_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
