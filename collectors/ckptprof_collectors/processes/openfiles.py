@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import time
+from collections.abc import Iterator
 from itertools import islice
 
 from ckptprof_collectors.files.statx import statx
@@ -16,10 +17,16 @@ from ckptprof_collectors.processes.process import Process, ProcessGone
 from ckptprof_collectors.samples import FileScan, MappedFile, OpenFile, text
 
 MAX_FILES = 256
+_DEEPER = 4  # times as many descriptors are listed at once where the latest are no files
+_FIRST_AT = 2  # fs/proc/fd.c: in the folder of descriptors each is at its number and these two
 AGAIN_NS = 1_000_000_000
 _MIN_MAPPED_BYTES = 1 << 20
 _PSEUDO = (b"/dev/", b"/proc/", b"/sys/", b"/memfd:", b"/SYSV", b"/anon_hugepage")
 _CODE = (b".so", b".py", b".pyc", b".mo", b".ttf", b".gconv", b"/locale-archive", b"ld.so.cache", b".jar")
+# a line of /proc/PID/maps: from, to, whether it may be written and is shared, then device, inode and path; no code
+_PIECE = re.compile(
+    rb"^([0-9a-f]+)-([0-9a-f]+) [r-]([w-]-[ps]) [0-9a-f]+ ([0-9a-f]+:[0-9a-f]+ [0-9]+ +/.*)$", re.MULTILINE
+)
 # shm_open(3) knows no folders; Python's tempfile may stage a file there, if $TMPDIR lies there
 _IN_MEMORY = re.compile(rb"/dev/shm/(?:[^/]+/.|tmp[0-9a-z_]{8}$)")
 
@@ -37,13 +44,14 @@ def is_data_path(path: bytes) -> bool:
 class OpenFiles:
     """The descriptors of one process; keeps its two folders open, so that they cannot become another process's."""
 
-    __slots__ = ("_fd_folder", "_info_folder", "process", "raw_paths")
+    __slots__ = ("_fd_folder", "_highest", "_info_folder", "process", "raw_paths")
 
     def __init__(self, process: Process) -> None:
         """Open the folders; raises ProcessGone or PermissionError."""
         self.process = process
         self.raw_paths: dict[tuple[int, int], bytes] = {}  # of the last scan: (device, inode) to the path as it is
         self._fd_folder = self._info_folder = -1
+        self._highest = 0  # descriptor, when they were listed last
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
             self._fd_folder = os.open(process.folder + b"/fd", flags)
@@ -61,25 +69,43 @@ class OpenFiles:
 
     def scan(self, mappings: Mappings | None = None) -> FileScan:
         """Return all data files that are open now, and those that are mapped; raises ProcessGone, PermissionError."""
-        try:
-            names = os.listdir(self._fd_folder)
-        except (FileNotFoundError, ProcessLookupError) as error:
-            raise ProcessGone from error
         self.raw_paths = {}
-        latest_first = sorted(filter(str.isdecimal, names), key=int, reverse=True)
-        files = tuple(islice(filter(None, map(self._look, latest_first)), MAX_FILES))
+        files = tuple(islice(filter(None, map(self._look, self._latest_first())), MAX_FILES))
         mapped = None
         if mappings is not None:
             mapped = mappings.look()
             self.raw_paths.update(mappings.raw_paths)
         return FileScan(self.process.pid, self.process.start_ticks, files, mapped)
 
-    def _look(self, name: str) -> OpenFile | None:
+    def _latest_first(self) -> Iterator[int]:
+        """Yield the descriptors from the highest down; of tens of thousands hardly more are listed than are taken."""
+        depth = 2 * MAX_FILES  # some are no files
+        first, above = self._highest - depth, None
+        while True:
+            found = sorted((fd for fd in self._list(first) if above is None or fd < above), reverse=True)
+            if above is None:
+                self._highest = found[0] if found else 0
+            yield from found
+            if first <= 0:
+                return
+            depth *= _DEEPER
+            first, above = first - depth, first
+
+    def _list(self, first: int) -> list[int]:
+        """Return the descriptors that are open now, from a number on; raises ProcessGone, PermissionError."""
         try:
-            path = os.readlink(name.encode(), dir_fd=self._fd_folder)
+            os.lseek(self._fd_folder, first + _FIRST_AT if first > 0 else 0, os.SEEK_SET)
+            return [int(name) for name in os.listdir(self._fd_folder) if name.isdecimal()]
+        except (FileNotFoundError, ProcessLookupError) as error:
+            raise ProcessGone from error
+
+    def _look(self, number: int) -> OpenFile | None:
+        name = b"%d" % number
+        try:
+            path = os.readlink(name, dir_fd=self._fd_folder)
             if not is_data_path(path):
                 return None
-            status = statx(name.encode(), dir_fd=self._fd_folder)
+            status = statx(name, dir_fd=self._fd_folder)
             if not stat.S_ISREG(status.mode):
                 return None
             fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._info_folder)
@@ -87,7 +113,7 @@ class OpenFiles:
                 info = os.read(fd, 4096)
             finally:
                 os.close(fd)
-            if _names_another(info, status.inode) and os.readlink(name.encode(), dir_fd=self._fd_folder) != path:
+            if _names_another(info, status.inode) and os.readlink(name, dir_fd=self._fd_folder) != path:
                 return None  # closed and opened again while we looked
         except OSError:
             return None  # closed while we looked
@@ -96,7 +122,7 @@ class OpenFiles:
             return None
         self.raw_paths[status.device, status.inode] = path
         return OpenFile(
-            fd=int(name),
+            fd=number,
             device=status.device,
             inode=status.inode,
             position=position,
@@ -175,27 +201,33 @@ def read_mappings(process: Process) -> dict[bytes, MappedFile] | None:
 
 
 def parse_maps(raw: bytes) -> dict[bytes, MappedFile]:
-    """Return the data files of /proc/PID/maps by path; a newline in a name stands there as an octal escape."""
+    """Return the data files of /proc/PID/maps by path; a newline in a name stands there as an octal escape.
+
+    A file may be mapped by tens of thousands of pieces: of each only its length is added up.
+    """
+    sizes: dict[bytes, int] = {}
+    access: dict[bytes, bytes] = {}
+    for low, high, may, file in _PIECE.findall(raw):
+        sizes[file] = sizes.get(file, 0) + int(high, 16) - int(low, 16)
+        access[file] = may
     found: dict[bytes, MappedFile] = {}
-    for line in raw.split(b"\n"):  # not splitlines: only the newline is escaped in a name
-        fields = line.split(None, 5)
-        if len(fields) < 6 or b"x" in fields[1] or not is_data_path(fields[5]):
+    for file, length in sizes.items():
+        device, number, shown = file.split(None, 2)
+        if not is_data_path(shown):
             continue
         try:
-            low, _, high = fields[0].partition(b"-")
-            length = int(high, 16) - int(low, 16)
-            major, _, minor = fields[3].partition(b":")
-            device = os.makedev(int(major, 16), int(minor, 16))
-            inode = int(fields[4])
+            major, _, minor = device.partition(b":")
+            of = os.makedev(int(major, 16), int(minor, 16))
+            inode = int(number)
         except (ValueError, OverflowError):
             continue
-        path = fields[5].replace(b"\\012", b"\n")
+        path = shown.replace(b"\\012", b"\n")
         earlier = found.get(path)
         found[path] = MappedFile(
-            device=device,
+            device=of,
             inode=inode,
             mapped_bytes=length + (earlier.mapped_bytes if earlier else 0),
-            writable=fields[1][1:2] == b"w" and fields[1][3:4] == b"s",
+            writable=access[file] == b"w-s",
             path=text(path),
         )
     return {path: file for path, file in found.items() if file.mapped_bytes >= _MIN_MAPPED_BYTES}

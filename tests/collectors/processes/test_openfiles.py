@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -252,6 +253,43 @@ def test_no_more_files_are_told_than_the_bound(tmp_path: Path) -> None:
     finally:
         for fd in fds:
             os.close(fd)
+
+
+@pytest.mark.parametrize("above", ["model.bin", "/dev/null"])
+def test_of_thousands_of_descriptors_no_more_are_listed_than_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: str
+) -> None:
+    """Where those above are no files, all are: what is told is the same as if each look listed all of them."""
+    (tmp_path / "model.bin").touch()
+    (tmp_path / "below.bin").touch()
+    listed: list[int] = []
+    kernels = os.listdir
+
+    def counted(folder: Any) -> list[str]:
+        found = kernels(folder)
+        listed.append(len(found))
+        return found
+
+    with contextlib.ExitStack() as stack:
+        below = stack.enter_context((tmp_path / "below.bin").open("rb")).fileno()
+        most = [os.open(tmp_path / above, os.O_RDONLY) for _ in range(3 * MAX_FILES)]
+        stack.callback(lambda: [os.close(fd) for fd in most])
+        files = stack.enter_context(looking())
+        first = files.scan()
+        monkeypatch.setattr(os, "listdir", counted)
+        later = files.scan()
+        most.append(os.dup(below))
+        newest = files.scan()
+        monkeypatch.undo()
+        for _ in range(MAX_FILES + 100):
+            os.close(most.pop())
+        fewer = files.scan()
+
+    assert later == first
+    assert below in {file.fd for file in later.files} or above == "model.bin"
+    assert newest.files[0].path == str(tmp_path / "below.bin")
+    assert len(fewer.files) == MAX_FILES or above == "/dev/null"
+    assert sum(listed) <= 2 * (2 * MAX_FILES + 2) or above == "/dev/null"
 
 
 @pytest.mark.parametrize(
