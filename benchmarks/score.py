@@ -1,15 +1,17 @@
 """What is told of the hold-out (benchmarks/holdout): jobs and faults that detection was never tuned to, as a table.
 
 Each job runs alone and beside a busy loop on each core; both levels look at the same run. One that is told wrong is no
-task of its own: what is wrong in general is. Needs root, for loop devices; takes an hour for each load. `--only` cases,
-`--loads`; `--markdown` is for docs/benchmarks.md. `--keep` records each run into a folder instead, and tells what a
-replay of it says; `--kept` replays what is there, and runs nothing.
+task of its own: what is wrong in general is. A second table has how many verdicts are right, by their confidence.
+Needs root, for loop devices; takes an hour for each load. `--only` cases, `--loads`; `--markdown` is for
+docs/benchmarks.md. `--keep` records each run into a folder instead, and tells what a replay of it says; `--kept`
+replays what is there, and runs nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import statistics
@@ -38,6 +40,7 @@ NEAR_NS = 500_000_000
 NOTHING_FOUND = 3  # the exit code of `report` and `replay` without checkpoints
 _LEAST_SECONDS = 0.2  # of blocked time: an error of less is nobody's
 _BYTES_WRONG = 0.01  # is worth a word
+_LEAST_CONFIDENCE = (0.9, 0.8, 0.7, 0.5, 0.0)  # of the rows of the calibration
 
 
 @contextlib.contextmanager
@@ -101,6 +104,18 @@ class Event:
     def limit(self) -> str | None:
         """Return the limit that was told."""
         return self.told["verdict"]["limit"] if self.told and self.told.get("verdict") else None
+
+    @property
+    def confidence(self) -> float | None:
+        """Return how sure the verdict was."""
+        return self.told["verdict"]["confidence"] if self.told and self.told.get("verdict") else None
+
+    @property
+    def right(self) -> bool | None:
+        """Return whether the limit is right, or none of those that a control has not; None if nothing decides that."""
+        if self.limit is None or not (self.limits or self.case.accused):
+            return None
+        return self.limit in self.limits if self.limits else self.limit not in self.case.accused
 
     @property
     def error(self) -> float | None:
@@ -257,6 +272,18 @@ def row(load: str, level: str, events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
+def calibration(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Return how many verdicts of each confidence are right, of those whose limit is known."""
+    judged = [(one.level, one.confidence, one.right) for one in events if one.right is not None and not one.optional]
+    rows, below = [], math.inf
+    for least in _LEAST_CONFIDENCE:
+        told = [(level, right) for level, sure, right in judged if sure is not None and least <= sure < below]
+        shares = {level: _share(bool(right) for of, right in told if of == level) for level in LEVELS}
+        rows.append({"confidence": f"{least:g} and more", **shares})
+        below = least
+    return rows
+
+
 def _mode(one: Event) -> str | None:
     return None if one.told is None else one.told["mode"]
 
@@ -288,6 +315,12 @@ def line(one: Event) -> str:
     return head + f"{one.limit or '-':13} ({wanted})  {mode}blocked {held} s of {one.blocked_seconds:.2f} s{wrong}"
 
 
+def _markdown(rows: Sequence[dict[str, Any]]) -> str:
+    heads = list(rows[0])
+    cells = [heads, ["---"] * len(heads), *([str(one[head]) for head in heads] for one in rows)]
+    return "\n".join("| " + " | ".join(each) + " |" for each in cells)
+
+
 def main() -> int:
     """Run them; ends with 1 if a run failed."""
     options = parser(__doc__)
@@ -315,12 +348,11 @@ def main() -> int:
             events += found
             print("\n".join(map(line, found)), file=sys.stderr, flush=True)
     rows = [row(load, level, events) for load in chosen.loads for level in LEVELS]
-    if chosen.markdown:
-        heads = list(rows[0])
-        cells = [heads, ["---"] * len(heads), *([str(one[head]) for head in heads] for one in rows)]
-        print("\n".join("| " + " | ".join(each) + " |" for each in cells))
-    else:
-        show("score", rows, as_json=chosen.json)
+    for name, table in (("score", rows), ("score-confidence", calibration(events))):
+        if chosen.markdown:
+            print(_markdown(table), end="\n\n")
+        else:
+            show(name, table, as_json=chosen.json)
     return 1 if failures else 0
 
 

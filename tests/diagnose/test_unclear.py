@@ -9,7 +9,7 @@ from tests.diagnose.hand import GIB, changed, device, far, link, local, measured
 from ckptprof.diagnose.judging import diagnose
 from ckptprof.diagnose.rules import no_limit
 from ckptprof.measures import BeforeMeasure, ProcessMeasure
-from ckptprof.model import Checkpoint, Kind, Level
+from ckptprof.model import Checkpoint, Kind, Level, Mode
 from ckptprof.verdicts import Limit, Verdict
 
 
@@ -65,6 +65,27 @@ def test_what_nothing_explains_is_unclear_and_asks_to_look_closer() -> None:
     assert verdict.limit is Limit.UNCLEAR
     assert verdict.accounts[0].limit is None
     assert verdict.cause == "unexplained"
+
+
+@pytest.mark.parametrize(
+    ("mode", "stall", "limit"),
+    [
+        (Mode.ASYNC, 0.1, Limit.NONE), (Mode.ASYNC, None, Limit.NONE), (Mode.ASYNC, 4.0, Limit.NONE),
+        (Mode.ASYNC, 8.0, Limit.UNCLEAR), (Mode.SYNC, 20.0, Limit.UNCLEAR), (None, None, Limit.UNCLEAR),
+    ],
+)  # fmt: skip
+def test_what_nothing_explains_is_nobodys_trouble_where_training_goes_on(
+    mode: Mode | None, stall: float | None, limit: Limit
+) -> None:
+    """Less than 5 % of the 100 s between two saves may be lost; what is not explained lowers the confidence."""
+    seen = measured(thread(Level.TRACE, 20, copy=4, sync=2), devices=(device(20),))
+    before = save(Level.TRACE, 20, seen, begin=-100.0)
+    verdict = told(save(Level.TRACE, 20, seen, mode=mode, stall_ns=None if stall is None else ns(stall)), before)
+
+    assert verdict.limit is limit
+    if limit is Limit.NONE:
+        assert "training went on" in verdict.sentence
+        assert 0.5 < verdict.confidence < 0.8
 
 
 @pytest.mark.parametrize("level", list(Level))

@@ -1,17 +1,18 @@
-"""When nothing was slow: too short to matter, from memory, or as fast as this path was ever seen to be."""
+"""When nothing was slow: too short to matter, from memory, beside training that went on, or as fast as its path is."""
 
 from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import SLIGHT, number, pace
+from ckptprof.diagnose.sight import NS, SLIGHT, number, pace, some
 from ckptprof.diagnose.verdict.series import stall_share
-from ckptprof.model import Kind
+from ckptprof.model import Kind, Mode
 from ckptprof.units import per_second, percent, rate
 from ckptprof.verdicts import Limit
 
 SHORT_SECONDS = 1.0
 TOO_SHORT = "too short for a limit to matter"
+IN_BACKGROUND = "it was written in the background, and training went on"
 MOMENT_SECONDS = 0.5  # less than a step of a large model
 _LEAST_SECONDS = 0.2  # of one limit: ten looks
 STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
@@ -40,6 +41,19 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
     if found.seconds >= LONG_SECONDS and (blocked_share is None or blocked_share > STALL_SHARE):
         return None
     return _at_its_best(found, limit)
+
+
+def beside_training(found: Accounting) -> str | None:
+    """Return that nobody waited for what nothing explains; None if training did, or if nothing tells.
+
+    For so long as its copy takes training may have been blocked where that was not seen; it is among the blind spots.
+    """
+    save = found.sight.checkpoint
+    if save.mode is not Mode.ASYNC:
+        return None
+    share = stall_share(found.sight) if save.stall_ns is not None else None
+    short = some(save.stall_ns) < MOMENT_SECONDS * NS
+    return IN_BACKGROUND if short or (share is not None and share < STALL_SHARE) else None
 
 
 def _as_memory(found: Accounting) -> str:

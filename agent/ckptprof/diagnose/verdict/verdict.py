@@ -132,6 +132,9 @@ def _choose(found: Accounting) -> _Choice:
     held = order[0][1] if order else 0.0
     unexplained = found.of(None)
     if top is None or found.share_of(top) < nothing.LEAST_SHARE or unexplained > held:
+        beside = nothing.beside_training(found)
+        if beside is not None:
+            return _Choice(Limit.NONE, beside, ())
         why = f"nothing explains {seconds(unexplained)}"
         if top is not None and unexplained <= held:
             why = f"no limit holds more than {percent(held / found.seconds if found.seconds else 0.0)} of it"
@@ -173,6 +176,8 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     own = found.of(choice.limit)
     if choice.limit is Limit.UNCLEAR:
         sure = min(sure, _OF_UNCLEAR)
+    elif choice.why == nothing.IN_BACKGROUND:
+        sure -= _BY_UNEXPLAINED * found.of(None) / found.seconds
     elif choice.limit is not Limit.NONE and own and found.seconds:
         sure *= 1 - _BY_SHARE * max(0.0, 1 - found.share_of(choice.limit) / _ENOUGH)
         others = [value for limit, value in _of_its_own(found) if limit is not choice.limit]
