@@ -270,6 +270,6 @@ def _sign(candidate: Candidate) -> Hashable:
 
 def _learnt_of(part: Transfer) -> int:
     fact = part.fact
-    told = fact and (fact.size, fact.modified_ns, fact.changed_ns, fact.unwritten_bytes, fact.whole, fact.magic)
+    told = fact and (fact.size, fact.modified_ns, fact.changed_ns, fact.unwritten_bytes == 0, fact.whole, fact.magic)
     is_after = part.fact_at_ns - part.active_ns >= CALLS_NS
     return hash((part.path, part.closed_ns is None, part.durable_ns, told, is_after))
