@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.deferred import Pending
+from ckptprof.detect.events.gathering import Gatherer
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.recognition import Recogniser
+from ckptprof.detect.transfers.model.transfer import Transfer
 
 BEGAN_S = 3.0
 AGAIN_S = 20.0
@@ -51,3 +55,28 @@ def test_a_longer_save_is_foreseen_from_its_second_second_on(monkeypatch: pytest
 
     assert 1.0 <= min(second) < 1.3
     assert sum(at_s < 5.0 for at_s in second) > 1
+
+
+def test_what_goes_on_and_on_is_gathered_when_it_is_foreseen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is written for a minute: a look at it is a look at what is open, until something else is written."""
+    stage = Stage(trace=True)
+    trainer = stage.process(runtimes=("torch",))
+    stage.write(trainer, "/run/log.bin", BEGAN_S, 60.0, 400 * MIB)
+    stage.write(trainer, "/run/step-1/model.pt", 50.0, 5.0, 400 * MIB)
+    detector, asked, gathered = Detector(stage.header()), 0, 0
+    gather = Gatherer.gather_as_over
+
+    def counted(gatherer: Gatherer, transfers: Sequence[Transfer]) -> list[Candidate]:
+        nonlocal gathered
+        gathered += 1
+        return gather(gatherer, transfers)
+
+    monkeypatch.setattr(Gatherer, "gather_as_over", counted)
+    paths: set[str | None] = set()
+    for frame in stage.frames(52):
+        detector.feed(frame)
+        asked += detector.active
+        paths.update(one.checkpoint.path for one in detector.pending(closely=False))
+
+    assert gathered * 8 < asked
+    assert len(paths) > 1

@@ -61,6 +61,8 @@ class Detector:
         self._recogniser = Recogniser(self.known, self._revisions)
         self._budget = Budget(kinds_of(self.known))
         self._foreseen: dict[Hashable, _Foreseen] = {}
+        self._written: dict[int, Transfer] = {}  # by identity, what was being written when that was foreseen
+        self._good_until_ns = 0  # if nothing else is written, and nothing is over
         self._left_out: set[Hashable] = set()  # of what goes on, as of the last time
         self.left_out_events = 0  # which `pending` had no room for the last time, and not yet the time before
         self._evaluated_ns = 0
@@ -141,11 +143,17 @@ class Detector:
         foreseen the last time, as it was. The others are counted. Not `closely`: what is still being written may be as
         it was an eighth of its age ago, 15 s at most; of a job that saved before it is not there for its first second.
         """
+        writing = [one for one in self._transfers.still_open() if one.writes]
+        if not closely and self._is_as_before(writing):
+            self.left_out_events = 0
+            return self._untold()
         foreseen: dict[Hashable, _Foreseen] = {}
         left_out: set[Hashable] = set()
+        good_until_ns = 0
         if self.active:
             over_ns, self._world.over_ns = self._world.over_ns, self._fed_ns
-            going_on = [one for one in self._going_on() if closely or not self._is_young(one)]
+            candidates = self._gatherer.gather_as_over([*self._transfers.waiting, *writing])
+            going_on = [one for one in self._going_on(candidates) if closely or not self._is_young(one)]
             names = {_name(candidate): candidate for candidate in going_on[:MAX_EACH]}
             for name in sorted(names, key=self._foreseen.__contains__):  # what was not foreseen yet comes first
                 candidate, known = names[name], self._foreseen.get(name)
@@ -159,9 +167,21 @@ class Detector:
                     foreseen[name] = _Foreseen(sign, due_ns, self._recogniser.foresee(candidate))
             self._world.over_ns = over_ns
             left_out.update(name for candidate in going_on if (name := _name(candidate)) not in foreseen)
+            if len(foreseen) == len(candidates):
+                good_until_ns = min((one.due_ns for one in foreseen.values()), default=0)
         self._foreseen = foreseen
+        self._written, self._good_until_ns = {id(one): one for one in writing}, good_until_ns
         self._left_out, self.left_out_events = left_out, len(left_out - self._left_out)
-        return [*self.known.deferred.held, *(one.told for one in foreseen.values() if one.told is not None)]
+        return self._untold()
+
+    def _is_as_before(self, writing: Sequence[Transfer]) -> bool:
+        """Return whether the same goes on as when it was foreseen, and that is still good enough."""
+        if self._fed_ns >= self._good_until_ns or self._transfers.waiting:
+            return False
+        return self._written.keys() == set(map(id, writing))
+
+    def _untold(self) -> list[Pending]:
+        return [*self.known.deferred.held, *(one.told for one in self._foreseen.values() if one.told is not None)]
 
     def _is_young(self, candidate: Candidate) -> bool:
         """Return whether a save of a job that saves again and again began a moment ago, and a file of it is open.
@@ -183,9 +203,8 @@ class Detector:
         """The pids of the processes that have a file open to which they write."""
         return frozenset(one.process[0] for one in self._transfers.still_open() if one.writes)
 
-    def _going_on(self) -> list[Candidate]:
-        writing = [one for one in self._transfers.still_open() if one.writes]
-        candidates = self._gatherer.gather_as_over([*self._transfers.waiting, *writing])
+    def _going_on(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return what of it may be told, the largest first."""
         ended = (one for one in candidates if self._gatherer.turn(one, self._end_ns) is not Trigger.ENDLESS)
         wholes = map(self._gatherer.settled, ended)
         found = [whole for whole in wholes if whole.parts and whole.bytes >= TELLING_BYTES]
@@ -270,6 +289,6 @@ def _sign(candidate: Candidate) -> Hashable:
 
 def _learnt_of(part: Transfer) -> int:
     fact = part.fact
-    told = fact and (fact.size, fact.modified_ns, fact.changed_ns, fact.unwritten_bytes, fact.whole, fact.magic)
+    told = fact and (fact.size, fact.modified_ns, fact.changed_ns, fact.unwritten_bytes == 0, fact.whole, fact.magic)
     is_after = part.fact_at_ns - part.active_ns >= CALLS_NS
     return hash((part.path, part.closed_ns is None, part.durable_ns, told, is_after))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.detect.observed import frame
 
+from ckptprof.detect.world.counter_history import CounterHistory, Timed
 from ckptprof.detect.world.training_threads import TrainingThreads
 from ckptprof_collectors.samples import ThreadTime
 
@@ -65,3 +66,50 @@ def test_looks_that_are_close_together_do_not_tell_of_pauses() -> None:
     book = looked_at(5000, 50, lambda at_ms: float(at_ms // 50 % 2))
 
     assert {one.share for one in book.stretches(TRAINER, 0, 5 * SECOND)} == {0.5}
+
+
+@pytest.mark.parametrize("every_ms", [20, 30, 100, 700])
+@pytest.mark.parametrize("until_ms", [300, 70_000])
+def test_what_was_done_of_late_is_told_as_all_of_it_is(every_ms: int, until_ms: int) -> None:
+    """From its end on, and only as far as it is asked for: by looks that are close together, far apart, or both."""
+    book, ran_ns, at_ms = TrainingThreads(), 0, 0
+    while at_ms < until_ms:
+        at_ms += every_ms if at_ms % 1000 < 800 else 90
+        ran_ns += at_ms % 7 * MS
+        book.take(frame(at_ms * MS, (at_ms - 1) * MS, ThreadTime(*TRAINER, 100, ran_ns, 0, at_ms // 10)))
+    for start_ns, end_ns in ((0, until_ms * MS), (5 * SECOND + 3, until_ms * MS - 7), (10 * SECOND, 11 * SECOND)):
+        whole = list(book.stretches(TRAINER, start_ns, end_ns))
+
+        assert list(book.recent(TRAINER, start_ns, end_ns)) == whole[::-1]
+
+
+@pytest.fixture
+def met(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how many looks were gone over, each time that some were."""
+    numbers: list[int] = []
+    looks = CounterHistory.looks
+
+    def counted(history: CounterHistory, start_ns: int, end_ns: int) -> list[Timed]:
+        found = looks(history, start_ns, end_ns)
+        numbers.append(len(found))
+        return found
+
+    monkeypatch.setattr(CounterHistory, "looks", counted)
+    return numbers
+
+
+@pytest.mark.parametrize(("minutes", "is_kept"), [(10, True), (20, False)])
+def test_what_is_asked_for_again_is_not_gone_over_again(minutes: int, met: list[int], *, is_kept: bool) -> None:
+    """As long as there is room for it."""
+    book = looked_at(90_000, 100, lambda _: 0.9)
+    for asked in [*range(minutes)] * 2:
+        book.stretches(TRAINER, asked * SECOND, (asked + 60) * SECOND)
+
+    assert (len(met) == minutes) is is_kept
+
+
+def test_what_is_usual_is_found_in_a_few_looks(met: list[int]) -> None:
+    """It needs five seconds without a save, and does not go over the minute before them."""
+    looked_at(60_000, 100, lambda _: 0.9).rhythm(TRAINER, 60 * SECOND)
+
+    assert sum(met) < 100

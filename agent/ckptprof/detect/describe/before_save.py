@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.gpu_idleness import REACH_NS, STILL
 from ckptprof.detect.describe.process_measures import members_of
@@ -70,6 +72,11 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]
     """
     book, own = draft.world.trainers, draft.candidate
     saves = book.saves(first_ns - BASELINE_NS, first_ns)
+    last = takewhile(
+        lambda one: first_ns - one.end_ns <= AT_ONCE_NS, book.recent(process, first_ns - BASELINE_NS, first_ns)
+    )
+    if all(one.share >= STILL for one in last):
+        return []  # whatever is usual
     stretches = [
         one
         for one in book.stretches(process, first_ns - BASELINE_NS, first_ns)

@@ -92,8 +92,9 @@ def _trainer_of(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
         same = jobs.rank(current) == rank and jobs.job_of(current) == job
         if runs and same and info.program not in LAUNCHERS:
             found.append(current)
-    active = [one for one in found if _was_active(one, at_ns, world.trainers)]
-    return (active or found or [process])[-1]
+    if len(found) > 1:
+        found = [one for one in found if _was_active(one, at_ns, world.trainers)] or found
+    return (found or [process])[-1]
 
 
 def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> bool:

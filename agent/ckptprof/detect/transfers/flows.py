@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ckptprof.detect.tolerances import AT_ONCE_NS, CODE_BYTES, MAX_EACH
 from ckptprof.detect.transfers.model.group import edges_of, level_of
 from ckptprof.detect.transfers.model.operations import copies_in_kernel
+from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.remembered import RecentTransfers
@@ -37,7 +38,8 @@ def flow_of(
 ) -> Flow | None:
     """Return what the processes of a group moved in both directions while it went on, but for their `own` files.
 
-    None: they read of these what no counter separates from the rest.
+    Nothing at all, if each file was counted and none was moved the other way. None: they read of these what no counter
+    separates from the rest.
     """
     writes = group[0].writes
     start_ns, end_ns = edges_of(group)
@@ -65,22 +67,33 @@ def _by_file(
     *,
     writes: bool,
 ) -> Flow:
-    same = others = in_kernel = 0
-    for transfer in (one for process in processes for one in traced.moved_by(process)):
-        if transfer.first_ns > frame[1] or transfer.last_ns < frame[0] or (sums := transfer.operations) is None:
-            continue
-        moved = 0
-        for low_ns, high_ns, size, *_ in transfer.points:
-            if frame[0] <= low_ns and high_ns <= frame[1]:
-                moved += size
-            elif low_ns <= frame[1] and high_ns >= frame[0]:
-                moved += evenly(size, (low_ns, high_ns), frame)
-        if transfer.writes == writes:
+    meanwhile = [
+        one
+        for process in processes
+        for one in traced.moved_by(process)
+        if one.first_ns <= frame[1] and one.last_ns >= frame[0] and one.operations is not None
+    ]
+    others = sum(_within(one, frame) for one in meanwhile if one.writes != writes and one.file not in own)
+    if not others:
+        return Flow(0, 0)  # whatever it moved of its own
+    same = in_kernel = 0
+    for transfer in meanwhile:
+        if transfer.writes == writes and (sums := transfer.operations) is not None:
+            moved = _within(transfer, frame)
             same += moved
             in_kernel += moved if copies_in_kernel(sums.kinds) else 0
-        elif transfer.file not in own:
-            others += moved
     return Flow(others, same, in_kernel) if writes else Flow(same, others, in_kernel)
+
+
+def _within(transfer: TracedTransfer, frame: tuple[int, int]) -> int:
+    """Return what was moved in a time, by its points."""
+    moved = 0
+    for low_ns, high_ns, size, *_ in transfer.points:
+        if frame[0] <= low_ns and high_ns <= frame[1]:
+            moved += size
+        elif low_ns <= frame[1] and high_ns >= frame[0]:
+            moved += evenly(size, (low_ns, high_ns), frame)
+    return moved
 
 
 def _by_counters(processes: dict[ProcessKey, None], world: World, start_ns: int, end_ns: int) -> Flow:

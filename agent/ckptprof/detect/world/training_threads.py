@@ -6,8 +6,9 @@ A thread of which no sample came since the last look stood still: samples come o
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -172,9 +173,9 @@ class TrainingThreads:
 
     def _stretches(self, process: ProcessKey, start_ns: int, end_ns: int, least_ns: int) -> list[Stretch]:
         found: list[Stretch] = []
-        looks = self._looks(process, start_ns, end_ns)
-        begin_ns, (ran_ns, had, *_) = looks[0] if looks else (0, (0, 0))
-        for at_ns, (runnable_ns, slices, *_) in looks[1:]:
+        looks = iter(self._looks(process, start_ns, end_ns))
+        begin_ns, (ran_ns, had, *_) = next(looks, (0, (0, 0)))
+        for at_ns, (runnable_ns, slices, _, _) in looks:
             span_ns = at_ns - begin_ns
             if span_ns < least_ns:
                 continue
@@ -182,6 +183,23 @@ class TrainingThreads:
             found.append(Stretch(begin_ns, at_ns, 0.0 if share < 0 else min(share, 1.0), slices - had))
             begin_ns, ran_ns, had = at_ns, runnable_ns, slices
         return found
+
+    def recent(self, process: ProcessKey, start_ns: int, end_ns: int) -> Iterator[Stretch]:
+        """Yield what `stretches` returns, the last first: those before are made only if they are asked for.
+
+        Where two looks are far enough apart a stretch ends, however those before it were cut.
+        """
+        times, until_ns, reach_ns = self._of(process).times.times, end_ns, _USUAL_NS // 2
+        while until_ns - reach_ns > start_ns:
+            low, high = bisect_left(times, until_ns - reach_ns), bisect_left(times, until_ns)
+            edges = (times[look] for look in range(low + 1, high) if times[look] - times[look - 1] >= SPACING_NS)
+            edge_ns = next(edges, None)
+            if edge_ns is None:
+                reach_ns *= 2
+                continue
+            yield from reversed(self._stretches(process, edge_ns, until_ns, SPACING_NS))
+            until_ns = edge_ns
+        yield from reversed(self._stretches(process, start_ns, until_ns, SPACING_NS))
 
     def _looks(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Timed]:
         """Return the looks within a time, and how the counters stood at its start and end; the last look holds on."""
@@ -211,7 +229,7 @@ class TrainingThreads:
         """Return what was usual for its main thread before a time: its last seconds without a save; None if unknown."""
         recent: list[Stretch] = []
         seen_ns, saves = 0, self.saves(before_ns - BASELINE_NS, before_ns)
-        for one in reversed(self.stretches(process, before_ns - BASELINE_NS, before_ns)):
+        for one in self.recent(process, before_ns - BASELINE_NS, before_ns):
             if seen_ns >= _USUAL_NS:
                 break
             if not recent and one.share < _HELD_SHARE and not wakes([one]):
