@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from ckptprof_collectors.files.statx import FileStatus, status_of
 from ckptprof_collectors.holders import HOLDERS
+from ckptprof_collectors.kernelfs import start_ticks_of
 from ckptprof_collectors.mounts.failuredomains import FRESH_NS, LOCAL, FailureDomains, Mounted, MountTable
 
 MAX_NOTED = 4096
@@ -434,8 +435,6 @@ def _field(raw: bytes, name: bytes) -> list[bytes]:
 
 
 def _start_ticks(folder: bytes) -> int | None:
-    try:
-        with open(folder + b"/stat", "rb", buffering=0) as file:
-            return int(file.read(1024).rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
+    with contextlib.suppress(OSError):
+        return start_ticks_of(folder)
+    return None

@@ -42,6 +42,7 @@ class Tree:
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "comm").write_text(f"{comm}\n")
         (folder / "stat").write_text(STAT.format(pid=pid, comm=comm, user=ticks, system=1, start=10 * pid))
+        (folder / "task" / str(pid) / "stat").symlink_to(folder / "stat")
         (folder / "io").write_text("".join(f"{name}: 0\n" for name in "abcdefg"))
         (folder / "statm").write_text("1 1 1 1 1 1 1\n")
         (folder / "cmdline").write_bytes(b"\0".join(map(os.fsencode, arguments.split())))
