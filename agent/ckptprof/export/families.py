@@ -46,7 +46,7 @@ SAMPLER = (
     _SAMPLER("sampler_hung_lookups", "Looks at files that do not come back.", lambda s: s.hung_lookups, kind="gauge"),
     _SAMPLER(
         "sampler_refused_lookups_total",
-        "Looks at files that were too many at once, or cost too much.",
+        "Looks at files and Python stacks that were too many at once, or cost too much.",
         lambda s: s.refused_lookups,
     ),
     _SAMPLER(

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-from ckptprof.service.sampler.stacklooks import CALM_NS, LOOKS_NS, MAX_PER_MINUTE, PAUSE_NS, StackLooks
+from ckptprof.service.sampler.stacklooks import (
+    CALM_AGAIN_NS,
+    CALM_NS,
+    HOST_SAVED_NS,
+    HOST_SHARE,
+    LOOKS_NS,
+    PAUSE_NS,
+    SAVED_NS,
+    SHARE,
+    StackLooks,
+)
 
 SECOND_NS = 1_000_000_000
+COST_NS = 12_000_000  # of a look
 
 
 def process(pid: int, parent: int = 1, *, rank: int | None = None, trains: bool = True) -> Any:
@@ -36,10 +48,10 @@ def watch(watched: dict[int, Any], writer: int, until_s: float, of_s: float) -> 
 
 
 def test_looks_grow_rare_while_a_save_lasts_and_one_comes_after() -> None:
-    """At once, eight times in half a minute, and when all is over."""
+    """At once, six times in half a minute, and when all is over."""
     found = watch({100: process(100)}, 100, 40.0, 50.0)
 
-    assert [round(at_s - 1.0, 1) for at_s, _ in found[:4]] == [round(ns / 1e9, 1) for ns in (0, 160e6, 400e6, 920e6)]
+    assert [round(at_s - 1.0, 1) for at_s, _ in found[:3]] == [0.0, 0.9, 2.0]
     assert len(found) == len(LOOKS_NS) + 1
     assert 0 <= found[-1][0] - 40.0 - CALM_NS / 1e9 < 0.3 + PAUSE_NS / 1e9
 
@@ -77,17 +89,61 @@ def test_a_tool_that_writes_calls_for_no_look() -> None:
     assert watch({100: process(100), 200: process(200, trains=False)}, 200, 5.0, 8.0) == []
 
 
-def test_a_host_that_saves_without_end_is_looked_at_forty_times_a_minute() -> None:
-    """Whatever else happens."""
-    watched = {pid: process(pid) for pid in range(100, 112)}
-    looks, count = StackLooks(), 0
-    for tick in range(25 * 55):
+def saves(
+    looks: StackLooks, watched: dict[int, Any], every_s: int, of_s: int, since_s: int = 0
+) -> list[tuple[float, int]]:
+    """Let all save for a second each so many seconds; return (second, pid) of all looks."""
+    found = []
+    for tick in range(since_s * 25, (since_s + of_s) * 25):
         now_ns = tick * SECOND_NS // 25
         for watching in watched.values():
-            if tick % 75 < 25:
+            if tick % (every_s * 25) < 25:
                 watching.wrote_ns = now_ns
         for target in looks.due(now_ns, list(watched.values()), watched)[:1]:
-            looks.looked(now_ns, target.process.pid)
-            count += 1
+            pid = target.process.pid
+            looks.looked(now_ns, pid)
+            looks.spend(pid, COST_NS)
+            found.append((now_ns / SECOND_NS, pid))
+    return found
 
-    assert count == MAX_PER_MINUTE
+
+def test_the_first_saves_of_a_process_are_looked_at_in_full_and_later_ones_as_its_allowance_lasts() -> None:
+    """One that saves every five seconds; the looks that were due and not taken are counted."""
+    looks = StackLooks()
+    found = saves(looks, {100: process(100)}, 5, 1200)
+
+    first = [at_s for at_s, _ in found if at_s < 5 * 8]
+    assert [sum(5 * save <= at_s < 5 * save + 2 for at_s in first) for save in range(8)] == [2] * 8
+    assert len(found) * COST_NS <= SAVED_NS + SHARE * 1200e9 + COST_NS
+    assert len(found) + looks.missed >= 2 * 1200 // 5
+
+
+def test_in_peace_a_process_that_saves_again_and_again_is_looked_at_now_and_then() -> None:
+    """It does the same as after the save before; after its first saves it is looked at each time."""
+    found = saves(StackLooks(), {100: process(100)}, 5, 150)
+
+    calm = [at_s for at_s, _ in found if at_s % 5 >= 1 + PAUSE_NS / 1e9]
+    apart_s = [round(after - before) for before, after in pairwise(calm)]
+    first = apart_s.index(next(gap for gap in apart_s if gap > 5))
+    assert first >= 2
+    assert min(apart_s[first:]) >= CALM_AGAIN_NS // SECOND_NS
+
+
+def test_a_host_that_saves_without_end_keeps_to_an_allowance() -> None:
+    """However many processes save."""
+    watched = {pid: process(pid) for pid in range(100, 112)}
+    found = saves(StackLooks(), watched, 3, 600)
+
+    assert len(found) * COST_NS <= HOST_SAVED_NS + HOST_SHARE * 600e9 + COST_NS
+    assert {pid for _, pid in found} == set(watched)
+
+
+def test_a_process_with_the_number_of_one_that_ended_has_an_allowance_of_its_own() -> None:
+    """Numbers come again."""
+    looks = StackLooks()
+    watched = {100: process(100)}
+    saves(looks, watched, 5, 400)
+    spared = saves(looks, watched, 5, 20, 400)
+    watched[100] = process(100)
+
+    assert len(spared) < 20 // 5 * 2 <= len(saves(looks, watched, 5, 20, 420))

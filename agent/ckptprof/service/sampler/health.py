@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from ckptprof.service.sampler.looks import Looks
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population
 from ckptprof_collectors.files.workers import WORKERS
@@ -57,7 +58,7 @@ class HealthCounters:
         if failures:
             self._faults[name] = failures
 
-    def health(self, output: OutputQueue, population: Population) -> SamplerHealth:
+    def health(self, output: OutputQueue, population: Population, looks: Looks) -> SamplerHealth:
         """Return all of it as it is now."""
         return SamplerHealth(
             ticks=self._ticks,
@@ -71,6 +72,6 @@ class HealthCounters:
             read_ns=dict(self._read_ns),
             faults=dict(self._faults),
             hung_lookups=len(WORKERS.hung()) + len(HOLDERS),
-            refused_lookups=WORKERS.refused,
+            refused_lookups=WORKERS.refused + looks.missed,
             starved_ns=self._starved_ns,
         )

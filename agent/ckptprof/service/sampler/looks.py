@@ -91,6 +91,11 @@ class Looks:
         """Whether something is kept in view."""
         return self._threads is not None and self._threads.busy
 
+    @property
+    def missed(self) -> int:
+        """How many looks at Python stacks were due, and were not taken."""
+        return 0 if self._stacks is None else self._stacks.missed
+
     def look(
         self, now_ns: int, bursting: Sequence[Watching], watched: dict[int, Watching], *, traced: bool
     ) -> list[Sample]:

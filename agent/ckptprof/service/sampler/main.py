@@ -125,7 +125,7 @@ class Sampler:
 
     def health(self) -> SamplerHealth:
         """Return what its own work has cost so far, and what failed in it."""
-        return self._counters.health(self._output, self._population)
+        return self._counters.health(self._output, self._population, self._looks)
 
     def drop_privileges(self) -> bool:
         """Give up what only attaching needed; return whether it is gone. To be called before a thread is started."""
