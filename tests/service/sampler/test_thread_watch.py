@@ -261,7 +261,31 @@ def test_who_of_a_crowd_of_threads_works_is_asked_more_seldom_the_more_it_costs(
 
     counts = [sweeps(cost_ns) for cost_ns in (1_000_000, 10_000_000)]
 
-    assert counts == [11, 4]  # two at once, then each second, or each 10 ms / SWEEP_SHARE
+    assert counts == [11, 3]  # two at once, then each second, or as often as SWEEP_SHARE of a core allows
+
+
+def test_of_thousands_of_threads_each_has_its_turn_and_who_works_is_kept(
+    crowd: Job, spent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of 3,000 work, one of them once a second; a sweep reads no more than some hundred."""
+    threads = [crowd.watching.process.pid, *range(10_000, 13_000)]
+    reads: list[int] = []
+
+    def used(_: Process, tid: int) -> bytes:
+        reads.append(tid)
+        return {10_005: b"%d" % (now_ns // (25 * TICK_NS)), 12_900: b"%d" % now_ns}.get(tid, b"")
+
+    monkeypatch.setattr(threadlooks, "list_threads", lambda _: threads)
+    monkeypatch.setattr(threadlooks, "used_of", used)
+    group, most, found = threadlooks._ThreadGroup(crowd.watching), 0, []
+    for tick in range(1, 25 * 30):
+        now_ns = tick * TICK_NS
+        reads.clear()
+        found = group.wanted(now_ns, traced=False)
+        most = max(most, len(reads))
+
+    assert {10_005, 12_900} <= set(found)
+    assert most <= threadlooks.MAX_SWEPT + 2
 
 
 def test_descriptors_are_bounded(crowd: Job) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.stacklooks import rank_of
@@ -35,7 +36,7 @@ IDLE_NS = 250_000_000  # between looks at a thread that sleeps, but not over a f
 DELETED_NS = 1_000_000_000  # who deleted a file so lately goes on: a tree is listed and emptied in turns
 CLEARS_NS = 60_000_000_000  # after the last byte: who deletes for longer does not clean up after a save
 REVIEW_NS = 1_000_000_000  # who of many threads works, and who is of the same job, is found out so often
-MAX_SWEPT = 512
+MAX_SWEPT = 512  # at a time
 SWEEP_SHARE = 0.003  # of a core, to find out who of one process works: of thousands more seldom
 SHARE = 0.006  # of a core
 SAVED_NS = 12_000_000  # of CPU time, for the begin of a burst
@@ -85,6 +86,8 @@ class _ThreadGroup:
         self.followed: dict[int, _FollowedThread] = {}
         self._threads: list[int] = []
         self._used: dict[int, bytes | None] = {}
+        self._at = 0  # the first of those that are swept
+        self._spent_ns = 0
         self._review_ns = 0
         self._urgent_ns = 0
 
@@ -111,22 +114,32 @@ class _ThreadGroup:
         return [tid for tid, thread in self.followed.items() if now_ns - thread.deleted_ns <= DELETED_NS]
 
     def _workers(self, now_ns: int) -> list[int]:
-        """Return all threads if there are few, else those that have run since they were swept before."""
+        """Return all threads if there are few, else those that have run since they were swept before.
+
+        Of very many some are swept in turn, and each time those that had run.
+        """
         if now_ns < self._review_ns:
             return self._threads
         began = time.thread_time_ns()
-        threads = list_threads(self.watching.process)[:MAX_SWEPT]
+        threads = list_threads(self.watching.process)
         if len(threads) <= MAX_EACH:
             self._threads = threads
             self._review_ns = now_ns + REVIEW_NS
             return threads
-        used = {tid: used_of(self.watching.process, tid) for tid in threads}
-        if self._used:
-            self._review_ns = now_ns + max(REVIEW_NS, int((time.thread_time_ns() - began) / SWEEP_SHARE))
-            self._threads = [tid for tid in threads if used[tid] != self._used.get(tid)]
+        swept = dict.fromkeys((*self._threads, *threads[self._at : self._at + MAX_SWEPT]))
+        used = {tid: used_of(self.watching.process, tid) for tid in swept}
+        self._spent_ns += time.thread_time_ns() - began
+        known = self._used
+        if known:
+            is_whole = len(threads) <= MAX_SWEPT  # each was swept before: who was not is new, and has run
+            moved = (tid for tid in swept if used[tid] != known.get(tid, None if is_whole else used[tid]))
+            self._threads = list(islice(moved, MAX_EACH))
+            self._at = self._at + MAX_SWEPT if self._at + MAX_SWEPT < len(threads) else 0
+            self._review_ns = now_ns + max(REVIEW_NS, int(self._spent_ns / SWEEP_SHARE))
+            self._spent_ns = 0
         else:
             self._threads = threads[:1]  # who works is seen at the next tick
-        self._used = used
+        self._used = {tid: known[tid] for tid in threads if tid in known} | used
         return self._threads
 
 
