@@ -106,19 +106,25 @@ def test_of_a_command_only_its_family_is_traced(desk: Callable[..., Desk]) -> No
     assert trace.asked["family_of"] == (7,)
 
 
-def test_it_names_all_files_unless_it_has_just_lost_some() -> None:
-    """Of thousands of small files in a second the rest is only counted; then their folders are looked at again."""
+def test_it_names_all_files_but_those_of_the_time_in_which_it_lost_some() -> None:
+    """Of thousands of small files in a second the rest is only counted: once their folders were looked at, it is well.
+
+    Counters are read as well for a while, whoever is asked about.
+    """
     losing = msgspec.structs.replace(HEALTH, lost_sessions=HEALTH.lost_sessions + 1)
-    trace = StandIn([[HEALTH], [HEALTH], [losing], [losing]])
+    trace = StandIn([[HEALTH], [losing], [losing]], is_whole=True)
     tracing = Tracing("trace", lambda: trace, select.poll())
-    named = [tracing.names_all(0)]
-    for now_ns in (1, LOSES_NS + 2, LOSES_NS + 3, 2 * LOSES_NS + 4):
+    named, told = [tracing.names_all(0)], [tracing.tells_all(0)]
+    for now_ns in (1, 2, LOSES_NS + 3):
         tracing.read(now_ns)
         named.append(tracing.names_all(now_ns))
-    tracing.close()
+        told.append(tracing.tells_all(now_ns))
 
-    assert named == [True, False, True, False, True]
-    assert not tracing.names_all(0)
+    assert named == [True, True, False, True]
+    assert told == [True, True, False, True]
+    assert [tracing.names_all(since_ns) for since_ns in (1, 2, 3)] == [False, False, True]
+    tracing.close()
+    assert not tracing.names_all(3)
 
 
 def test_poll_never_comes_near_it(desk: Callable[..., Desk]) -> None:

@@ -256,7 +256,7 @@ class Sampler:
             samples.extend(self._counters.fail("processes", error))
             gone = []
         for watching in gone:
-            self._ask_last(watching, now_ns, offset_ns)
+            self._ask_last(watching, offset_ns)
         if now_ns >= self._next_sweep_ns:
             trifles = self._tracing.trifles()  # also while they are not used: they are those of one sweep
             self._population.sweep(now_ns, samples, trifles if self._tracing.tells_all(now_ns) else None)
@@ -287,10 +287,10 @@ class Sampler:
                 watching.scan_if_due(now_ns, samples, traced=traced)
                 while watching.fresh_files:
                     self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.view)
-                question = watching.question_if_due(now_ns, offset_ns, named=self._tracing.names_all(now_ns))
+                question = watching.question_if_due(now_ns, offset_ns, named=self._is_named(watching))
             except ProcessGone:
                 self._population.forget(watching.process.pid, samples)
-                self._ask_last(watching, now_ns, offset_ns)
+                self._ask_last(watching, offset_ns)
                 continue
             except OSError as error:
                 samples.extend(self._counters.fail("processes", error))
@@ -305,10 +305,14 @@ class Sampler:
         HOLDERS.reading = 0
         self._counters.spend("looks", time.perf_counter_ns() - started)
 
-    def _ask_last(self, watching: Watching, now_ns: int, offset_ns: int) -> None:
-        question = watching.last_question(offset_ns, named=self._tracing.names_all(now_ns))
+    def _ask_last(self, watching: Watching, offset_ns: int) -> None:
+        question = watching.last_question(offset_ns, named=self._is_named(watching))
         if question is not None:
             self._facts.ask(question)
+
+    def _is_named(self, watching: Watching) -> bool:
+        """Return whether the trace has told of each file that a process wrote in the time that it is asked about."""
+        return self._tracing.names_all(watching.activity.look_since_ns)
 
     def _read(self, collector: Collector, samples: list[Sample]) -> bool:
         """Read one collector; return whether it has looked."""
@@ -408,10 +412,10 @@ class Sampler:
         if traced:
             self._trace(now_ns, wall_ns - now_ns, samples, last=True)
             names = (tracing.NAME,)
-        named = self._tracing.names_all(now_ns)
         samples.extend(self._looks.last(now_ns))
         for watching in list(self._population.watched.values()):
             HOLDERS.reading = watching.process.pid
+            named = self._is_named(watching)
             try:
                 watching.last_tick(now_ns, self._page_bytes, samples)
                 question = watching.question_if_due(now_ns, wall_ns - now_ns, named=named, force=True)

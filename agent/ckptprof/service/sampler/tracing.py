@@ -34,7 +34,7 @@ MAX_CHILDREN = 16_384  # of those that train, that lived too shortly to be watch
 MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
 MAX_FILES_EACH = 64
 ATTEND_NS = 1_000_000_000  # after a look at who of the watched trains
-LOSES_NS = 10_000_000_000  # so long after something was lost what it was may still be asked for
+LOSES_NS = 10_000_000_000  # so long after something was lost counters are read as well
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
 
@@ -135,13 +135,13 @@ class Tracing:
         """The level that works."""
         return "trace" if self.active else "poll"
 
-    def names_all(self, now_ns: int) -> bool:
-        """Return whether it tells of each file that is written; of thousands in a second it only counts the rest."""
-        return self.active and (self._lost_ns is None or now_ns - self._lost_ns > LOSES_NS)
+    def names_all(self, since_ns: int) -> bool:
+        """Return whether it has told of each file that was written since then; of thousands in a second it may not."""
+        return self.active and (self._lost_ns is None or self._lost_ns < since_ns)
 
     def tells_all(self, now_ns: int) -> bool:
         """Return whether it tells of all that processes move of files: then their counters need not be read."""
-        return self._tracer is not None and self._tracer.is_whole and self.names_all(now_ns)
+        return self._tracer is not None and self._tracer.is_whole and self.names_all(now_ns - LOSES_NS)
 
     def trifles(self) -> Mapping[int, int]:
         """Return the bytes that strangers, by pid, read of files that are not told of, since the last call."""
