@@ -22,6 +22,7 @@ from ckptprof.service.options import Control, SamplerOptions, Wish
 from ckptprof.service.privileges import hide, rest_tracing
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
+from ckptprof.service.recorder.garbage import collect_seldom
 from ckptprof.service.recorder.live import Live
 from ckptprof.service.recorder.loop import Loop, SamplerLostError
 from ckptprof.service.recorder.pending import left_pending
@@ -104,6 +105,7 @@ class Agent:
             live = serve_beside(self._options.db, messages.warn)
             recorder = self._recorder(writer, metrics, live)
             self._url = server.url if server is not None else None
+            collect_seldom()
             hurried = self._watch(sampler, recorder, trap)
         finally:
             self._pulse.stop()

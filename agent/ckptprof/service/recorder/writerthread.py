@@ -21,6 +21,7 @@ from ckptprof.service.recorder.database import Database
 from ckptprof.service.recorder.pending import encoded
 from ckptprof.store.timeline import Window
 from ckptprof.store.writer import StoreDamagedError, StoreFullError, StoreWriter
+from ckptprof_collectors import heap
 
 _Item = TypeVar("_Item")
 
@@ -235,6 +236,7 @@ class WriterThread:
             self._maintained = now  # also if it fails
             if not writer.maintain(time.time_ns(), self._is_wanted):
                 self._maintained = before
+            heap.give_back()  # what a burst, or hours that were compacted, took
 
     def _is_wanted(self) -> bool:
         return self._stopping or self.queued > 0
