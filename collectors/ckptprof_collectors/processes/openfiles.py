@@ -44,14 +44,14 @@ def is_data_path(path: bytes) -> bool:
 class OpenFiles:
     """The descriptors of one process; keeps its two folders open, so that they cannot become another process's."""
 
-    __slots__ = ("_fd_folder", "_highest", "_info_folder", "process", "raw_paths")
+    __slots__ = ("_fd_folder", "_info_folder", "highest", "process", "raw_paths")
 
-    def __init__(self, process: Process) -> None:
-        """Open the folders; raises ProcessGone or PermissionError."""
+    def __init__(self, process: Process, highest: int = 0) -> None:
+        """Open the folders; `highest` is as it was at the last scan. Raises ProcessGone or PermissionError."""
         self.process = process
         self.raw_paths: dict[tuple[int, int], bytes] = {}  # of the last scan: (device, inode) to the path as it is
         self._fd_folder = self._info_folder = -1
-        self._highest = 0  # descriptor, when they were listed last
+        self.highest = highest  # descriptor, when they were listed last
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
             self._fd_folder = os.open(process.folder + b"/fd", flags)
@@ -80,11 +80,11 @@ class OpenFiles:
     def _latest_first(self) -> Iterator[int]:
         """Yield the descriptors from the highest down; of tens of thousands hardly more are listed than are taken."""
         depth = 2 * MAX_FILES  # some are no files
-        first, above = self._highest - depth, None
+        first, above = self.highest - depth, None
         while True:
             found = sorted((fd for fd in self._list(first) if above is None or fd < above), reverse=True)
             if above is None:
-                self._highest = found[0] if found else 0
+                self.highest = found[0] if found else 0
             yield from found
             if first <= 0:
                 return
@@ -148,7 +148,7 @@ class Mappings:
     renamed, or one that makes way for another of its size, changes neither.
     """
 
-    __slots__ = ("_mapped", "_read_ns", "_sizes", "process", "raw_paths")
+    __slots__ = ("_mapped", "_read_ns", "_sizes", "process", "raw_paths", "spent_ns")
 
     def __init__(self, process: Process) -> None:
         """Know nothing yet."""
@@ -157,6 +157,7 @@ class Mappings:
         self._mapped: tuple[MappedFile, ...] | None = None
         self._sizes: tuple[bytes, ...] = ()
         self._read_ns = 0
+        self.spent_ns = 0  # CPU time of all reads so far
 
     def look(self) -> tuple[MappedFile, ...] | None:
         """Return what is mapped, None: not allowed; the sizes are those that the process had at its last `read_stat`.
@@ -165,7 +166,9 @@ class Mappings:
         """
         sizes, now_ns = self.process.sizes, time.monotonic_ns()
         if not sizes or sizes != self._sizes or now_ns - self._read_ns >= AGAIN_NS:
+            began = time.thread_time_ns()
             found = read_mappings(self.process)
+            self.spent_ns += time.thread_time_ns() - began
             self.process.confirm()
             self._sizes = () if found is None else sizes
             self._read_ns = now_ns

@@ -194,7 +194,7 @@ def test_mappings_are_read_again_only_once_the_memory_has_changed(
 ) -> None:
     """Mapped, touched or unmapped: each is seen, and once a second what changes no size, as another name does."""
     clock = [0]
-    monkeypatch.setattr(openfiles, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
+    monkeypatch.setattr(openfiles, "time", SimpleNamespace(monotonic_ns=lambda: clock[0], thread_time_ns=lambda: 0))
     reads: list[int] = []
     kernels = openfiles.read_mappings
     monkeypatch.setattr(openfiles, "read_mappings", lambda process: reads.append(process.pid) or kernels(process))

@@ -23,8 +23,9 @@ from ckptprof.service.sampler.rounds import QUIET_SHARE, SAVED_NS, Rounds
 from ckptprof.service.sampler.shares import Turns
 from ckptprof.service.sampler.watching import AWAKE_NS, SHARE, Watching
 from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes import openfiles
 from ckptprof_collectors.processes.process import Process
-from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ReadBefore, Sample
+from ckptprof_collectors.samples import MappedFile, ProcessInfo, ProcessIo, ReadBefore, Sample
 
 SECOND_NS = 1_000_000_000
 TICK_NS = SECOND_NS // 10
@@ -132,6 +133,37 @@ def test_who_is_costly_to_read_is_read_more_seldom(sleepers: Sleepers, spent: li
 
     assert 15 <= len(looks) <= 30  # 30 ms at first, then 10 ms for each second
     assert SHARE == 0.01
+
+
+def test_mappings_that_cost_much_are_read_more_seldom_and_hide_nothing_else(
+    sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch, spent: list[int]
+) -> None:
+    """Counters and open files are read at each tick, of a process with 64,000 mappings as of any other."""
+    pid = next(iter(sleepers.watched))
+    now, reads = [0], [0]
+    used = spent
+
+    def read_mappings(_: Process) -> dict[bytes, MappedFile]:
+        used[0] += 10_000_000
+        reads[0] += 1
+        return {}
+
+    clock = SimpleNamespace(thread_time_ns=lambda: used[0], monotonic_ns=lambda: now[0])
+    monkeypatch.setattr(openfiles, "time", clock)
+    monkeypatch.setattr(openfiles, "read_mappings", read_mappings)
+    one = sleepers.watched[pid]
+    rounds = rounds_of({pid: one})
+    samples: list[Sample] = []
+    for tick in range(1, 201):
+        now[0] = SECOND_NS + tick * TICK_NS
+        one.awake = one.activity.has_mappings = True
+        one.activity.fruitless_scans = 0
+        for watching in rounds.due(now[0], {pid: one}):
+            one.activity.burst_since_ns = one.activity.last_active_ns = now[0]
+            watching.scan_if_due(now[0], samples)
+
+    assert len(samples) == 200
+    assert 11 <= reads[0] <= 15  # 30 ms at first, then 5 ms for each second
 
 
 def test_users_take_turns() -> None:

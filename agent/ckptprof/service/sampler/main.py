@@ -180,8 +180,8 @@ class Sampler:
         if self._population.watched or self._looks.busy:
             self._watch(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
-        urgent = [one.activity for one in self._population.rounds.awake.values() if one.activity.urgent(now_ns)]
-        if urgent:
+        moving = [one for one in self._population.rounds.awake.values() if one.activity.urgent(now_ns)]
+        if moving:
             self._last_burst_ns = now_ns
         if now_ns >= self._next_host_ns:
             fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS
@@ -198,7 +198,7 @@ class Sampler:
             samples.extend(self._hung())
         self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
         self._samples = []
-        return self._period_ns(now_ns, urgent)
+        return self._period_ns(now_ns, [one.activity for one in moving if one.affords_mappings(now_ns)])
 
     def _hung(self) -> list[Unavailable]:
         """Return, once each, what has not answered: what lies there is not seen, nor what comes after it."""

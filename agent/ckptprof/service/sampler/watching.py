@@ -24,8 +24,9 @@ _DESCRIBE_AGAIN_NS = (500_000_000, 1_500_000_000, 4_000_000_000, 15_000_000_000,
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 AWAKE_NS = 2_000_000_000  # so long after its counters changed it does not stand still yet,
 AWAKE_TRAINING_NS = 60_000_000_000  # and who trains: ranks wait for each other
-SHARE = 0.01  # of a core, for one process: one with tens of thousands of files or mappings is looked at more seldom,
+SHARE = 0.01  # of a core, for one process: one with tens of thousands of open files is looked at more seldom,
 SAVED_NS = 30_000_000  # but not at once: a save may be over by then
+MAPPINGS_SHARE = 0.005  # for reads of its mappings alone: meanwhile its counters and open files are read all the same
 
 
 class Watching:
@@ -42,6 +43,7 @@ class Watching:
         self.since_ns = now_ns
         self.activity = Activity(look_since_ns=now_ns)
         self.allowance = Allowance(SHARE, SAVED_NS)
+        self._for_mappings = Allowance(MAPPINGS_SHARE, SAVED_NS)
         self.awake = True  # it moves or runs: it is read at each tick
         self._changed_ns = now_ns  # when its counters were last seen to change
         self.traced = Traced()  # stays empty without a trace
@@ -51,6 +53,7 @@ class Watching:
         self._described_ns = 0
         self._describe_next_ns = now_ns
         self._files: OpenFiles | None = None
+        self._highest = 0  # descriptor of its open files
         self._mappings = Mappings(process)
         self._previous = (0, 0, 0)  # bytes moved, file-backed memory, at_ns
         self._positions: dict[tuple[int, int], int] = {}
@@ -81,6 +84,10 @@ class Watching:
         """Begin a burst before its first byte."""
         self.activity.alert(now_ns, mappings=mappings)
         self.awake = True
+
+    def affords_mappings(self, now_ns: int) -> bool:
+        """Return whether its mappings may be read now; else there is no hurry to learn of what comes in by them."""
+        return self._for_mappings.left_ns(now_ns) > 0
 
     def settle(self, now_ns: int) -> None:
         """Take note, after it was read, whether it stands still."""
@@ -197,10 +204,14 @@ class Watching:
     def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
         """Read the open files while a burst lasts; of a traced process its mappings alone: calls are counted."""
         activity = self.activity
-        mappings = activity.mappings_due(now_ns)
+        mappings = activity.mappings_due(now_ns) and self.affords_mappings(now_ns)
         if not activity.scan_due(now_ns) or (traced and not mappings):
             return
+        spent_ns = self._mappings.spent_ns
         scan, raw_paths = self._scan_mappings() if traced else self._scan_all(mappings=mappings)
+        spent_ns = self._mappings.spent_ns - spent_ns
+        self._for_mappings.spend(spent_ns)
+        self.allowance.spend(-spent_ns)  # of which it is a part otherwise
         activity.scanned(now_ns, fruitful=bool(scan.mapped) or any(file.size >= HELD_BYTES for file in scan.files))
         if mappings:
             activity.mappings_read(now_ns, found=bool(scan.mapped))
@@ -214,11 +225,12 @@ class Watching:
         return FileScan(self.process.pid, self.process.start_ticks, (), mapped), self._mappings.raw_paths
 
     def _scan_all(self, *, mappings: bool) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
-        files = self._files or OpenFiles(self.process)
+        files = self._files or OpenFiles(self.process, self._highest)
         self._files = files if self.process.keeps else None
         try:
             return files.scan(self._mappings if mappings else None), files.raw_paths
         finally:
+            self._highest = files.highest
             if self._files is None:
                 files.close()
 
