@@ -182,30 +182,6 @@ def test_what_came_before_the_first_byte_is_told(held_s: int, writes_s: float) -
     assert before.busy == pytest.approx(0.7, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "steps_mib", "held_s"),
-    [(2, 0, 1.5), (1, 0, 0.0), (2, 30, 0.0)],  # gathered; read over the network by one that gathers nothing; as always
-)
-def test_the_writer_of_several_ranks_is_held_while_their_state_comes_in(
-    ranks: int, steps_mib: int, held_s: float
-) -> None:
-    """It computes all the while, as it unpickles what it receives; gradients come in between any two saves."""
-    stage = Stage(hz=10, trace=True, poll=False)
-    for rank in range(ranks):
-        stage.process(100 + rank, environment={**RANK, "WORLD_SIZE": str(ranks), "RANK": str(rank)})
-    samples: list[tuple[float, Sample]] = []
-    for at in range(300):
-        moved = round(min(max(0, at - 185), 15) / 15 * 100 * MIB) + at * steps_mib * MIB // 10
-        samples += [(at / 10, ThreadTime(100, 1000, 100, at * 95_000_000, 0, at * 9))]
-        samples += [(at / 10, NicSample("lo", moved, 0, 0, 0, moved, 0, 0, 0))] if at % 2 else []
-    samples.append((20.3, activity(100, "/ckpt/step_1.pt", 20.0, 20.3, 200 * MIB)))
-    (save,) = with_samples(stage, 29, *sorted(samples, key=lambda pair: pair[0]))
-
-    before = told(save).before
-    assert (before.held_ns if before is not None else 0) == pytest.approx(held_s * SECOND_NS, abs=SECOND_NS // 5)
-    assert save.stall_ns == pytest.approx((0.3 + held_s) * SECOND_NS, abs=SECOND_NS // 5)
-
-
 @pytest.mark.parametrize("pauses", [0.0, 1.0])
 def test_a_trainer_that_goes_on_until_it_writes_or_often_pauses_was_not_held_before(pauses: float) -> None:
     """Collectives and evaluation stand still, too: for as long, again and again."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import takewhile
 
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.gpu_idleness import REACH_NS, STILL
+from ckptprof.detect.describe.gpu_idleness import STILL
 from ckptprof.detect.describe.process_measures import members_of
-from ckptprof.detect.describe.stall import GATHERED_PART, LEAST_NS
+from ckptprof.detect.describe.stall import LEAST_NS
 from ckptprof.detect.describe.training_activity import STEADY_SHARE
 from ckptprof.detect.tolerances import AT_ONCE_NS, NEAR_NS, TELLING_BYTES
 from ckptprof.detect.world.keys import ProcessKey
@@ -25,7 +25,7 @@ def before_of(draft: Draft) -> BeforeMeasure | None:
     first_ns = start_ns = min(part.first_data_ns for part in draft.candidate.parts)
     stood = [span for process in _ranks(draft) for span in _stood_still(draft, process, first_ns)]
     gap_ns = AT_ONCE_NS
-    for span in sorted((*draft.stall.spans, *stood, *_gathered(draft, first_ns)), reverse=True):
+    for span in sorted((*draft.stall.spans, *stood), reverse=True):
         if span[0] < start_ns and span[1] >= start_ns - gap_ns:
             start_ns, gap_ns = span[0], NEAR_NS
     start_ns = max(start_ns, draft.known.past.blocked_until_ns(draft.candidate.job, first_ns))
@@ -41,16 +41,6 @@ def before_of(draft: Draft) -> BeforeMeasure | None:
         grown_bytes=max(0, sum(grown)) if grown else None,
         growing_ns=usage.growing_ns(leading, start_ns, first_ns, TELLING_BYTES),
     )
-
-
-def _gathered(draft: Draft, first_ns: int) -> list[Span]:
-    """Return when state came in right before the first byte, for the one writer of several ranks: that looks busy."""
-    jobs, writers = draft.world.jobs, list(draft.writers)
-    if len(writers) > 1 or (jobs.ranks(writers[0]) or 1) == 1:
-        return []
-    since_ns = max(first_ns - REACH_NS, draft.world.trainers.saved_until_ns(first_ns) + AT_ONCE_NS)
-    came = draft.world.devices.links.came_in(since_ns, first_ns, draft.candidate.bytes // GATHERED_PART)
-    return [] if came is None else [came]
 
 
 def _ranks(draft: Draft) -> list[ProcessKey]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from itertools import pairwise
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, LITTLE_SHARE, NEAR_NS
 from ckptprof.detect.world.counter_history import CounterHistories, CounterHistory
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host.fabric import Fabric
-from ckptprof.detect.world.spans import Span
 from ckptprof.measures import LinkMeasure
 from ckptprof_collectors.samples import NicInfo, NicSample, QdiscSample, RdmaInfo, RdmaSample
 
@@ -89,14 +86,6 @@ class NetworkCounters:
         pairs = [meter.difference(start_ns, end_ns) for meter in self._meters.values()]
         return max((round(pair[_Column.RECEIVED]) for pair in pairs if pair is not None), default=None)
 
-    def came_in(self, since_ns: int, until_ns: int, least_bytes: int) -> Span | None:
-        """Return when one received so much without a pause, up to a time; None: none did, or it often receives alike.
-
-        A look that met its begin tells when that was by the best rate of the others.
-        """
-        found = (_came_in(meter, since_ns, until_ns, least_bytes) for meter in self._meters.values())
-        return max((span for span in found if span is not None), key=lambda span: span[1] - span[0], default=None)
-
     def _measure(
         self, name: str, meter: CounterHistory, start_ns: int, end_ns: int, *, writes: bool
     ) -> LinkMeasure | None:
@@ -135,31 +124,6 @@ class NetworkCounters:
         drops, overlimits = (max((round(count[i]) for count in counts), default=None) for i in (0, 1))
         backlogs = [backlog for past in pasts if (backlog := past.largest(2, start_ns, end_ns)) is not None]
         return drops, overlimits, max(backlogs, default=None)
-
-
-def _came_in(meter: CounterHistory, since_ns: int, until_ns: int, least_bytes: int) -> Span | None:
-    looks = meter.looks(since_ns, until_ns) if meter and since_ns < until_ns else []
-    pieces = [
-        (before_ns, at_ns, after[_Column.RECEIVED] - before[_Column.RECEIVED])
-        for (before_ns, before), (at_ns, after) in pairwise(looks)
-    ]
-    run: list[tuple[int, int, int]] = []
-    for piece in reversed(pieces):
-        if piece[2] >= LITTLE_SHARE * least_bytes:
-            run.insert(0, piece)
-        elif (run[0][0] if run else until_ns) - piece[0] > AT_ONCE_NS:
-            break
-    came = sum(moved for *_, moved in run)
-    if came < least_bytes:
-        return None
-    usual, lasted_ns, seen_ns = sum(moved for *_, moved in pieces) - came, run[-1][1] - run[0][0], run[0][0] - since_ns
-    if seen_ns < lasted_ns or usual * lasted_ns > LITTLE_SHARE * came * seen_ns:
-        return None  # it was not seen without, or it receives alike between two saves
-    (first_ns, met_ns, first), *others = run
-    if not others and met_ns - first_ns > NEAR_NS:
-        return None  # it began at any time of that
-    fastest = max((moved / (at_ns - before_ns) for before_ns, at_ns, moved in others), default=0.0)
-    return max(first_ns, met_ns - int(first / fastest)) if fastest else first_ns, run[-1][1]
 
 
 def _moved(link: LinkMeasure) -> int:
