@@ -88,6 +88,14 @@ def test_what_nothing_explains_is_nobodys_trouble_where_training_goes_on(
         assert 0.5 < verdict.confidence < 0.8
 
 
+def test_a_moment_is_much_of_the_time_between_saves_that_follow_each_other_closely() -> None:
+    """0.4 s of each 7 s, and nothing tells of what: that is not to be passed over as nothing."""
+    seen = measured(thread(Level.TRACE, 6, copy=1, sync=0.6), devices=(device(6),))
+    before = save(Level.TRACE, 6, seen, begin=-7.0)
+
+    assert told(save(Level.TRACE, 6, seen, mode=Mode.ASYNC, stall_ns=ns(0.4)), before).limit is Limit.UNCLEAR
+
+
 @pytest.mark.parametrize("level", list(Level))
 @pytest.mark.parametrize("stacks", [None, {"wait": 2}])
 def test_who_looks_closer_is_not_sent_where_he_was(level: Level, stacks: dict[str, int] | None) -> None:

@@ -97,12 +97,14 @@ def open_reader(path: Path, *, immutable: bool) -> Connection:
 
 def run_to_its_end(connection: Connection, statement: str) -> None:
     """Run a PRAGMA outside of any transaction until it is done; sqlite3's `execute` takes only its first step."""
+    connection.rollback()
     connection.executescript(statement)
 
 
 @contextmanager
 def transaction(connection: Connection, *, durable: bool = False) -> Iterator[Connection]:
     """Commit what is done within, or none of it; `durable` waits until it is on the disk, power loss included."""
+    connection.rollback()  # whatever an earlier one may have left open
     connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
     with _begun(connection, "BEGIN IMMEDIATE"):
         yield connection

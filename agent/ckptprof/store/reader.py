@@ -171,7 +171,7 @@ def _told(path: Path) -> Iterator[None]:
         try:
             yield
         except DBAPIError as error:
-            raise (error.orig or error) from error
+            raise (error.orig or ValueError(str(error))) from error
         except SQLAlchemyError as error:
             raise ValueError(str(error)) from error
 

@@ -165,9 +165,9 @@ class TrainingThreads:
         looks, found = self._asked.get(key, (None, ()))
         if looks is not times.times:  # it was not asked for, or they were thinned since
             found = self._stretches(*key)
-            self._asked_stretches += len(found)
+            self._asked_stretches += 1 + len(found)
             if self._asked_stretches > _ASKED_STRETCHES:
-                self._asked, self._asked_stretches = {}, len(found)
+                self._asked, self._asked_stretches = {}, 1 + len(found)
             self._asked[key] = times.times, found
         return found
 

@@ -44,7 +44,7 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
 
 
 def beside_training(found: Accounting) -> str | None:
-    """Return that nobody waited for what nothing explains; None if training did, or if nothing tells.
+    """Return that nobody waited for what nothing explains; None if it cost training more than saving may.
 
     For so long as its copy takes training may have been blocked where that was not seen; it is among the blind spots.
     """
@@ -53,7 +53,7 @@ def beside_training(found: Accounting) -> str | None:
         return None
     share = stall_share(found.sight) if save.stall_ns is not None else None
     short = some(save.stall_ns) < MOMENT_SECONDS * NS
-    return IN_BACKGROUND if short or (share is not None and share < STALL_SHARE) else None
+    return IN_BACKGROUND if (short if share is None else share < STALL_SHARE) else None
 
 
 def _as_memory(found: Accounting) -> str:

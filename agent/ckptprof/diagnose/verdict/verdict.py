@@ -176,7 +176,7 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     own = found.of(choice.limit)
     if choice.limit is Limit.UNCLEAR:
         sure = min(sure, _OF_UNCLEAR)
-    elif choice.why == nothing.IN_BACKGROUND:
+    elif choice.why == nothing.IN_BACKGROUND and found.seconds:
         sure -= _BY_UNEXPLAINED * found.of(None) / found.seconds
     elif choice.limit is not Limit.NONE and own and found.seconds:
         sure *= 1 - _BY_SHARE * max(0.0, 1 - found.share_of(choice.limit) / _ENOUGH)

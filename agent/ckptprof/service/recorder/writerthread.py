@@ -234,9 +234,10 @@ class WriterThread:
         before, now = self._maintained, time.monotonic()
         if now - before >= MAINTAIN_SECONDS:
             self._maintained = now  # also if it fails
-            if not writer.maintain(time.time_ns(), self._is_wanted):
+            if writer.maintain(time.time_ns(), self._is_wanted):
+                heap.give_back()  # what a burst, or hours that were compacted, took
+            else:
                 self._maintained = before
-            heap.give_back()  # what a burst, or hours that were compacted, took
 
     def _is_wanted(self) -> bool:
         return self._stopping or self.queued > 0
