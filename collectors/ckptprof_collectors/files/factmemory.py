@@ -13,6 +13,7 @@ from ckptprof_collectors.files.statx import FileStatus
 MAX_KEPT = 20_000  # 100 to 200 bytes each
 TOLD_PLACES = 1 << 18  # of 8 bytes: of 40,000 files one in seven has to share its place
 SETTLED_NS = 2_000_000_000  # stamps are of a timer tick, or of whole seconds: one that is as old does not change unseen
+MAX_COUNTED = 4096
 COUNTED_NS = 1_000_000_000  # what is followed is asked for as often
 _MAX_ALIKE = 1024
 _VERSION = struct.Struct("=6Q")
@@ -105,15 +106,22 @@ class Counted:
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self._at_ns: Lately[tuple[int, int, int], int] = Lately()
+        self._fresh: dict[tuple[int, int, int], int] = {}
+        self._before: dict[tuple[int, int, int], int] = {}  # what was fresh until a second ago, or was too much
+        self._began_ns = 0
 
     def is_due(self, status: FileStatus) -> bool:
-        """Return whether nobody has counted the pages of a file as it is now within a second, and note that it is."""
-        key, now_ns = (status.device, status.inode, status.changed_ns), time.monotonic_ns()
-        if now_ns < (self._at_ns.get(key) or 0) + COUNTED_NS:
-            return False
-        self._at_ns.keep(key, now_ns)
-        return True
+        """Return whether nobody has counted the pages of a file as it is now within a second."""
+        key = status.device, status.inode, status.changed_ns
+        at_ns = self._fresh.get(key) or self._before.get(key)
+        return at_ns is None or time.monotonic_ns() - at_ns >= COUNTED_NS
+
+    def note(self, status: FileStatus) -> None:
+        """Take note that its pages have been counted."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self._began_ns >= COUNTED_NS or len(self._fresh) >= MAX_COUNTED:
+            self._before, self._fresh, self._began_ns = self._fresh, {}, now_ns
+        self._fresh[status.device, status.inode, status.changed_ns] = now_ns
 
 
 @dataclass(frozen=True)

@@ -386,6 +386,8 @@ def _look_inside(search: _Search, place: _Place, status: FileStatus, *, has_page
         return inside
     try:
         dirty_bytes = _unwritten(search, fd) if unwritten else None
+        if dirty_bytes is not None:
+            search.memory.counted.note(status)
         if contents:
             magic = _first_bytes(fd)
             whole = is_whole(fd, status.size, magic) if magic is not None else None

@@ -89,6 +89,11 @@ class StackLooker:
         if program is None:
             self._reason = "py-spy is not installed: Python stacks are not seen"
 
+    @property
+    def can_look(self) -> bool:
+        """Whether there is a program to look with."""
+        return self._program is not None
+
     def may_look(self, process: Process) -> bool:
         """Return whether a look at this process may be asked for now."""
         if self._program is None or self.busy:

@@ -132,3 +132,26 @@ def test_who_was_told_of_a_file_whose_pages_others_had_counted_can_be_asked_for_
     asked = [flushing.questions(0, 0), flushing.questions(PERIOD_NS, 0)]
 
     assert [question.pid for one in asked for question in one] == [1, 2]
+
+
+def test_those_who_ended_do_not_keep_the_places_of_those_who_live() -> None:
+    """Four are told of a file and end; the fifth is told of it at each of its looks."""
+    flushing, asked = Flushing(), []
+    for pid in range(1, 5):
+        flushing.learn(0, fact(4096, pid=pid))
+    for second in range(10):
+        asked += [question.pid for question in flushing.questions(second * SECOND_NS, 0)]
+        flushing.learn(second * SECOND_NS, fact(None, pid=5))
+
+    assert asked[:4] == [1, 2, 3, 4]
+    assert set(asked[4:]) == {5}
+
+
+def test_of_two_files_under_one_name_the_newer_is_asked_for() -> None:
+    """A save that was replaced by another: its number says nothing of its age."""
+    flushing = Flushing()
+    flushing.learn(0, fact(4096, inode=50))
+    flushing.learn(SECOND_NS, fact(4096, inode=20))
+    (question,) = flushing.questions(2 * SECOND_NS, 0)
+
+    assert question.keys == {b"/ckpt/a.pt": (2049, 20)}

@@ -69,9 +69,9 @@ def test_what_was_written_before_its_process_was_met_is_looked_for(tmp_path: Pat
             people.find(2, [])
             watching = people.watched[child.pid]
             watching.tick(2, 4096, [])
-            question = watching.question_if_due(2, 0, named=False)
+            question = watching.question_if_due(2, 0, lambda _: False)
             watching.tick(3, 4096, [])
-            again = watching.question_if_due(3, 0, named=False)
+            again = watching.question_if_due(3, 0, lambda _: False)
             child.kill()
 
         assert again is None

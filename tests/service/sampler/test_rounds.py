@@ -166,6 +166,23 @@ def test_mappings_that_cost_much_are_read_more_seldom_and_hide_nothing_else(
     assert 11 <= reads[0] <= 15  # 30 ms at first, then 5 ms for each second
 
 
+def test_after_a_loss_of_the_trace_the_folders_of_a_burst_are_listed_once(writer: subprocess.Popen[str]) -> None:
+    """However long it goes on; what was lost may be beside what it wrote."""
+    watching, listed = Watching(Process(KernelFs(), writer.pid), 0, keep=False), []
+    for second in range(1, 60):
+        now_ns = second * SECOND_NS
+        watching.tick(now_ns, 4096, [])
+        watching.alert(now_ns, mappings=False)
+        watching.note(activity(writer.pid, "/somewhere/run/file.bin", 4_000 * second, closed_ns=now_ns))
+        watching.learn_traced()
+        question = watching.question_if_due(now_ns, 0, lambda since_ns: since_ns > 20 * SECOND_NS)
+        if question is not None and (question.folders or question.unshared):
+            listed.append(second)
+    watching.close()
+
+    assert listed == [21]
+
+
 def test_users_take_turns() -> None:
     """A user with two processes is served as often as one with a thousand, wherever the time ran out."""
     turns = Turns()
@@ -300,7 +317,7 @@ def test_what_is_beside_small_files_is_asked_where_not_each_was_named(
     watching.note(activity(writer.pid, path, written_bytes, closed_ns=2 * TICK_NS))
     watching.tick(3 * TICK_NS, 4096, [], previous_ns=2 * TICK_NS)
     watching.learn_traced()
-    question = watching.question_if_due(20 * TICK_NS, 0, named=named)
+    question = watching.question_if_due(20 * TICK_NS, 0, lambda _: named)
     watching.close()
 
     assert question is not None

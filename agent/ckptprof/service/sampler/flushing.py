@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import islice
 
 from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.files.views import View
@@ -54,7 +55,7 @@ class Flushing:
         process, file = (fact.pid, fact.start_ticks), (fact.device, fact.inode)
         if fact.missing:
             for gone in [one for one in self._asked.get(process, ()) if self._files[one].paths[process] == fact.path]:
-                self._hand_on(gone, keeps=False)
+                self._hand_on(gone)
             return
         if fact.is_directory:
             return
@@ -87,15 +88,16 @@ class Flushing:
             del self._asked[process]
         return dirty
 
-    def _hand_on(self, file: _FileKey, *, keeps: bool) -> None:
-        """Ask the next one for a file, if there is another one; the first is the last then, or is asked no more."""
+    def _hand_on(self, file: _FileKey) -> None:
+        """Ask the next one for a file, if there is another one; the first is asked again if it tells of the file."""
         dirty = self._drop(file)
-        process = next(iter(dirty.paths))
-        path = dirty.paths.pop(process)
-        if keeps:
-            dirty.paths[process] = path
+        del dirty.paths[next(iter(dirty.paths))]
         if dirty.paths:
             self._follow(file, dirty, next(iter(dirty.paths)))
+
+    def _has_next(self, dirty: _Dirty) -> bool:
+        following = next(islice(dirty.paths, 1, None), None)
+        return following is not None and (following in self._asked or len(self._asked) < MAX_PROCESSES)
 
     def questions(self, now_ns: int, spent_ns: int) -> list[Question]:
         """Return what to ask now; `spent_ns` is what all answers took so far."""
@@ -108,12 +110,13 @@ class Flushing:
                 continue  # another one that was handed on took its place
             if now_ns - dirty.since_ns > PATIENCE_NS:
                 self._drop(file)
-            elif not dirty.is_told and len(dirty.paths) > 1:
-                self._hand_on(file, keeps=True)
+            elif not dirty.is_told and self._has_next(dirty):
+                self._hand_on(file)
             dirty.is_told = False
         questions = []
         for process, files in self._asked.items():
-            keys = {os.fsencode(self._files[file].paths[process]): file for file in sorted(files)}
+            newest_last = sorted(files, key=lambda one: (self._files[one].since_ns, one))
+            keys = {os.fsencode(self._files[file].paths[process]): file for file in newest_last}
             questions.append(
                 Question(*process, View(*process), tuple(keys), (), 0, contents=False, unwritten=True, keys=keys)
             )

@@ -180,8 +180,8 @@ class Sampler:
         if self._population.watched or self._looks.busy:
             self._watch(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
-        moving = [one for one in self._population.rounds.awake.values() if one.activity.urgent(now_ns)]
-        if moving:
+        urgent = [one.activity for one in self._population.rounds.awake.values() if one.activity.urgent(now_ns)]
+        if urgent:
             self._last_burst_ns = now_ns
         if now_ns >= self._next_host_ns:
             fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS
@@ -198,7 +198,7 @@ class Sampler:
             samples.extend(self._hung())
         self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
         self._samples = []
-        return self._period_ns(now_ns, [one.activity for one in moving if one.affords_mappings(now_ns)])
+        return self._period_ns(now_ns, urgent)
 
     def _hung(self) -> list[Unavailable]:
         """Return, once each, what has not answered: what lies there is not seen, nor what comes after it."""
@@ -287,7 +287,7 @@ class Sampler:
                 watching.scan_if_due(now_ns, samples, traced=traced)
                 while watching.fresh_files:
                     self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.view)
-                question = watching.question_if_due(now_ns, offset_ns, named=self._is_named(watching))
+                question = watching.question_if_due(now_ns, offset_ns, self._tracing.names_all)
             except ProcessGone:
                 self._population.forget(watching.process.pid, samples)
                 self._ask_last(watching, offset_ns)
@@ -306,13 +306,9 @@ class Sampler:
         self._counters.spend("looks", time.perf_counter_ns() - started)
 
     def _ask_last(self, watching: Watching, offset_ns: int) -> None:
-        question = watching.last_question(offset_ns, named=self._is_named(watching))
+        question = watching.last_question(offset_ns, self._tracing.names_all)
         if question is not None:
             self._facts.ask(question)
-
-    def _is_named(self, watching: Watching) -> bool:
-        """Return whether the trace has told of each file that a process wrote in the time that it is asked about."""
-        return self._tracing.names_all(watching.activity.look_since_ns)
 
     def _read(self, collector: Collector, samples: list[Sample]) -> bool:
         """Read one collector; return whether it has looked."""
@@ -415,14 +411,13 @@ class Sampler:
         samples.extend(self._looks.last(now_ns))
         for watching in list(self._population.watched.values()):
             HOLDERS.reading = watching.process.pid
-            named = self._is_named(watching)
             try:
                 watching.last_tick(now_ns, self._page_bytes, samples)
-                question = watching.question_if_due(now_ns, wall_ns - now_ns, named=named, force=True)
+                question = watching.question_if_due(now_ns, wall_ns - now_ns, self._tracing.names_all, force=True)
             except (ProcessGone, OSError) as error:
                 if isinstance(error, ProcessGone):  # whether its writer ended tells a cut save from a short one
                     self._population.forget(watching.process.pid, samples)
-                question = watching.last_question(wall_ns - now_ns, named=named)
+                question = watching.last_question(wall_ns - now_ns, self._tracing.names_all)
             if question is not None:
                 self._facts.ask(question)
         HOLDERS.reading = 0

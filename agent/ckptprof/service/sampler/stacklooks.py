@@ -168,7 +168,8 @@ class Stacks:
         if (cost_ns := self._looker.cost_ns) > self._paid_ns:
             self._looks.spend(self._looked_at, cost_ns - self._paid_ns)
             self._paid_ns = cost_ns
-        for watching in self._looks.due(now_ns, bursting, watched):
+        due = self._looks.due(now_ns, bursting, watched) if self._looker.can_look else []
+        for watching in due:
             if self._looker.ask(watching.process):
                 self._looked_at = watching.process.pid
                 self._looks.looked(now_ns, watching.process.pid)

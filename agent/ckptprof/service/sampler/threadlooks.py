@@ -85,6 +85,7 @@ class _ThreadGroup:
         self.watching = watching
         self.followed: dict[int, _FollowedThread] = {}
         self._threads: list[int] = []
+        self._ran: dict[int, None] = {}  # those that ran in an earlier sweep, the latest first
         self._used: dict[int, bytes | None] = {}
         self._at = 0  # the first of those that are swept
         self._spent_ns = 0
@@ -116,7 +117,7 @@ class _ThreadGroup:
     def _workers(self, now_ns: int) -> list[int]:
         """Return all threads if there are few, else those that have run since they were swept before.
 
-        Of very many some are swept in turn, and each time those that had run.
+        Of very many some are swept in turn, and each time those that were the last to have run.
         """
         if now_ns < self._review_ns:
             return self._threads
@@ -126,7 +127,7 @@ class _ThreadGroup:
             self._threads = threads
             self._review_ns = now_ns + REVIEW_NS
             return threads
-        swept = dict.fromkeys((*self._threads, *threads[self._at : self._at + MAX_SWEPT]))
+        swept = dict.fromkeys((*self._threads, *self._ran, *threads[self._at : self._at + MAX_SWEPT]))
         used = {tid: used_of(self.watching.process, tid) for tid in swept}
         self._spent_ns += time.thread_time_ns() - began
         known = self._used
@@ -134,6 +135,7 @@ class _ThreadGroup:
             is_whole = len(threads) <= MAX_SWEPT  # each was swept before: who was not is new, and has run
             moved = (tid for tid in swept if used[tid] != known.get(tid, None if is_whole else used[tid]))
             self._threads = list(islice(moved, MAX_EACH))
+            self._ran = dict.fromkeys(islice(dict.fromkeys((*self._threads, *self._ran)), 4 * MAX_EACH))
             self._at = self._at + MAX_SWEPT if self._at + MAX_SWEPT < len(threads) else 0
             self._review_ns = now_ns + max(REVIEW_NS, int(self._spent_ns / SWEEP_SHARE))
             self._spent_ns = 0

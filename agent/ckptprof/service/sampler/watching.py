@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ckptprof.service.sampler.activity import ACTIVE_BYTES, Activity
 from ckptprof.service.sampler.allowance import Allowance
@@ -54,6 +54,7 @@ class Watching:
         self._describe_next_ns = now_ns
         self._files: OpenFiles | None = None
         self._highest = 0  # descriptor of its open files
+        self._listed_ns = 0  # when the folders of what it wrote were asked for last
         self._mappings = Mappings(process)
         self._previous = (0, 0, 0)  # bytes moved, file-backed memory, at_ns
         self._positions: dict[tuple[int, int], int] = {}
@@ -84,10 +85,6 @@ class Watching:
         """Begin a burst before its first byte."""
         self.activity.alert(now_ns, mappings=mappings)
         self.awake = True
-
-    def affords_mappings(self, now_ns: int) -> bool:
-        """Return whether its mappings may be read now; else there is no hurry to learn of what comes in by them."""
-        return self._for_mappings.left_ns(now_ns) > 0
 
     def settle(self, now_ns: int) -> None:
         """Take note, after it was read, whether it stands still."""
@@ -204,7 +201,7 @@ class Watching:
     def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
         """Read the open files while a burst lasts; of a traced process its mappings alone: calls are counted."""
         activity = self.activity
-        mappings = activity.mappings_due(now_ns) and self.affords_mappings(now_ns)
+        mappings = activity.mappings_due(now_ns) and self._for_mappings.left_ns(now_ns) > 0
         if not activity.scan_due(now_ns) or (traced and not mappings):
             return
         spent_ns = self._mappings.spent_ns
@@ -265,11 +262,12 @@ class Watching:
             self.learn_folder(above, unless_shared=True)
 
     def question_if_due(
-        self, now_ns: int, wall_minus_monotonic_ns: int, *, named: bool, force: bool = False
+        self, now_ns: int, wall_minus_monotonic_ns: int, names_all: Callable[[int], bool], *, force: bool = False
     ) -> Question | None:
         """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one.
 
-        What is beside small files is not asked where each file was `named` by the trace.
+        What is beside small files is not asked where the trace `names_all` since a time; within a burst only once after
+        it has lost some.
         """
         activity = self.activity
         ends = activity.ends(now_ns)
@@ -280,6 +278,9 @@ class Watching:
         if not due and not (force and (activity.in_burst() or activity.second_look_ns is not None)):
             return None
         self.note_view()
+        named = names_all(max(activity.look_since_ns, self._listed_ns) if midway else activity.look_since_ns)
+        if not named:
+            self._listed_ns = now_ns
         folders = self._beside(named=named) if self._caught or named else self._places()
         question = self._asking(folders, wall_minus_monotonic_ns, midway=midway)
         if activity.second_look_ns is None and not activity.in_burst():
@@ -321,14 +322,14 @@ class Watching:
             midway=midway,
         )
 
-    def last_question(self, wall_minus_monotonic_ns: int, *, named: bool) -> Question | None:
+    def last_question(self, wall_minus_monotonic_ns: int, names_all: Callable[[int], bool]) -> Question | None:
         """Return what to ask when the process has ended, from what is already known of it."""
         activity = self.activity
         if self.traced.moved_bytes:
             self.learn_traced()
         if not activity.in_burst() and activity.second_look_ns is None and not self._written:
             return None
-        return self._asking(self._beside(named=named), wall_minus_monotonic_ns)
+        return self._asking(self._beside(named=names_all(activity.look_since_ns)), wall_minus_monotonic_ns)
 
     def learn_folder(self, folder: bytes, *, unless_shared: bool = False) -> None:
         """Take note of a folder in which a file of this process was found, or of one above it."""
