@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from ckptprof.service.sampler.activity import ACTIVE_BYTES, Activity
+from ckptprof.service.sampler.activity import ACTIVE_BYTES, SECOND_LOOK_NS, Activity
 from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.traced import HELD_BYTES, Traced
@@ -266,8 +266,8 @@ class Watching:
     ) -> Question | None:
         """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one.
 
-        What is beside small files is not asked where the trace `names_all` since a time; within a burst only once after
-        it has lost some.
+        What is beside small files is not asked where the trace `names_all` since a time; what it has lost then is asked
+        for until that was done a while after it.
         """
         activity = self.activity
         ends = activity.ends(now_ns)
@@ -278,7 +278,7 @@ class Watching:
         if not due and not (force and (activity.in_burst() or activity.second_look_ns is not None)):
             return None
         self.note_view()
-        named = names_all(max(activity.look_since_ns, self._listed_ns) if midway else activity.look_since_ns)
+        named = names_all(max(activity.look_since_ns, self._listed_ns - SECOND_LOOK_NS))
         if not named:
             self._listed_ns = now_ns
         folders = self._beside(named=named) if self._caught or named else self._places()
