@@ -65,7 +65,8 @@ class Tracer(ABC):
     def attend(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:  # noqa: B027 - others tell of all
         """Need not tell of files of which less was read, but for those of these processes.
 
-        Of those that train (True) the children, and theirs, are meant as well.
+        Of those that train (True) the children, and theirs, are meant as well. While one does, tell also what these
+        processes send and receive over TCP.
         """
 
     def trifles(self) -> Mapping[int, int]:

@@ -643,6 +643,35 @@ class FileLifeEvent(msgspec.Struct, frozen=True, array_like=True, tag="life", gc
     error: int | None = None  # errno of a sync or a close that failed
 
 
+class SocketTraffic(msgspec.Struct, frozen=True, array_like=True, tag="socket-traffic", gc=False):
+    """What the calls of one process sent and received over TCP to one remote port, summed up (trace).
+
+    It begins when the process is first watched; connections that have closed stay in it. Told when 64 KiB more have
+    moved, and once it has come to rest after that. One that has not moved for long may begin again at zero.
+    """
+
+    pid: int
+    start_ticks: int
+    remote: str  # address; "": of all further connections, for which there is no room
+    port: int  # of the remote end, 0 of all further ones
+    local_port: int  # of the connection that sent last: of one that the remote end opened, the port that listens
+    sockets: int  # connections that moved something
+    sent_bytes: int
+    received_bytes: int
+    sends: int  # calls
+    receives: int
+    began_ns: int | None  # CLOCK_MONOTONIC: the first send after the last silence of a second in sending
+    sent_ns: int | None  # the last
+    received_began_ns: int | None
+    received_ns: int | None
+    parts: int  # how often one connection sent 64 KiB or more between two receives
+    parts_bytes: int
+    part_bytes: int | None  # of the largest
+    answers: int  # how often one connection received as much between two sends
+    answers_bytes: int
+    tid: int | None  # thread that sent last
+
+
 class DirtyPause(msgspec.Struct, frozen=True, array_like=True, tag="pause"):
     """How long the kernel made a process wait because too much was dirty (balance_dirty_pages), cumulative (trace)."""
 
@@ -749,6 +778,7 @@ Sample = (
     | FileFact
     | FileActivity
     | FileLifeEvent
+    | SocketTraffic
     | DirtyPause
     | BlockActivity
     | TraceHealth
@@ -767,7 +797,7 @@ NOT_COUNTED: dict[type, str] = {
         "what an entity is: no counters",
     ),
     **dict.fromkeys(
-        (FuseSample, QdiscSample, TcpSample, WireSample, BlockActivity),
+        (FuseSample, QdiscSample, TcpSample, WireSample, SocketTraffic, BlockActivity),
         "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(

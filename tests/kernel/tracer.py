@@ -22,6 +22,7 @@ from ckptprof_collectors.samples import (
     FileActivity,
     FileLifeEvent,
     Sample,
+    SocketTraffic,
     TraceHealth,
     text,
 )
@@ -37,6 +38,7 @@ class Seen:
     lives: list[FileLifeEvent] = field(default_factory=list)
     pauses: dict[tuple[int, int], DirtyPause] = field(default_factory=dict)
     blocks: dict[tuple[str, bool], BlockActivity] = field(default_factory=dict)
+    traffic: dict[tuple[int, str, int], SocketTraffic] = field(default_factory=dict)  # by pid, remote, port
     health: list[TraceHealth] = field(default_factory=list)
     regressions: list[tuple[FileActivity, FileActivity]] = field(default_factory=list)
     output: bytes = b""
@@ -55,6 +57,8 @@ class Seen:
                 self.pauses[sample.pid, sample.start_ticks] = sample
             elif isinstance(sample, BlockActivity):
                 self.blocks[sample.device, sample.writes] = sample
+            elif isinstance(sample, SocketTraffic):
+                self.traffic[sample.pid, sample.remote, sample.port] = sample
             elif isinstance(sample, TraceHealth):
                 self.health.append(sample)
 
@@ -155,8 +159,7 @@ with open(sys.argv[1], "wb+") as stream:
             seen.health.append(self._health)
         yield seen
         seen.take(self.trace.read())
-        self.trace._swept_ns = 0  # what it does once a second: look for processes that ended, and tell of its health
-        seen.take(self.trace.read())
+        seen.take(self.trace.read(last=True))  # what it tells once a second, or in the end
         if seen.health:
             self._health = seen.health[-1]
 

@@ -254,6 +254,23 @@ struct request___old {
 	struct gendisk *rq_disk; /* until 5.16 */
 };
 
+struct in6_addr {
+	__u32 words[4];
+};
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	struct in6_addr skc_v6_daddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	__u16 sk_protocol;
+};
+
 #pragma clang attribute pop
 
 /* what programs get as context */

@@ -111,6 +111,7 @@ struct counters {
 	__u64 lost_bytes;
 	__u64 lost_sessions;
 	__u64 lost_events;
+	__u64 socket_calls;
 	__u64 window_ns;
 	__u64 window_small;
 	__u64 window_small_reads;
@@ -132,6 +133,34 @@ struct control {
 	__u32 shed;
 	__u32 dirty_seen;
 	__u32 trifle_bytes;
+};
+
+struct connection_key {
+	__u64 cookie;
+	__u32 process;
+	__u32 nothing;
+};
+
+struct way {
+	__u64 bytes;
+	__u64 calls;
+	__u64 began_ns;
+	__u64 last_ns;
+	__u64 run_from;
+	__u64 parts;
+	__u64 parts_bytes;
+	__u64 largest_part_bytes;
+};
+
+struct connection {
+	__u64 process_start_ns;
+	struct way sent;
+	struct way received;
+	__u32 remote[4];
+	__u32 remote_port;
+	__u32 local_port;
+	__u32 family;
+	__u32 tid;
 };
 
 struct block_key {

@@ -14,6 +14,7 @@
 #include "on_pages.h"
 #include "on_pause.h"
 #include "on_family.h"
+#include "on_sockets.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

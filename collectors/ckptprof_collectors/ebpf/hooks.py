@@ -21,6 +21,7 @@ class Hook:
     variants: tuple[tuple[str, bytes], ...]  # program, a name that must be in the kernel's BTF for it
     without: str  # one sentence
     on_demand: bool = False  # attached while there is something to see
+    apart: bool = False  # if the kernel refuses the programs, those of the other hooks are tried without it
 
     @property
     def programs(self) -> list[str]:
@@ -76,7 +77,22 @@ OPTIONAL = (
         (("fault_page", b"\0btf_trace_mm_filemap_fault\0"),),
         "pages of mappings that were not in memory (the kernel tells of them since 6.12)",
     ),
+    Hook(
+        "sends",
+        (("sent_typed", b"\0btf_trace_sock_send_length\0"),),
+        "what processes send over TCP (the kernel tells of it since 6.3)",
+        on_demand=True,
+        apart=True,
+    ),
+    Hook(
+        "receives",
+        (("received_typed", b"\0btf_trace_sock_recv_length\0"),),
+        "what processes receive over TCP (the kernel tells of it since 6.3)",
+        on_demand=True,
+        apart=True,
+    ),
 )
+SOCKETS = ("sends", "receives")
 BLOCK = (
     Hook(
         "block-issue",
@@ -125,13 +141,12 @@ class Hooked:
             self.degraded.append(f"out of sight: {hook.without}: {failure.summary}")
         return failure is None
 
-    def release(self) -> None:
-        """Detach what is attached on demand."""
-        for name in self.waiting:
-            link = self.links.pop(name, None)
-            if link is not None:
-                link.close()
-            self.programs.pop(name, None)
+    def release(self, name: str) -> None:
+        """Detach what is attached on demand; one that is not does no harm."""
+        link = self.links.pop(name, None)
+        if link is not None:
+            link.close()
+            del self.programs[name]
 
     def close(self) -> None:
         """Detach and unload everything."""
@@ -172,12 +187,14 @@ def hook_up(
 ) -> Hooked:
     """Load an object and attach its hooks, essential and optional; raises UnavailableError if an essential is refused.
 
-    First with the best programs that the kernel's types promise; if it refuses these, with the most portable ones;
-    if it refuses those, with the essential ones alone.
+    First with the best programs that the kernel's types promise; if it refuses these, without the hooks that stand
+    apart, then with the most portable programs; if it refuses those, with the essential ones alone.
     """
     essential, optional = hooks
     promised = {hook: [program for program, name in hook.variants if types.has(name)] for hook in essential + optional}
     attempts = [promised]
+    if any(hook.apart for hook in promised):
+        attempts.append({hook: [] if hook.apart else programs for hook, programs in promised.items()})
     attempts.append({hook: _portable(programs) for hook, programs in promised.items()})
     attempts.append({hook: _portable(programs) if hook in essential else [] for hook, programs in promised.items()})
     refusals: list[BpfError] = []

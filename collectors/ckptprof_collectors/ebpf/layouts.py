@@ -145,6 +145,7 @@ class Counters(ctypes.Structure):
         ("lost_bytes", c_uint64),
         ("lost_sessions", c_uint64),
         ("lost_events", c_uint64),
+        ("socket_calls", c_uint64),
         ("window_ns", c_uint64),
         ("window_small", c_uint64),
         ("window_small_reads", c_uint64),
@@ -197,6 +198,42 @@ class Block(ctypes.Structure):
     )
 
 
+class ConnectionKey(ctypes.Structure):
+    """One connection of one process."""
+
+    _fields_ = (("cookie", c_uint64), ("process", c_uint32), ("nothing", c_uint32))
+
+
+class Way(ctypes.Structure):
+    """What went one way through a connection."""
+
+    _fields_ = (
+        ("bytes", c_uint64),
+        ("calls", c_uint64),
+        ("began_ns", c_uint64),  # the first after the last silence of a second
+        ("last_ns", c_uint64),
+        ("run_from", c_uint64),  # of `bytes`, when something went the other way last
+        ("parts", c_uint64),  # runs of at least 64 KiB that have ended with that
+        ("parts_bytes", c_uint64),
+        ("largest_part_bytes", c_uint64),
+    )
+
+
+class Connection(ctypes.Structure):
+    """A TCP connection of one process; of all for which there was no room the family is 0."""
+
+    _fields_ = (
+        ("process_start_ns", c_uint64),
+        ("sent", Way),
+        ("received", Way),
+        ("remote", c_uint32 * 4),  # address: as in the packets, of IPv4 the first
+        ("remote_port", c_uint32),
+        ("local_port", c_uint32),
+        ("family", c_uint32),  # AF_INET or AF_INET6
+        ("tid", c_uint32),  # that sent last
+    )
+
+
 STRUCTURES: tuple[tuple[str, type[ctypes.Structure]], ...] = (
     ("key", Key),
     ("session", Session),
@@ -207,6 +244,9 @@ STRUCTURES: tuple[tuple[str, type[ctypes.Structure]], ...] = (
     ("counters", Counters),
     ("config", Config),
     ("control", Control),
+    ("connection_key", ConnectionKey),
+    ("way", Way),
+    ("connection", Connection),
     ("block_key", BlockKey),
     ("block", Block),
 )

@@ -29,6 +29,7 @@ from ckptprof_collectors.ebpf.hooks import (
     ESSENTIAL,
     OBJECTS,
     OPTIONAL,
+    SOCKETS,
     Fitting,
     Hooked,
     KernelTypes,
@@ -37,6 +38,7 @@ from ckptprof_collectors.ebpf.hooks import (
 from ckptprof_collectors.ebpf.layouts import Config, Control, Counters, RecordKind
 from ckptprof_collectors.ebpf.libbpf import BpfError, Libbpf, Map, Ring, find_libbpf, object_path
 from ckptprof_collectors.ebpf.paths import SessionPaths
+from ckptprof_collectors.ebpf.sockets import SocketReader
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import DirtyPause, Sample, TraceHealth
 
@@ -55,6 +57,7 @@ _SMALL_READS, _LEAST_SMALL_READS = 60, 10  # a data loader opens thousands of fi
 _FAMILY_READS = 10  # times as many of one family: a restore from many small files is to be whole
 _SHED_CALLS = 250_000  # a second and processor: at 0.4 us each a tenth of it
 _SHED_NS = 30 * _SECOND_NS
+_MAPPED_WRITES = "mapped-writes"
 _ZERO = b"\0\0\0\0"
 _COUNTERS = ctypes.sizeof(Counters) // 8
 _SUMMED = Counters.window_ns.offset // 8  # the fields before it are sums
@@ -73,6 +76,7 @@ class Trace(Tracer):
         ignore: tuple[int, ...] = (),
         objects: Path = OBJECTS,
         max_sessions: int = 8192,
+        max_connections: int = 4096,
         ring_bytes: int = 4 << 20,
         small_per_window: int | None = None,
         small_reads_per_window: int | None = None,
@@ -101,7 +105,7 @@ class Trace(Tracer):
             len(ignore),
         )
         config.ignored[: len(ignore)] = ignore
-        fitting = Fitting(bytes(config), {"live": max_sessions, "ring": ring_bytes})
+        fitting = Fitting(bytes(config), {"live": max_sessions, "connections": max_connections, "ring": ring_bytes})
         self._files = hook_up(lib, object_path("trace", objects), types, (ESSENTIAL, OPTIONAL), fitting)
         self._max_sessions = max_sessions
         self._shed_calls = shed_calls
@@ -131,6 +135,18 @@ class Trace(Tracer):
         self._read_ns = self._swept_ns = self._mapped_ns = 0
         self._operations = -1
         self._pauses: dict[bytes, bytes] = {}
+        self._sockets = SocketReader(
+            self._files.object.map("connections"), self._files.object.map("crowds"), self._decoder.ticks, self._gone
+        )
+        self._follow_sockets(wanted=bool(family_of))
+
+    def _follow_sockets(self, *, wanted: bool) -> None:
+        """Have sends and receives counted, or have them cost nothing."""
+        for name in SOCKETS:
+            if wanted:
+                self._files.demand(name)
+            else:
+                self._files.release(name)
 
     def _open(self, lib: Libbpf, family_of: tuple[int, ...]) -> None:
         opened = self._files.object
@@ -180,6 +196,7 @@ class Trace(Tracer):
                 known[process] = trains
         except BpfError:
             trifle_bytes = 0
+        self._follow_sockets(wanted=any(processes.values()))
         self._set(Control.trifle_bytes, trifle_bytes)
 
     def trifles(self) -> Mapping[int, int]:
@@ -199,7 +216,10 @@ class Trace(Tracer):
         self._take_records(now_ns, samples)
         counters = self._sum_counters()
         sweep = last or now_ns - self._swept_ns >= _SECOND_NS
-        if counters[0] != self._operations or sweep or self._files.links:
+        calls = counters.pop()
+        if last or self._sockets.due(now_ns, calls):
+            samples += self._sockets.read(now_ns, calls, last=last)
+        if counters[0] != self._operations or sweep or self._maps_writes:
             self._operations = counters[0]
             self._take_sessions(now_ns, samples, sweep=sweep)
         if sweep:
@@ -234,7 +254,12 @@ class Trace(Tracer):
         self._mapped_ns = now_ns
         protection, sharing = flags & 0xFFFFFFFF, flags >> 32 & 0xF
         if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
-            self._files.demand("mapped-writes")
+            self._files.demand(_MAPPED_WRITES)
+
+    @property
+    def _maps_writes(self) -> bool:
+        """Whether pages that are written through mappings are counted now."""
+        return _MAPPED_WRITES in self._files.links
 
     def _take_sessions(self, now_ns: int, samples: list[Sample], *, sweep: bool) -> None:
         count, keys, values = self._live.lookup_batch()
@@ -282,9 +307,9 @@ class Trace(Tracer):
         self._control[member.offset : member.offset + member.size] = value.to_bytes(member.size, "little")
 
     def _sweep(self, now_ns: int, counters: list[int], samples: list[Sample]) -> None:
-        if self._files.links and now_ns - self._mapped_ns > _MAPPINGS_NS:
+        if self._maps_writes and now_ns - self._mapped_ns > _MAPPINGS_NS:
             self._set(Control.dirty_seen, 0)
-            self._files.release()
+            self._files.release(_MAPPED_WRITES)
         if self._blocks is not None:
             samples.extend(self._blocks.read())
         samples.extend(self._read_pauses())

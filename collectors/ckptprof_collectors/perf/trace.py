@@ -33,6 +33,7 @@ _SIGHT = (
     "the time for which writers are held back because too much is dirty",
     "requests to devices: their sizes, order and latencies",
     "the time that closing files takes, and syncs of a whole file system",
+    "what processes send and receive over TCP, call by call",
 )
 
 

@@ -41,8 +41,9 @@ def test_every_hook_of_this_kernel_is_taken() -> None:
     found = hooked(KernelTypes(KernelFs()))
     try:
         assert found.degraded == []
-        assert set(found.programs) == {hook.name for hook in ESSENTIAL + OPTIONAL} - {"mapped-writes"}
-        assert set(found.waiting) == {"mapped-writes"}
+        waiting = {"mapped-writes", "sends", "receives"}
+        assert set(found.programs) == {hook.name for hook in ESSENTIAL + OPTIONAL} - waiting
+        assert set(found.waiting) == waiting
     finally:
         found.close()
 
@@ -67,6 +68,30 @@ def test_a_refused_program_falls_back_to_the_portable_one(monkeypatch: pytest.Mo
     try:
         assert found.programs == {"calls": "call_exit_portable"}
         assert any("pages written through mappings" in text and "refused" in text for text in found.degraded)
+    finally:
+        found.close()
+
+
+def test_a_program_that_stands_apart_is_refused_alone() -> None:
+    """The others stay the best that there are; the kernel says of this one what it is."""
+    wrong = Hook("sends", (("fault_dirty_page", b"\0task_struct\0"),), "what is sent", on_demand=True, apart=True)
+
+    found = hooked(KernelTypes(KernelFs()), (OPTIONAL[0], wrong))
+    try:
+        assert found.programs == {"calls": "call_exit_typed", "timing": "call_enter_typed"}
+        assert any("what is sent" in text and "refused" in text for text in found.degraded)
+        assert not found.demand("sends")
+    finally:
+        found.close()
+
+
+def test_a_kernel_that_does_not_tell_what_is_sent_costs_nothing_else() -> None:
+    """Before 6.3."""
+    found = hooked(OldKernel(b"\0btf_trace_sock_send_length\0", b"\0btf_trace_sock_recv_length\0"))
+    try:
+        assert found.programs["calls"] == "call_exit_typed"
+        assert [text for text in found.degraded if "6.3" not in text] == []
+        assert len(found.degraded) == 2
     finally:
         found.close()
 
