@@ -30,6 +30,7 @@ from ckptprof_collectors.samples import (
     FileScan,
     ProcessInfo,
     Sample,
+    SocketTraffic,
     TraceHealth,
 )
 
@@ -423,6 +424,30 @@ def test_the_trace_knows_whose_trifles_are_wanted(desk: Callable[..., Desk], sle
     said = [(processes.get(sleeper.pid), trifle_bytes) for processes, trifle_bytes in trace.attended]
     assert list(dict.fromkeys(said)) == [(False, 64 << 10), (True, 64 << 10)]
     assert of_family.attended == []
+
+
+def test_of_a_process_that_was_joined_connections_are_told_and_nobody_elses(
+    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]
+) -> None:
+    """Whether or not it is known to train; the trace sees all of the host."""
+    where = {"remote": "10.0.0.9", "port": 443, "local_port": 5000, "sockets": 1, "sent_bytes": MIB}
+    rest = dict.fromkeys(("received_bytes", "sends", "receives", "parts", "parts_bytes", "answers", "answers_bytes"), 0)
+    times = dict.fromkeys(("began_ns", "sent_ns", "received_began_ns", "received_ns", "part_bytes", "tid"))
+    mine, strange = (
+        SocketTraffic(pid=pid, start_ticks=start_ticks(pid), **where, **rest, **times) for pid in (sleeper.pid, 1)
+    )
+    trace = StandIn()
+    one = desk(trace, only_family=True, among_others=True)
+    one.sampler._population.root_pid = sleeper.pid
+    now_ns = time.monotonic_ns()
+    for seconds in range(1, 4):
+        one.tick(now_ns + seconds * 1_000_000_000)
+    trace.reads = [[mine, strange]]
+
+    told = [sample for sample in one.tick(now_ns + 4_000_000_000) if isinstance(sample, SocketTraffic)]
+
+    assert trace.attended[-1] == ({sleeper.pid: True}, 0)
+    assert told == [mine]
 
 
 def test_what_was_told_of_while_it_went_on_is_wanted_to_its_end(

@@ -245,6 +245,8 @@ class Sampler:
     def _told(self) -> list[Sample]:
         """Return, once, what the trace has seen that is worth telling."""
         seen, self._seen = self._seen, ()
+        if self._options.among_others:
+            self._tracing.attend(self._population.watched, 0)
         return self._tracing.told(seen, None if self._options.only_family else self._population.watched)
 
     def _find(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:

@@ -22,7 +22,14 @@ from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.files.views import View
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, has_the_hosts_pids
 from ckptprof_collectors.processes.openfiles import is_data_path
-from ckptprof_collectors.samples import CollectorFault, FileActivity, FileLifeEvent, Sample, TraceHealth
+from ckptprof_collectors.samples import (
+    CollectorFault,
+    FileActivity,
+    FileLifeEvent,
+    Sample,
+    SocketTraffic,
+    TraceHealth,
+)
 
 NAME = "trace"
 RATE_SHARE = 0.5  # of the rate between bursts, while the trace counts: its numbers do not depend on when it is read
@@ -185,18 +192,18 @@ class Tracing:
         """
         if watched is not None:
             self._meet_children(samples, watched)
-            self._attend(watched)
+            self.attend(watched, TRIFLE_BYTES)
         return [sample for sample in samples if self._is_told(sample, watched)]
 
-    def _attend(self, watched: Mapping[int, Watching]) -> None:
-        """Say of whom trifles are to be told; what was told while it went on is to be told to its end."""
+    def attend(self, watched: Mapping[int, Watching], trifle_bytes: int) -> None:
+        """Say of whom trifles and connections are to be told; what was told while it went on is told to its end."""
         if self._now_ns < self._attend_ns and watched.keys() == (self._attended or {}).keys():
             return
         self._attend_ns = self._now_ns + ATTEND_NS
-        attended = {pid: watching.trains for pid, watching in watched.items()}
+        attended = {pid: watching.trains or watching.keep for pid, watching in watched.items()}
         if self._tracer is not None and attended != self._attended:
             self._attended = attended
-            self._tracer.attend(dict.fromkeys(self._open.values(), False) | attended, TRIFLE_BYTES)
+            self._tracer.attend(dict.fromkeys(self._open.values(), False) | attended, trifle_bytes)
 
     def _meet_children(self, samples: Iterable[Sample], watched: Mapping[int, Watching]) -> None:
         for sample in samples:
@@ -273,7 +280,7 @@ class Family:
         """Return what is not of strangers; `known`: the members that were found so far."""
         found = []
         for sample in samples:
-            if isinstance(sample, FileActivity | FileLifeEvent):
+            if isinstance(sample, FileActivity | FileLifeEvent | SocketTraffic):
                 if isinstance(sample, FileActivity) and sample.pid not in known:
                     self._take(sample, known)
                 if sample.pid not in known and self._born.get(sample.pid) != sample.start_ticks:
