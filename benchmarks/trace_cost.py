@@ -6,6 +6,9 @@ compared with their mean; the ways take turns, and "none again" is the noise. bp
 bytes by process and descriptor for the eight read and write calls, which is the nearest that it has; strace runs with
 -c -f.
 
+The same of a send(2) and the recv(2) of its bytes, in one thread by a connection of loopback: without a trace, beside
+one while nobody trains (no program stands at sends), while somebody else trains, and of a process that is followed.
+
 User side: CPU of one `Trace.read()` while a process holds so many files, each of which it has written to: with no call
 since the last read, with one file written, and with all of them written.
 """
@@ -33,6 +36,55 @@ from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from figures import median, parser, show
 
+SOCKETS_SOURCE = r"""
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#define BLOCKS 15
+static int compare(const void *a, const void *b) {
+    double one = *(const double *)a, other = *(const double *)b;
+    return (one > other) - (one < other);
+}
+int main(int argc, char **argv) {
+    double cost[BLOCKS];
+    long size = atol(argv[1]), calls = atol(argv[2]) / BLOCKS + 1, got;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    int listening = socket(AF_INET, SOCK_STREAM, 0), here = socket(AF_INET, SOCK_STREAM, 0), there, one = 1;
+    int room = 1 << 20;
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(atoi(argv[3]), &cpus);
+    sched_setaffinity(0, sizeof cpus, &cpus);
+    setsockopt(listening, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    setsockopt(here, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    if (bind(listening, (void *)&at, sizeof at) || listen(listening, 1)) return 1;
+    getsockname(listening, (void *)&at, &length);
+    if (connect(here, (void *)&at, sizeof at)) return 1;
+    there = accept(listening, NULL, NULL);
+    setsockopt(here, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    char *buffer = calloc(1, size);
+    for (int block = 0; block < BLOCKS; block++) {
+        struct timespec from, to;
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        for (long call = 0; call < calls; call++) {
+            if (send(here, buffer, size, 0) != size) return 1;
+            for (long left = size; left; left -= got)
+                if ((got = recv(there, buffer, left, 0)) <= 0) return 1;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        cost[block] = ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec)) / calls;
+    }
+    qsort(cost, BLOCKS, sizeof *cost, compare);
+    printf("%.2f\n", cost[BLOCKS / 2]);
+    return 0;
+}
+"""
 C_SOURCE = r"""
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -93,19 +145,21 @@ for line in sys.stdin:
         os.write(fd, b"x")
     print("done", flush=True)
 """
+SENDS_PER_RUN = {64: 200_000, 64 << 10: 20_000}
 CALLS_PER_RUN = {0: 1_000_000, 1: 200_000, 4096: 200_000, 64 << 10: 20_000, 1 << 20: 1_000}
 SLOW_CALLS = 2_000  # under strace, which takes a hundred times as long
 NAMES = {0: "getpid", 1: "1 B", 4096: "4 KiB", 64 << 10: "64 KiB", 1 << 20: "1 MiB"}
 Way = Callable[[], contextlib.AbstractContextManager[Sequence[str]]]
 
 
-def compiled(directory: Path) -> Path:
-    """Return the writer; raises SystemExit without a compiler."""
+def compiled(directory: Path, code: str) -> Path:
+    """Return a writer; raises SystemExit without a compiler."""
     compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
     if compiler is None:
         raise SystemExit("trace_cost needs a C compiler")
-    source, program = directory / "writer.c", directory / "writer"
-    source.write_text(C_SOURCE)
+    program = directory / f"writer{len(list(directory.glob('writer*.c')))}"
+    source = program.with_suffix(".c")
+    source.write_text(code)
     subprocess.run([compiler, "-O2", "-Wall", "-o", str(program), str(source)], check=True)
     return program
 
@@ -238,6 +292,55 @@ def row(way: str, call: str, pairs: Mapping[tuple[str, int], list[tuple[float, f
     }
 
 
+@contextlib.contextmanager
+def following(watched: Mapping[int, bool]) -> Iterator[None]:
+    """Trace all, and count what these processes send and receive if one of them trains (True)."""
+    trace = Trace(KernelFs())
+    try:
+        trace.attend(watched, 64 << 10)
+        yield
+    finally:
+        trace.close()
+
+
+@contextlib.contextmanager
+def following_children() -> Iterator[None]:
+    """Trace what we start, and count what it sends and receives."""
+    trace = Trace(KernelFs(), family_of=(os.getpid(),))
+    try:
+        yield
+    finally:
+        trace.close()
+
+
+def measure_sends(program: Path, options: Any) -> list[dict[str, Any]]:
+    """Return what a send and the receipt of its bytes cost."""
+    contenders: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
+        "none again": none,
+        "nobody trains": lambda: following({}),
+        "somebody else trains": lambda: following({os.getpid(): True}),
+        "followed": following_children,
+    }
+    cpu = str(max(os.sched_getaffinity(0)))
+
+    def cost(size: int) -> float:
+        command = [str(program), str(size), str(int(SENDS_PER_RUN[size] * options.scale)), cpu]
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    pairs: dict[tuple[str, int], list[tuple[float, float]]] = {
+        (way, size): [] for way in contenders for size in SENDS_PER_RUN
+    }
+    for _ in range(options.rounds):
+        for way in random.sample(list(contenders), len(contenders)):
+            before = [cost(size) for size in SENDS_PER_RUN]
+            with contenders[way]():
+                during = [cost(size) for size in SENDS_PER_RUN]
+            after = [cost(size) for size in SENDS_PER_RUN]
+            for size, alone, own, again in zip(SENDS_PER_RUN, before, during, after, strict=True):
+                pairs[way, size].append((own, (alone + again) / 2))
+    return [row(way, f"send and recv {size} B", pairs, size) for size in SENDS_PER_RUN for way in contenders]
+
+
 class Holder:
     """A process that holds so many files open, and writes to one or all of them when asked."""
 
@@ -333,9 +436,10 @@ def main() -> None:
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-", dir=place)))
             for place in (Path("/dev/shm"), options.disk)  # noqa: S108 - tmpfs is the point
         )
-        program = compiled(disk)
+        program = compiled(disk, C_SOURCE)
         rows += measure(program, memory, "tmpfs", options)
         rows += measure(program, disk, "disk", options)
+        rows += measure_sends(compiled(disk, SOCKETS_SOURCE), options)
         show("trace_cost", rows, as_json=options.json)
         for count in options.files:
             reads += read_costs(memory, count, options.rounds)
