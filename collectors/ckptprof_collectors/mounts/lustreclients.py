@@ -24,7 +24,7 @@ from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTar
 REVIEW_SECONDS = 10.0  # file systems are mounted and unmounted
 MAX_TARGETS = 256  # of one file system are told, of those that were asked for anything;
 MOST_TARGETS = 4096  # are read, for the sums
-IN_TURN = 8  # targets whose connection and settings are looked at with each reading
+IN_TURN = 4  # targets whose connection and settings are looked at with each reading
 _CLIENT = re.compile(r"(.+)-([0-9a-f]{8,16})")
 _TARGET = re.compile(r"(.+)-((?:OST|MDT)[0-9a-f]{4})-(?:osc|mdc)-([0-9a-f]{8,16})")
 _VERSION = re.compile(r"\d+\.\d+\.\d+\S*")
@@ -37,21 +37,23 @@ _BYTES = ("hybrid_read_bytes", "hybrid_write_bytes", "cached_read_bytes", "pcc_h
 _TIMES = ("hybrid_noswitch", "hybrid_writesize_switch", "hybrid_readsize_switch", "pcc_attach", "pcc_auto_attach",
           "pcc_detach")  # fmt: skip
 _SETTINGS = ("hybrid_io", "hybrid_io_write_threshold_bytes", "hybrid_io_read_threshold_bytes")
-_MIB = 1 << 20
+_GAUGES = {  # of a target: the file, and what it counts in
+    "grant_bytes": ("cur_grant_bytes", 1),
+    "dirty_bytes": ("cur_dirty_bytes", 1),
+    "max_dirty_bytes": ("max_dirty_mb", 1 << 20),
+}
 _CLOSED = "what its client counts: only root may read /sys/kernel/debug/lustre"
 
 
-class _Stats:
-    """One `stats`, parsed when it differs in more than its time."""
+class _File:
+    """One that stands in one of several folders."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self._paths = [folder / "stats" for folder in folders]
-        self._body: bytes | None = None
-        self.counts: dict[str, Count] | None = None  # None: not seen
+    def __init__(self, folders: Sequence[Path], name: str) -> None:
+        self._paths = [f"{folder}/{name}" for folder in folders]
         self.closed = False  # there may be one, where this process must not look
 
-    def read(self) -> None:
-        """Read it."""
+    def read(self) -> bytes | None:
+        """Return it, None if it cannot be read."""
         denied = False
         for path in self._paths:
             try:
@@ -60,11 +62,30 @@ class _Stats:
                 denied = denied or isinstance(error, PermissionError)
                 continue
             self._paths, self.closed = [path], False
-            body = data[data.find(b"\n") + 1 :]
-            if body != self._body:
-                self._body, self.counts = body, counts_of(data)
-            return
-        self._body, self.counts, self.closed = None, None, denied
+            return data
+        self.closed = denied
+        return None
+
+    def number(self) -> int | None:
+        """Return the number that is all of it."""
+        data = self.read()
+        return None if data is None else whole(data.strip())
+
+
+class _Stats(_File):
+    """One `stats`, parsed when it differs in more than its time."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        super().__init__(folders, "stats")
+        self._body: bytes | None = None
+        self.counts: dict[str, Count] | None = None  # None: not seen
+
+    def look(self) -> None:
+        """Take it as it is now."""
+        data = self.read()
+        body = None if data is None else data[data.find(b"\n") + 1 :]
+        if body != self._body:
+            self._body, self.counts = body, None if data is None else counts_of(data)
 
 
 class _Target:
@@ -73,9 +94,11 @@ class _Target:
     def __init__(self, name: str, folders: Sequence[Path]) -> None:
         self.name = name
         self.has_data = name.startswith("OST")
-        self._folders = folders
         self.stats = _Stats(folders)
         self.connection = Import()
+        self._import = _File(folders, "import")
+        self._slots = _File(folders, "max_rpcs_in_flight")
+        self._gauges = {told: (_File(folders, file), unit) for told, (file, unit) in _GAUGES.items()}
         self.look()
         self._timeouts = self.connection.timeouts or 0  # before anybody looked
 
@@ -92,32 +115,26 @@ class _Target:
 
     def look(self) -> None:
         """Look at its connection and its settings."""
-        for folder in self._folders:
-            with suppress(OSError):
-                self.connection = import_of(read_some(folder / "import"))
-                break
-        self.slots = _number(self._folders, "max_rpcs_in_flight")
-        most = _number(self._folders, "max_dirty_mb")
-        told = {
-            "grant_bytes": _number(self._folders, "cur_grant_bytes"),
-            "dirty_bytes": _number(self._folders, "cur_dirty_bytes"),
-            "max_dirty_bytes": None if most is None else most * _MIB,
-        }
-        self.gauges = {name: value for name, value in told.items() if value is not None}
+        data = self._import.read()
+        if data is not None:
+            self.connection = import_of(data)
+        self.slots = self._slots.number()
+        told = {name: (file.number(), unit) for name, (file, unit) in self._gauges.items()}
+        self.gauges = {name: value * unit for name, (value, unit) in told.items() if value is not None}
 
 
 class _Client:
     """One mount of a file system."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self._folders = folders
         self.stats = _Stats(folders)
         self.settings: dict[str, int] = {}
         self.targets: Sequence[_Target] = ()
+        self._settings = {name: _File(folders, name) for name in _SETTINGS}
 
     def review(self, targets: Mapping[str, Sequence[Path]]) -> None:
         """Take these for its targets, and look at its settings: which of them there are differs by version."""
-        told = {name: _number(self._folders, name) for name in _SETTINGS}
+        told = {name: file.number() for name, file in self._settings.items()}
         self.settings = {name: value for name, value in told.items() if value is not None}
         known = {target.name: target for target in self.targets}
         self.targets = [known.get(name) or _Target(name, targets[name]) for name in sorted(targets)[:MOST_TARGETS]]
@@ -145,7 +162,7 @@ class LustreClients:
             self._review()
         targets = [target for client in self._clients.values() for target in client.targets]
         for stats in (*(client.stats for client in self._clients.values()), *(target.stats for target in targets)):
-            stats.read()
+            stats.look()
         for target in targets[self._turn : self._turn + IN_TURN]:
             target.look()
         self._turn = self._turn + IN_TURN if self._turn + IN_TURN < len(targets) else 0
@@ -272,11 +289,3 @@ def _sum(values: Iterable[int | None]) -> int | None:
     """Return the sum of those that were seen, None if none was."""
     seen = [value for value in values if value is not None]
     return sum(seen) if seen else None
-
-
-def _number(folders: Sequence[Path], name: str) -> int | None:
-    """Return a setting, from wherever this version has it."""
-    for folder in folders:
-        with suppress(OSError):
-            return whole(read_some(folder / name).strip())
-    return None

@@ -175,7 +175,7 @@ def test_connections_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.M
     looks = counted(monkeypatch, "import_of")
     tree.connect("OST0010", "10.0.9.9@tcp1", state="DISCONN", timeouts=3)
     told = []
-    for _ in range(6):
+    for _ in range(11):
         looks.clear()
         (sample,) = clients.read([MOUNT])
         told.append(target(sample, "OST0010"))
