@@ -335,6 +335,70 @@ class TcpSample(msgspec.Struct, frozen=True, array_like=True, tag="tcp"):
     is_new: bool = False  # not told before: when the sockets were looked at before, it stood at zero
 
 
+class ClientOperation(msgspec.Struct, frozen=True, array_like=True):
+    """The requests of one kind that the client of a remote mount had answered, cumulative; times of all together."""
+
+    kind: str  # as the client calls it: WRITE and COMMIT (NFS), ost_write (Lustre)
+    count: int
+    total_us: int | None = None  # from the moment when the client wanted it until it was done
+    queue_us: int | None = None  # of that, before it was sent: it had no slot, or waited for those before it
+    server_us: int | None = None  # of that, from when it was sent to the answer
+    sent_bytes: int | None = None  # with headers, as are the received ones
+    received_bytes: int | None = None
+    transmissions: int | None = None  # more than `count`: it was sent again
+    timeouts: int | None = None
+    errors: int | None = None
+
+
+class ClientTarget(msgspec.Struct, frozen=True, array_like=True):
+    """A server of a remote mount, or what takes a share of its data there (an OST, an OSD); cumulative but for gauges.
+
+    Bytes are those of the data, without headers.
+    """
+
+    name: str  # OST0007, osd12; of what has no name its address
+    address: str | None = None  # of the server that it is on now
+    state: str | None = None  # as the client calls it, where it says so: FULL, DISCONN
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    operations: tuple[ClientOperation, ...] = ()
+    timeouts: int | None = None
+    in_flight: int | None = None  # a gauge: requests without an answer
+    slots: int | None = None  # a gauge: at most so many at a time
+    gauges: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it; what only this kind of client has: grant_bytes
+
+
+class ClientSample(msgspec.Struct, frozen=True, array_like=True, tag="client"):
+    """What the client of one remote mount counted since it was mounted; told whole, when anything of it changed.
+
+    Mounts of one superblock share its counters. Three heights are kept apart: what processes asked for, what the client
+    sent and received as data, and what operations were with their headers. What was not counted yet is left out of
+    `operations`, `targets` and `counters`, and was 0.
+    """
+
+    major: int  # of the mount, as in its MountInfo
+    minor: int
+    client: str  # nfs 4.2, lustre 2.15.5: for a person
+    transport: str | None = None  # tcp | rdma | udp | local
+    read_bytes: int | None = None  # asked for by read calls, through the page cache
+    written_bytes: int | None = None
+    direct_read_bytes: int | None = None  # asked for with O_DIRECT
+    direct_written_bytes: int | None = None
+    wire_read_bytes: int | None = None  # data that came from the servers
+    wire_written_bytes: int | None = None
+    operations: tuple[ClientOperation, ...] = ()
+    targets: tuple[ClientTarget, ...] = ()  # at most 256
+    delays: int | None = None  # answers by which a server said: later
+    connections: int | None = None  # a gauge
+    sends: int | None = None  # requests that went out over them, as is the sum below
+    backlog: int | None = None  # summed up at each of these sends: requests that had no slot
+    in_use: int | None = None  # summed up at each of these sends: slots in use
+    slots: int | None = None  # a gauge: at most so many requests at a time were on their way over one connection
+    settings: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it; gauges: wsize, sync, hybrid_io_write_threshold_bytes
+    counters: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it; what only this kind of client has: pcc_hit_bytes
+    unseen: tuple[str, ...] = ()  # what this client moves that nothing here counts, each one clause
+
+
 class ThrottleInfo(msgspec.Struct, frozen=True, array_like=True, tag="throttle"):
     """A limit on a block device that holds a watched process; sent when first seen and whenever it changes.
 
@@ -763,6 +827,7 @@ Sample = (
     | FuseDaemon
     | QdiscSample
     | TcpSample
+    | ClientSample
     | ThrottleInfo
     | ProcessInfo
     | ProcessIo
@@ -797,7 +862,7 @@ NOT_COUNTED: dict[type, str] = {
         "what an entity is: no counters",
     ),
     **dict.fromkeys(
-        (FuseSample, QdiscSample, TcpSample, WireSample, SocketTraffic, BlockActivity),
+        (FuseSample, QdiscSample, TcpSample, ClientSample, WireSample, SocketTraffic, BlockActivity),
         "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(

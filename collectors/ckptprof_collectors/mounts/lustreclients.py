@@ -1,0 +1,291 @@
+"""What the client of Lustre counted for each file system: calls (llite), and requests to each target (osc, mdc).
+
+Where that stands: /proc/fs/lustre up to 2.10, since 2.12 the counters in /sys/kernel/debug/lustre, which only root may
+enter, and the settings in /sys/fs/lustre (lustre/obdclass/lprocfs_status.c). Names end in the same hexadecimal number,
+`scratch-ffff88105db50000` and `scratch-OST0000-osc-ffff88105db50000`, for what belongs to one mount. Which mount that
+is nothing says but an ioctl on the mount, which may hang: of a file system that is mounted twice the sum is told.
+
+Nothing is kept open: there may be hundreds of targets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.mounts.lustrestats import Count, Import, added, counts_of, import_of, read_some, whole
+from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget, MountInfo
+
+REVIEW_SECONDS = 10.0  # file systems are mounted and unmounted
+MAX_TARGETS = 256  # of one file system are told, of those that were asked for anything;
+MOST_TARGETS = 4096  # are read, for the sums
+IN_TURN = 4  # targets whose connection and settings are looked at with each reading
+_CLIENT = re.compile(r"(.+)-([0-9a-f]{8,16})")
+_TARGET = re.compile(r"(.+)-((?:OST|MDT)[0-9a-f]{4})-(?:osc|mdc)-([0-9a-f]{8,16})")
+_VERSION = re.compile(r"\d+\.\d+\.\d+\S*")
+_CALLS = ("read", "write", "open", "close", "create", "mkdir", "rename", "unlink", "fsync", "truncate", "page_fault")
+_CALLS_OF = {"reads": "read_bytes", "writes": "write_bytes"}  # how many moved the bytes that were asked for
+_DATA = ("ost_read", "ost_write", "read_bytes", "write_bytes")
+_REQUESTS = ("ost_read", "ost_write", "ost_sync", "ost_punch")
+_OF_NAMES = ("req_waittime",)  # all requests together
+_BYTES = ("hybrid_read_bytes", "hybrid_write_bytes", "cached_read_bytes", "pcc_hit_bytes", "pcc_attach_bytes")
+_TIMES = ("hybrid_noswitch", "hybrid_writesize_switch", "hybrid_readsize_switch", "pcc_attach", "pcc_auto_attach",
+          "pcc_detach")  # fmt: skip
+_SETTINGS = ("hybrid_io", "hybrid_io_write_threshold_bytes", "hybrid_io_read_threshold_bytes")
+_GAUGES = {  # of a target: the file, and what it counts in
+    "grant_bytes": ("cur_grant_bytes", 1),
+    "dirty_bytes": ("cur_dirty_bytes", 1),
+    "max_dirty_bytes": ("max_dirty_mb", 1 << 20),
+}
+_CLOSED = "what its client counts: only root may read /sys/kernel/debug/lustre"
+
+
+class _File:
+    """One that stands in one of several folders."""
+
+    def __init__(self, folders: Sequence[Path], name: str) -> None:
+        self._paths = [f"{folder}/{name}" for folder in folders]
+        self.closed = False  # there may be one, where this process must not look
+
+    def read(self) -> bytes | None:
+        """Return it, None if it cannot be read."""
+        denied = False
+        for path in self._paths:
+            try:
+                data = read_some(path)
+            except OSError as error:
+                denied = denied or isinstance(error, PermissionError)
+                continue
+            self._paths, self.closed = [path], False
+            return data
+        self.closed = denied
+        return None
+
+    def number(self) -> int | None:
+        """Return the number that is all of it."""
+        data = self.read()
+        return None if data is None else whole(data.strip())
+
+
+class _Stats(_File):
+    """One `stats`, parsed when it differs in more than its time."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        super().__init__(folders, "stats")
+        self._body: bytes | None = None
+        self.counts: dict[str, Count] | None = None  # None: not seen
+
+    def look(self) -> None:
+        """Take it as it is now."""
+        data = self.read()
+        body = None if data is None else data[data.find(b"\n") + 1 :]
+        if body != self._body:
+            self._body, self.counts = body, None if data is None else counts_of(data)
+
+
+class _Target:
+    """An OST or MDT, as one mount has it."""
+
+    def __init__(self, name: str, folders: Sequence[Path]) -> None:
+        self.name = name
+        self.has_data = name.startswith("OST")
+        self.stats = _Stats(folders)
+        self.connection = Import()
+        self._import = _File(folders, "import")
+        self._slots = _File(folders, "max_rpcs_in_flight")
+        self._gauges = {told: (_File(folders, file), unit) for told, (file, unit) in _GAUGES.items()}
+        self.look()
+        self._timeouts = self.connection.timeouts or 0  # before anybody looked
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it was asked for data, or has names: most of hundreds of OSTs have been pinged only."""
+        return not self.has_data or not (self.stats.counts or {}).keys().isdisjoint(_DATA)
+
+    @property
+    def timeouts(self) -> int | None:
+        """How many requests had no answer in time since it was looked at first."""
+        now = self.connection.timeouts
+        return None if now is None else max(0, now - self._timeouts)
+
+    def look(self) -> None:
+        """Look at its connection and its settings."""
+        data = self._import.read()
+        if data is not None:
+            self.connection = import_of(data)
+        self.slots = self._slots.number()
+        told = {name: (file.number(), unit) for name, (file, unit) in self._gauges.items()}
+        self.gauges = {name: value * unit for name, (value, unit) in told.items() if value is not None}
+
+
+class _Client:
+    """One mount of a file system."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.stats = _Stats(folders)
+        self.settings: dict[str, int] = {}
+        self.targets: Sequence[_Target] = ()
+        self._settings = {name: _File(folders, name) for name in _SETTINGS}
+
+    def review(self, targets: Mapping[str, Sequence[Path]]) -> None:
+        """Take these for its targets, and look at its settings: which of them there are differs by version."""
+        told = {name: file.number() for name, file in self._settings.items()}
+        self.settings = {name: value for name, value in told.items() if value is not None}
+        known = {target.name: target for target in self.targets}
+        self.targets = [known.get(name) or _Target(name, targets[name]) for name in sorted(targets)[:MOST_TARGETS]]
+
+
+class LustreClients:
+    """Reads all Lustre mounts of this host."""
+
+    def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open nothing."""
+        self._roots = (fs.sys / "kernel/debug/lustre", fs.sys / "fs/lustre", fs.proc / "fs/lustre")
+        self._clock = clock
+        self._clients: dict[tuple[str, str], _Client] = {}  # by the name of the file system, and the number
+        self._devices: dict[tuple[int, int], str] = {}  # of mounts: the name of the file system
+        self._version = ""
+        self._turn = 0
+        self._review_at = 0.0
+
+    def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
+        """Return what was counted for these."""
+        devices = {(mount.major, mount.minor): _name_of(mount.source) for mount in mounts}
+        now = self._clock()
+        if now >= self._review_at or devices != self._devices:
+            self._review_at, self._devices = now + REVIEW_SECONDS, devices
+            self._review()
+        targets = [target for client in self._clients.values() for target in client.targets]
+        for stats in (*(client.stats for client in self._clients.values()), *(target.stats for target in targets)):
+            stats.look()
+        for target in targets[self._turn : self._turn + IN_TURN]:
+            target.look()
+        self._turn = self._turn + IN_TURN if self._turn + IN_TURN < len(targets) else 0
+        by_name: dict[str, list[_Client]] = {}
+        for (name, _), client in self._clients.items():
+            by_name.setdefault(name, []).append(client)
+        return [self._sample(device, by_name[name]) for device, name in devices.items() if name in by_name]
+
+    def _review(self) -> None:
+        """Look for what there is of these file systems, and for their targets."""
+        names = set(self._devices.values())
+        clients = {(one[1], one[2]): folders for one, folders in self._list("llite", _CLIENT) if one[1] in names}
+        targets: dict[tuple[str, str], dict[str, Sequence[Path]]] = {key: {} for key in clients}
+        for one, folders in (*self._list("osc", _TARGET), *self._list("mdc", _TARGET)):
+            if (one[1], one[3]) in targets:
+                targets[one[1], one[3]][one[2]] = folders
+        self._clients = {key: self._clients.get(key) or _Client(clients[key]) for key in targets}
+        for key, client in self._clients.items():
+            client.review(targets[key])
+        versions = (_VERSION.search(read_text(root / "version") or "") for root in self._roots)
+        self._version = next((one[0] for one in versions if one), "")
+
+    def _list(self, kind: str, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], list[Path]]]:
+        """Return what there is of a kind: its name, and the folders that may have it."""
+        names: set[str] = set()
+        for root in self._roots:
+            with suppress(OSError):
+                names.update(os.listdir(root / kind))
+        found = [one for name in sorted(names) if (one := pattern.fullmatch(name))]
+        return [(one, [root / kind / one[0] for root in self._roots]) for one in found]
+
+    def _sample(self, device: tuple[int, int], clients: Sequence[_Client]) -> ClientSample:
+        """Return what all mounts of a file system counted."""
+        counts = _all_of(clients)
+        every = [target for client in clients for target in client.targets]
+        data = _all_of([target for target in every if target.has_data])
+        same: dict[str, list[_Target]] = {}
+        for target in every:
+            if target.is_used:
+                same.setdefault(target.name, []).append(target)
+        told = sorted(same, reverse=True)[:MAX_TARGETS]  # the OSTs before the MDTs
+        stats = [*(client.stats for client in clients), *(target.stats for target in every)]
+        active = (data or {}).get("req_active", Count(0, 0))
+        return ClientSample(
+            *device,
+            client=f"lustre {self._version}".strip(),
+            transport=next((one.connection.transport for one in every if one.connection.transport), None),
+            read_bytes=_bytes(counts, "read_bytes"),
+            written_bytes=_bytes(counts, "write_bytes"),
+            wire_read_bytes=_bytes(data, "read_bytes"),
+            wire_written_bytes=_bytes(data, "write_bytes"),
+            operations=tuple(
+                ClientOperation(name, counts[name].times, total_us=counts[name].of("usec"))
+                for name in _CALLS
+                if counts is not None and name in counts
+            ),
+            targets=tuple(_told(name, same[name]) for name in sorted(told)),
+            sends=None if data is None else active.times,
+            in_use=None if data is None else active.total,
+            slots=max((one.slots for one in every if one.has_data and one.slots is not None), default=None),
+            settings={**clients[0].settings, "osts": len({one.name for one in every if one.has_data})},
+            counters=_counters(counts or {}),
+            unseen=_unseen(len(every), len(same) - len(told), closed=any(one.closed for one in stats)),
+        )
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _name_of(source: str) -> str:
+    """Return the name of a file system: `10.0.0.1@o2ib:10.0.0.2@o2ib:/scratch/folder`."""
+    return source.rpartition(":/")[2].partition("/")[0]
+
+
+def _unseen(targets: int, left_out: int, *, closed: bool) -> tuple[str, ...]:
+    """Return what is not told."""
+    told = [_CLOSED] if closed else []
+    return (*told, *([f"what {left_out} of its {targets} targets did each"] if left_out else ()))
+
+
+def _counters(counts: Mapping[str, Count]) -> dict[str, int]:
+    """Return what only this client counts."""
+    totals = {name: counts[name].of("bytes") for name in _BYTES if name in counts}
+    times = {name: counts[name].times for name in _TIMES if name in counts}
+    calls = {name: counts[counter].times for name, counter in _CALLS_OF.items() if counter in counts}
+    return {**{name: total for name, total in totals.items() if total is not None}, **times, **calls}
+
+
+def _told(name: str, parts: Sequence[_Target]) -> ClientTarget:
+    """Return a target, as all mounts of its file system have it together."""
+    counts, first = _all_of(parts), parts[0]
+    requests = _REQUESTS if first.has_data else _OF_NAMES
+    return ClientTarget(
+        name,
+        address=first.connection.address,
+        state=first.connection.state,
+        read_bytes=_bytes(counts, "read_bytes") if first.has_data else None,
+        written_bytes=_bytes(counts, "write_bytes") if first.has_data else None,
+        operations=tuple(
+            ClientOperation(name, counts[name].times, server_us=counts[name].of("usec"))
+            for name in requests
+            if counts is not None and name in counts
+        ),
+        timeouts=_sum(one.timeouts for one in parts),
+        slots=first.slots,
+        gauges=first.gauges,
+    )
+
+
+def _all_of(parts: Sequence[_Client | _Target]) -> dict[str, Count] | None:
+    """Return what these counted together; None: that was not seen of one of them, or there is none."""
+    seen = [counts for counts in (one.stats.counts for one in parts) if counts is not None]
+    return added(seen) if seen and len(seen) == len(parts) else None
+
+
+def _bytes(counts: Mapping[str, Count] | None, name: str) -> int | None:
+    """Return a sum of bytes; what has not been counted has no line, and is 0."""
+    if counts is None:
+        return None
+    return counts[name].of("bytes") if name in counts else 0
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """Return the sum of those that were seen, None if none was."""
+    seen = [value for value in values if value is not None]
+    return sum(seen) if seen else None

@@ -1,0 +1,98 @@
+"""The texts of the Lustre client: `stats` (obdclass/lprocfs_status.c, lprocfs_stats_seq_show) and `import`.
+
+    snapshot_time             1510950459.787092770 secs.nsecs
+    req_waittime              18215581 samples [usec] 69 1348857 110282569237 8342874290406023
+    open                      136 samples [regs]
+
+A line is a counter: its name, how often, its unit, and, of those that keep it, the least, the most and the sum. What
+has not been counted yet has no line. Any write to the file begins all of them anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+MOST_BYTES = 64 << 10  # of one of these files: more is not read
+_ABSURD = 1 << 63
+_UNITS = {b"[bytes]": "bytes", b"[usec]": "usec", b"[usecs]": "usec"}
+_IMPORT = re.compile(rb'^ *(state|current_connection|timeouts): +"?([^"\s]+)', re.MULTILINE)
+_MEANS = {"o2ib": "rdma", "kfi": "rdma", "gni": "rdma", "tcp": "tcp", "lo": "local"}  # by the name of an LNet network
+
+
+class Count(NamedTuple):
+    """One counter."""
+
+    times: int
+    total: int | None  # in its unit; None: it keeps no sum, or none that can be
+    unit: str | None = None  # bytes | usec; None: another
+
+    def of(self, unit: str) -> int | None:
+        """Return the sum in this unit."""
+        return self.total if self.unit == unit else None
+
+
+class Import(NamedTuple):
+    """The client's connection with one target."""
+
+    state: str | None = None  # FULL: it works
+    address: str | None = None  # of the server that the target is on now
+    transport: str | None = None
+    timeouts: int | None = None
+
+
+def read_some(path: str | os.PathLike[str]) -> bytes:
+    """Return the file, at most so much of it that its last line may be missing; raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts, offset = [], 0
+        while offset < MOST_BYTES and (part := os.pread(fd, MOST_BYTES - offset, offset)):
+            parts.append(part)
+            offset += len(part)
+    finally:
+        os.close(fd)
+    data = b"".join(parts)
+    return data if offset < MOST_BYTES else data[: data.rfind(b"\n") + 1]
+
+
+def counts_of(data: bytes) -> dict[str, Count]:
+    """Return the counters of a `stats`."""
+    found = {}
+    for line in data.split(b"\n"):
+        words = line.split(None, 7)
+        if len(words) < 4 or words[2] != b"samples" or (times := whole(words[1])) is None:
+            continue
+        name = words[0].decode("ascii", "backslashreplace")
+        found[name] = Count(times, whole(words[6]) if len(words) > 6 else None, _UNITS.get(words[3]))
+    return found
+
+
+def added(parts: Iterable[Mapping[str, Count]]) -> dict[str, Count]:
+    """Return what several clients of one file system counted together."""
+    sums: dict[str, Count] = {}
+    for counts in parts:
+        for name, one in counts.items():
+            old = sums.get(name)
+            if old is not None:
+                total = None if old.total is None or one.total is None else old.total + one.total
+                one = Count(old.times + one.times, total, one.unit if one.unit == old.unit else None)  # noqa: PLW2901
+            sums[name] = one
+    return sums
+
+
+def import_of(data: bytes) -> Import:
+    """Return what an `import` says: its NID is in quotes since 2.16, and `<none>` without a connection."""
+    told = {key.decode(): value.decode("utf-8", "backslashreplace") for key, value in _IMPORT.findall(data)}
+    address, _, network = told.get("current_connection", "").rpartition("@")
+    means = _MEANS.get(network.rstrip("0123456789"))  # o2ib1 is one of several of o2ib
+    return Import(told.get("state"), address or None, means, whole(told.get("timeouts", "").encode()))
+
+
+def whole(word: bytes) -> int | None:
+    """Return a number that can be; None of one that is negative or absurd, or of what is none."""
+    if not word.isdigit() or len(word) > 19:
+        return None
+    value = int(word)
+    return value if value < _ABSURD else None
