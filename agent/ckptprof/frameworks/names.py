@@ -27,6 +27,7 @@ __all__ = [
 _MAX_DIGITS = 12  # of a number that counts; a longer one is a hash, a date, or meant to overflow somebody's integer
 _MAX_DEPTH = 64  # folders of a path that are looked at, from the deepest
 _DIGIT = re.compile(r"\d", re.ASCII)
+_NUMBER = re.compile(r"\d+")
 _STEP_DEPTH = 4  # as far above a file a folder may tell its step
 
 
@@ -375,4 +376,4 @@ def _loose_step(stem: str) -> int | None:
 
 def shape(path: str) -> str:
     """Return the path with every number replaced, so that the saves of a series have the same shape."""
-    return re.sub(r"\d+", "#", "/".join(path.split("/")[-2:]))
+    return _NUMBER.sub("#", "/".join(path.rsplit("/", 2)[-2:]))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from tests.detect.stage import MIB, Stage
+from tests.detect.calls import LINEAR, calls_of
+from tests.detect.stage import MIB, SECOND_NS, Stage
 
 from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import _after_the_probe, _order, layout_of
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.process_counters import Histories, Interval, ProcessHistory
 from ckptprof.model import PatternClass
 
 
@@ -106,7 +109,7 @@ def test_a_directory_at_the_end_that_is_read_first_says_nothing_of_the_rest(*, j
 
     assert _after_the_probe(looks) == (looks[1:] if jump else looks)
     transfer.looks = looks
-    order = _order(transfer, None, alone=True)
+    order = _order(transfer, None, ())
     assert (order.back == 0) is jump
 
 
@@ -116,7 +119,7 @@ def test_a_position_that_is_a_little_ahead_of_the_counters_has_not_jumped(counte
     transfer = reading(0, 80 * MIB)
     history = ProcessHistory([Interval(1, 2, reads=1, returned_bytes=counted)])
 
-    assert _order(transfer, history, alone=True).jumped == jumped
+    assert _order(transfer, history, ()).jumped == jumped
 
 
 @pytest.mark.parametrize(("moved", "inferred"), [(103 * MIB, 80 * MIB), (120 * MIB, 0)])
@@ -129,6 +132,24 @@ def test_large_operations_move_a_file_in_order_if_they_move_it_once(moved: int, 
     order, _ = layout_of([transfer], {(1, 1): history})
 
     assert order.inferred == inferred
+
+
+def test_files_that_nobody_was_seen_at_are_not_held_against_each_other() -> None:
+    """Of thousands of them, each takes as many calls."""
+    few, many = (
+        calls_of(partial(layout_of, [credited(at) for at in range(files)], Histories())) for files in (100, 400)
+    )
+
+    assert many / 400 < LINEAR * few / 100
+
+
+def credited(at: int) -> Transfer:
+    """Return the writing of a file that was found in its folder."""
+    at_ns = at * SECOND_NS
+    return Transfer(
+        (1, 1), (1, at), writes=True, path=f"/ckpt/{at}.npz", first_ns=at_ns, last_ns=at_ns, before_ns=at_ns,
+        start_ns=at_ns, end_ns=at_ns, bytes=MIB, seen_by="directory",
+    )  # fmt: skip
 
 
 def reading(*positions: int) -> Transfer:

@@ -62,8 +62,8 @@ def _unfinished(
     """Yield what was to come and did not: of a save it is held against `earlier` ones without more files, if any."""
     large = _large(candidate)
     alike = [one for one in earlier if one.files <= len(large)]
-    moved = _kept_bytes(candidate)
     usual = _usual_bytes(alike or earlier)
+    moved = _kept_bytes(candidate) if usual is not None else 0
     smaller = usual is not None and moved < WHOLE_SHARE * usual and not _is_whole(candidate, large, alike)
     removed_ns = known.transfers.removals.removed_ns
     unstaged = [part for part in large if part.staged is None]  # the others were copied elsewhere

@@ -66,8 +66,9 @@ def _begun_unseen(candidate: Candidate) -> Transfer | None:
     """Return the part of a file whose first bytes were written before anybody looked."""
     lows: dict[str, tuple[int, Transfer]] = {}
     for part in candidate.parts:
-        if part.stretch is not None:
-            low = part.stretch[0]
+        stretch = part.stretch
+        if stretch is not None:
+            low = stretch[0]
         else:
             met = part.looks and part.before_ns >= part.first_ns and part.bytes < part.stored_size
             low = part.looks[0].position if met else 0

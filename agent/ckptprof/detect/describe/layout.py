@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.tolerances import HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.order import Order, Sizes, layout_of, share_of
+from ckptprof.detect.transfers.order import Order, called_median_bytes, layout_of, share_of
 from ckptprof.detect.world.process_counters import Histories
 from ckptprof.model import Pattern, PatternClass
 
@@ -21,8 +21,9 @@ def pattern_of(candidate: Candidate, histories: Histories) -> Pattern:
     known = order.known
     mapped = sum(part.bytes for part in candidate.parts if part.is_mapped)
     direct = sum(part.direct_bytes for part in candidate.parts)
+    is_seen = known >= SEEN_SHARE * total  # the rest: mappings, mostly
     return Pattern(
-        class_=_class_of(order, sizes) if known >= SEEN_SHARE * total else None,  # the rest: mappings, mostly
+        class_=_class_of(order, sizes.called_median_bytes) if is_seen else None,
         sequential_share_bytes=share_of(known - order.back, known),
         consecutive_share_bytes=share_of(order.consecutive + order.inferred, known),
         large_share_bytes=share_of(order.large, known),
@@ -41,10 +42,15 @@ def pattern_of(candidate: Candidate, histories: Histories) -> Pattern:
 
 def class_of(transfer: Transfer) -> PatternClass | None:
     """Return the class of a single transfer; None if its operations were not counted."""
-    return None if transfer.operations is None else _class_of(*layout_of([transfer], Histories()))
+    sums = transfer.operations
+    if sums is None:
+        return None
+    order = Order()
+    order.count(sums)
+    return _class_of(order, called_median_bytes([transfer]))
 
 
-def _class_of(order: Order, sizes: Sizes) -> PatternClass | None:
+def _class_of(order: Order, called_median_bytes: float | None) -> PatternClass | None:
     if order.known <= 0:
         return None
     consecutive = (order.consecutive + order.inferred) / order.known
@@ -53,7 +59,7 @@ def _class_of(order: Order, sizes: Sizes) -> PatternClass | None:
         dense = order.gap is not None and order.known >= WHOLE_SHARE * (order.known + order.gap)
         if consecutive < WHOLE_SHARE and not dense:
             return PatternClass.STRIDED
-        small = sizes.called_median_bytes is not None and sizes.called_median_bytes < HEADER_BYTES
+        small = called_median_bytes is not None and called_median_bytes < HEADER_BYTES
         large = order.large * 2 >= order.known
         return PatternClass.SEQUENTIAL_LARGE if large and not small else PatternClass.SEQUENTIAL_SMALL
     if sequential < _RANDOM_SEQUENTIAL and consecutive < _RANDOM_CONSECUTIVE:

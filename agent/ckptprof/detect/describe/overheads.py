@@ -64,7 +64,8 @@ def _rewrites(candidate: Candidate, known: Knowledge) -> Iterator[Overhead]:
     for part in candidate.parts:
         if not part.is_mapped:
             moved, size = sums.get(part.path, (0, 0))
-            reach = part.stored_size if part.stretch is None else max(part.size, part.stretch[1])
+            stretch = part.stretch
+            reach = part.stored_size if stretch is None else max(part.size, stretch[1])
             sums[part.path] = moved + part.bytes, max(size, reach)
     more = {
         path: moved - size

@@ -79,7 +79,7 @@ def _by_operations(draft: Draft, process: ProcessKey, parts: list[Transfer]) -> 
     acts: dict[int, Act] = {}
     seen: set[int] = set()
     for part in parts:
-        for stream in (part, *part.copied_from, *([part.staged] if part.staged is not None else [])):
+        for stream in (part, *part.copied_from):  # its stage among them
             if stream.process == process and id(stream) not in seen:
                 seen.add(id(stream))
                 _add_sessions(acts, stream, own=stream is part)

@@ -32,8 +32,12 @@ class Moved:
 
     def add(self, other: Moved) -> None:
         """Add what others moved."""
-        self.bytes += other.bytes
-        self.spans += other.spans
+        self.take(other.bytes, *other.spans)
+
+    def take(self, moved: int, *spans: Span) -> None:
+        """Add so many bytes, and when they were moved."""
+        self.bytes += moved
+        self.spans += spans
 
 
 @dataclass(slots=True)
@@ -123,11 +127,13 @@ def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str
             continue
         main = [session for session in part.threads if session.tid == session.pid]
         mine = sum(session.bytes for session in main)
-        total = sum(session.bytes for session in part.threads)
-        whole = _whole(part).spans
-        mostly = mine * 2 >= total
-        group.own.add(Moved(mine, whole if mostly else [(session.first_ns, session.last_ns) for session in main]))
-        group.others.add(Moved(max(0, total - mine), [] if mostly else whole))
+        total = mine if len(main) == len(part.threads) else sum(session.bytes for session in part.threads)
+        if mine * 2 >= total:
+            group.own.take(mine, _span(part))
+            group.others.take(total - mine)
+        else:
+            group.own.take(mine, *((session.first_ns, session.last_ns) for session in main))
+            group.others.take(total - mine, _span(part))
     # of a flood of files the trace drops most
     if group.others.bytes == by_others and group.own.bytes >= LITTLE_SHARE * group.unknown.bytes:
         group.own.add(group.unknown)

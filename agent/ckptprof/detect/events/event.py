@@ -7,10 +7,12 @@ from functools import cached_property
 from heapq import nlargest
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import PastEvent, shape_of
 from ckptprof.detect.tolerances import FEW, MAX_EACH
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks import identity
 from ckptprof.frameworks.table import BY_NAME
 
@@ -85,6 +87,18 @@ class Event:
     def trains(self) -> bool:
         """Whether one of its processes has a library for training loaded, holds a GPU, or carries a rank."""
         return self.world.trains(self.processes)
+
+    @cached_property
+    def own_files(self) -> set[FileKey]:
+        """Its files, those that it was written to first, and those that its processes wrote just before or in it."""
+        own = {part.file for part in self.parts} | {part.staged.file for part in self.parts if part.staged is not None}
+        if self.writes:
+            for process in self.first_processes:
+                lately = self.known.transfers.recent.moved(
+                    process, self.start_ns - LOOSE_GAP_NS, self.end_ns, writes=True
+                )
+                own.update(move.file for move in lately)
+        return own
 
     @cached_property
     def remembered(self) -> PastEvent:

@@ -44,6 +44,15 @@ class Order:
         """The bytes of which the order was seen or inferred."""
         return self.seen + self.inferred
 
+    def count(self, sums: Operations) -> None:
+        """Take the bytes of a transfer whose operations were counted."""
+        sequential = max(sums.sequential_bytes, sums.consecutive_bytes)
+        self.consecutive += sums.consecutive_bytes
+        self.jumped += sequential - sums.consecutive_bytes
+        self.back += max(0, sums.bytes - sums.silent_bytes - sequential)
+        self.large += sums.large_bytes
+        self.gap = (self.gap or 0) + sums.gap_bytes
+
     def add(self, other: Order) -> None:
         """Take another transfer's bytes."""
         self.consecutive += other.consecutive
@@ -74,10 +83,10 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     telling = [transfer for transfer in group if transfer.bytes >= HEADER_BYTES]
     for transfer in group:
         if (sums := transfer.operations) is not None:
-            order.add(_counted(sums))
+            order.count(sums)
         elif not traced:
             history = histories.get(transfer.process)
-            order.add(_order(transfer, history, alone=_is_alone(transfer, telling)))
+            order.add(_order(transfer, history, telling))
     if traced:
         return order, sizes_of(group)
     sizes = _sizes_by_counters(group, histories)
@@ -85,15 +94,6 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     _infer(order, sum(transfer.bytes for transfer in group) - mapped, sizes)
     order.gap = None
     return order, sizes
-
-
-def _counted(sums: Operations) -> Order:
-    moved = sums.bytes - sums.silent_bytes
-    sequential = max(sums.sequential_bytes, sums.consecutive_bytes)
-    return Order(
-        sums.consecutive_bytes, sequential - sums.consecutive_bytes, max(0, moved - sequential), 0, sums.large_bytes,
-        sums.gap_bytes,
-    )  # fmt: skip
 
 
 def share_of(part: int, whole: int) -> float | None:
@@ -107,16 +107,23 @@ def sizes_of(group: Iterable[Transfer]) -> Sizes:
     moved = sum(sums.bytes - sums.silent_bytes for _, sums in seen)
     number = sum(sums.number for _, sums in seen)
     histogram = _histogram(session for transfer, _ in seen for session in transfer.threads)
-    called = _histogram(session for transfer, sums in seen if not sums.faulted_bytes for session in transfer.threads)
+    median_bytes = _median_bytes(histogram.values())
+    faulted = any(sums.faulted_bytes for _, sums in seen)
     return Sizes(
         number=number,
         mean_bytes=moved / number if number else None,
-        median_bytes=_median_bytes(histogram.values()),
-        called_median_bytes=_median_bytes(called.values()),
+        median_bytes=median_bytes,
+        called_median_bytes=called_median_bytes(transfer for transfer, _ in seen) if faulted else median_bytes,
         sequential_share=share_of(sum(sums.sequential_operations for _, sums in seen), number),
         consecutive_share=share_of(sum(sums.consecutive_operations for _, sums in seen), number),
         histogram=histogram,
     )
+
+
+def called_median_bytes(group: Iterable[Transfer]) -> float | None:
+    """Return the median operation by bytes of the transfers without page faults; None: there is none."""
+    called = (one for one in group if (sums := one.operations) is not None and not sums.faulted_bytes)
+    return _median_bytes(_histogram(session for one in called for session in one.threads).values())
 
 
 def _histogram(sessions: Iterable[FileActivity]) -> dict[int, tuple[int, int]]:
@@ -167,8 +174,8 @@ def _is_alone(part: Transfer, parts: Sequence[Transfer]) -> bool:
     )
 
 
-def _order(transfer: Transfer, history: ProcessHistory | None, *, alone: bool) -> Order:
-    """Return what looks tell of the order; `alone`: its process moved no other file at the same time."""
+def _order(transfer: Transfer, history: ProcessHistory | None, telling: Sequence[Transfer]) -> Order:
+    """Return what looks tell of the order; `telling`: the files of its group that are more than a header."""
     order = Order()
     if transfer.is_mapped:
         return order
@@ -179,6 +186,7 @@ def _order(transfer: Transfer, history: ProcessHistory | None, *, alone: bool) -
         order.inferred = transfer.bytes if new else 0
         order.large = order.inferred if order.inferred >= LARGE_BYTES else 0
         return order
+    alone = _is_alone(transfer, telling)
     fresh = transfer.before_ns < transfer.first_ns or not transfer.append
     previous_at, previous = transfer.start_ns, 0 if fresh else values[0]
     ahead = 0

@@ -37,13 +37,26 @@ class RecentTransfers(Latest[ProcessKey, Transfer]):
 
         Of a file whose operations were seen, these are taken: looks only know when it was found closed.
         """
-        counted = [one for one in self._traced.moved_by(process) if one.writes == writes and one.operations is not None]
-        exact = {transfer.file for transfer in counted}
         looked_at: dict[FileKey, Transfer] = {}  # of each the last
         for transfer in (*self.of(process), *self._polled.open_of(process)):
-            if transfer.writes == writes and transfer.file not in exact and _overlaps(transfer, start_ns, end_ns):
+            if transfer.writes == writes and _overlaps(transfer, start_ns, end_ns):
                 looked_at[transfer.file] = transfer
-        return [*looked_at.values(), *(transfer for transfer in counted if _overlaps(transfer, start_ns, end_ns))]
+        counted: list[Transfer] = []
+        for one in self._traced.moved_by(process):
+            if one.writes == writes and (sums := one.operations) is not None:
+                if looked_at:
+                    looked_at.pop(one.file, None)
+                if sums.first_ns <= end_ns and sums.last_ns >= start_ns:
+                    counted.append(one)
+        return [*looked_at.values(), *counted]
+
+    def written_by_path(self, process: ProcessKey) -> dict[str, list[Transfer]]:
+        """Return what a process wrote of late, as looks and as the trace saw it, by the paths of its files."""
+        found: dict[str, list[Transfer]] = {}
+        for one in (*self.of(process), *self._polled.open_of(process), *self._traced.moved_by(process)):
+            if one.writes:
+                found.setdefault(one.path, []).append(one)
+        return found
 
     def written_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Return what a process can have written of files that polling saw grow, in part between two times."""

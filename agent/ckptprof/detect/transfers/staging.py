@@ -58,12 +58,11 @@ def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Tr
 
 def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], taken: set[int]) -> Transfer | None:
     for part in targets:
-        if part.file == stage.file or id(part) in taken:
+        if part.end_ns < reading.start_ns - STAMP_NS or part.file == stage.file or id(part) in taken:
             continue
         if (part.folder == stage.folder and not stage.name.staging) or part.name.is_further(stage.name):
             continue
-        overlaps = part.end_ns >= reading.start_ns - STAMP_NS
-        if overlaps and (_may_grow(part, reading) if part.is_open else _is_as_big(part, stage, reading)):
+        if _may_grow(part, reading) if part.is_open else _is_as_big(part, stage, reading):
             return part
     return None
 

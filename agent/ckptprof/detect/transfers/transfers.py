@@ -127,8 +127,9 @@ class Transfers:
         polled_open = unexplained(polled_open, self.traced)
         self.waiting = unexplained(self.waiting, self.traced)
         done = self.traced.take_done(now_ns)
-        waiting = {id(transfer) for transfer in self.waiting}
-        self.waiting += [transfer for transfer in done if id(transfer) not in waiting]
+        if done:
+            waiting = {id(transfer) for transfer in self.waiting}
+            self.waiting += [transfer for transfer in done if id(transfer) not in waiting]
         # one that was opened again goes back to those that are open
         self.waiting = [one for one in self.waiting if one.phase is Phase.OVER]
         return polled_open

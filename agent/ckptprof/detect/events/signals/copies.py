@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
@@ -15,7 +14,6 @@ from ckptprof.detect.tolerances import (
     is_like,
 )
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.formats import ARCHIVES
 
 
@@ -68,7 +66,7 @@ def _unpacked(event: Event) -> Found | None:
 
 def _in_both_ways(event: Event) -> Found | None:
     """Weigh the sums: packing, splitting, or many at once; a trainer may read data while it saves."""
-    flow = event.known.transfers.flow_of(event.parts, _own_files(event))
+    flow = event.known.transfers.flow_of(event.parts, event.own_files)
     if flow is None or not flow.written or not is_like(flow.read, flow.written):
         return None
     if flow.in_kernel * 2 > (flow.written if event.writes else flow.read):
@@ -85,7 +83,6 @@ def _other_way(event: Event, slack_ns: int) -> dict[Transfer, int]:
 
     What was read once the last byte was written is no source of it.
     """
-    own = _own_files(event)
     found = {}
     for process in event.first_processes:
         for move in event.known.transfers.recent.moved(
@@ -95,7 +92,7 @@ def _other_way(event: Event, slack_ns: int) -> dict[Transfer, int]:
             if first > last:
                 continue
             moved = _moved(move, event)
-            if move.file not in own and moved * 2 > move.used_size:
+            if move.file not in event.own_files and moved * 2 > move.used_size:
                 found[move] = moved
     return found
 
@@ -110,15 +107,3 @@ def _moved(move: Transfer, event: Event) -> int:
     frame = min(start_ns, event.start_ns), max(end_ns, event.end_ns)
     moved = history.returned_bytes(*frame) if event.writes else history.wrote_bytes(*frame)
     return size if moved >= NEARLY_ALL * size else best
-
-
-def _own_files(event: Event) -> set[FileKey]:
-    """Return its files, those that it was written to first, and those that its processes wrote just before or in it."""
-    own = {part.file for part in event.parts} | {part.staged.file for part in event.parts if part.staged is not None}
-    if event.writes:
-        for process in event.first_processes:
-            lately = event.known.transfers.recent.moved(
-                process, event.start_ns - LOOSE_GAP_NS, event.end_ns, writes=True
-            )
-            own.update(move.file for move in lately)
-    return own

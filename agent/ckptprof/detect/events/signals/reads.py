@@ -81,16 +81,26 @@ def _is_in_the_midst(event: Event) -> bool:
     States are averaged or merged, or what was written is checked. Who saves another step, or the same files anew, has
     restored between two saves; but not who puts less in their place at once, as without the optimizer.
     """
-    return _is_between(event) or event.mostly(lambda part: _is_stripped(event, part))
+    return _is_between(event) or _is_stripped(event)
 
 
-def _is_stripped(event: Event, part: Transfer) -> bool:
-    """Return whether the process that read a file wrote it anew as soon as it had, and smaller."""
-    written = event.known.transfers.recent.moved(part.process, part.start_ns, part.end_ns + BESIDE_NS, writes=True)
-    return any(
-        one.path == part.path and _begin_ns(one) >= part.start_ns and one.stored_size < (1 - LIKE) * part.used_size
-        for one in written
-    )
+def _is_stripped(event: Event) -> bool:
+    """Return whether the processes that read most of it wrote that anew as soon as they had, and smaller."""
+    recent = event.known.transfers.recent
+    written = {process: recent.written_by_path(process) for process in event.processes}
+
+    def is_stripped(part: Transfer) -> bool:
+        if not any(_is_smaller(one, part) for one in written[part.process].get(part.path, ())):
+            return False  # of thousands of files it is not asked what was written beside each
+        meanwhile = recent.moved(part.process, part.start_ns, part.end_ns + BESIDE_NS, writes=True)
+        return any(one.path == part.path and _is_smaller(one, part) for one in meanwhile)
+
+    return event.mostly(is_stripped)
+
+
+def _is_smaller(written: Transfer, read: Transfer) -> bool:
+    """Return whether less was written than was read, and later."""
+    return _begin_ns(written) >= read.start_ns and written.stored_size < (1 - LIKE) * read.used_size
 
 
 def _begin_ns(written: Transfer) -> int:

@@ -52,6 +52,7 @@ class Operations(NamedTuple):
 
 
 _UNMAPPED = OperationKind.UNMAPPED.value  # a flag's own `&` takes ten times as long
+_IN_KERNEL = (OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.SPLICE).value
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
 
 
@@ -183,4 +184,4 @@ def minus(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActi
 
 def copies_in_kernel(kinds: int) -> bool:
     """Return whether bytes went from file to file without passing through the process."""
-    return bool(kinds & (OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.SPLICE))
+    return bool(kinds & _IN_KERNEL)

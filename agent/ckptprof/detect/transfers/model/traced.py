@@ -153,7 +153,7 @@ class TracedTransfer(Transfer):
     @property
     def synced_ns(self) -> int | None:
         """When its own process had synced it, as a part of its save."""
-        sums = self.operations
+        sums = self.operations if self.syncs else None
         if sums is None:
             return None
         return max((end for _, end in self.syncs if end <= sums.last_ns + COMMIT_NS), default=None)
