@@ -53,6 +53,19 @@ def test_ranks_that_write_one_path_at_once_are_told(*, trace: bool) -> None:
 
 
 @LEVELS
+def test_what_ranks_write_later_hides_no_path_that_they_share(*, trace: bool) -> None:
+    """Each writes a file of its own after it: that is of none of the bytes that it had written by then."""
+    stage = Stage(trace=trace)
+    for number, rank in enumerate(ranks(stage, 2)):
+        stage.write(rank, "/ckpt/step_1/model.pt", 2.0, 1.0, SIZE, inode=7)
+        stage.write(rank, f"/ckpt/step_1/optimizer_{number}.pt", 3.5, 1.0, SIZE)
+
+    (found,) = stage.play(20)
+
+    assert told([found]) == [(Kind.SAVE, [Risk.SHARED_PATH.value])]
+
+
+@LEVELS
 def test_ranks_that_rename_over_one_path_are_told(*, trace: bool) -> None:
     """Each writes a file of its own, under a name of its own: only that of the last is left."""
     stage = Stage(trace=trace)

@@ -219,7 +219,7 @@ def test_a_thread_that_writes_while_the_trainer_stands_still_is_sync() -> None:
     ("still", "next_s", "modes", "stalls"),
     [
         pytest.param((8.8, 10.0), 10.05, (Mode.ASYNC, Mode.ASYNC), (0.0, 1.2), id="the next save waits for the last"),
-        pytest.param((8.8, 10.0), 11.5, (Mode.SYNC, Mode.ASYNC), (1.2, 0.0), id="it trains before the next save"),
+        pytest.param((8.8, 10.0), 11.5, (Mode.ASYNC, Mode.ASYNC), (1.2, 0.0), id="it trains before the next save"),
         pytest.param((9.4, 10.0), None, (Mode.ASYNC,), (0.6,), id="the last save of all"),
         pytest.param((8.0, 10.0), 10.05, (Mode.SYNC, Mode.ASYNC), (2.0, 0.0), id="it did not go on"),
     ],
@@ -238,6 +238,19 @@ def test_who_waits_for_a_save_to_begin_the_next_is_held_by_the_next(
 
     assert tuple(one.mode for one in found) == modes
     assert [seconds(one) for one in found] == pytest.approx(stalls, abs=0.25)
+
+
+def test_a_wait_for_the_save_before_is_told_of_one_save() -> None:
+    """Of two that begin right after it the first has waited."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for folder, start_s, lasts_s in (("/ckpt", 8.0, 2.0), ("/ckpt", 10.05, 0.2), ("/best", 10.3, 0.2)):
+        step = len(stage.moves) + 1
+        stage.write(trainer, f"{folder}/step_{step}/model.pt", start_s, lasts_s, 200 * MIB)
+    stage.extra += times(trainer, ((8.8, 10.0),))
+    found = detect(stage, by_thread(stage.frames(LONGER_SECONDS), trainer.pid))
+
+    assert [seconds(one) for one in found] == pytest.approx([0.0, 1.2, 0.0], abs=0.25)
 
 
 def test_a_look_that_met_it_waiting_tells_nothing_of_when_it_ran() -> None:
@@ -474,6 +487,71 @@ def test_a_child_that_writes_is_held_against_its_parent(still: tuple[tuple[float
     assert (found.stall_ns or 0) / 1e9 == pytest.approx(sum(end - start for start, end in still), abs=0.4)
 
 
+def test_who_sends_its_state_to_a_child_that_it_started_is_held_since_it_stood_still() -> None:
+    """A fresh Python imports for 4 s, gets the state within 0.3 s, and writes; that burst is no rhythm and no end."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    child = stage.process(200, parent_pid=100, born_s=3.7, exit_s=9.1)
+    stage.write(child, "/ckpt/step_1.pt", 8.0, 1.0, 200 * MIB)
+    stage.extra += times(trainer, ((3.6, 7.6), (7.9, 9.1)))
+    (found,) = detect(stage)
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(5.5, abs=0.4)
+
+
+def test_who_waits_for_several_children_is_held_between_their_files_too() -> None:
+    """It sends one what the other has done with."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for number in range(2):
+        child = stage.process(200 + number, parent_pid=100, born_s=7.8, exit_s=11.0)
+        stage.write(child, f"/ckpt/step_1/part_{number}.bin", 8.0 + 1.2 * number, 0.3, 100 * MIB)
+    stage.extra += times(trainer, ((7.9, 9.6),))
+    (found,) = detect(stage, stage.frames(LONGER_SECONDS))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(1.7, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("until_s", "mode"),
+    [
+        pytest.param(8.4, Mode.SYNC, id="it runs again as the save ends"),
+        pytest.param(FOR_SECONDS, Mode.ASYNC, id="it has another way by now"),
+    ],
+)
+def test_who_leaves_its_way_for_as_long_as_a_save_is_held_though_it_stirs(until_s: float, mode: Mode) -> None:
+    """Each of several threads wakes it when it is done."""
+    stage = Stage()
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 0.4, 200 * MIB)
+    ran_ns = 0
+    for count in range(int(FOR_SECONDS * 25)):
+        at_s = count / 25
+        ran_ns += 2_000_000 if 8.0 < at_s <= until_s else 38_000_000
+        sample = ThreadTime(trainer.pid, trainer.info.start_ticks, trainer.pid, ran_ns, 0, int(60 * at_s), 0, 0)
+        stage.extra.append((at_s, sample))
+    (found,) = detect(stage)
+
+    assert found.mode is mode
+    if mode is Mode.SYNC:
+        assert seconds(found) == pytest.approx(0.4, abs=0.15)
+
+
+def test_a_child_that_its_parent_left_to_others_is_held_against_who_forked_it() -> None:
+    """It was forked twice, so that nobody has to wait for it: what runs the same program goes on."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    orphan = stage.process(200, parent_pid=1, is_fork=True, born_s=7.8, exit_s=11.0)
+    stage.write(orphan, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += times(trainer)
+    (found,) = detect(stage)
+
+    assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
+    assert found.writers[0].role == "child"
+
+
 def met(actor: Actor, call: int, start_s: float, end_s: float) -> list[tuple[float, Sample]]:
     """Return looks at a main thread that sleeps in one call throughout, ten a second."""
     look = ThreadLook(
@@ -662,6 +740,22 @@ def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
         modes.append((found.mode, found.writers[0].role))
 
     assert modes == [(Mode.SYNC, "trainer"), (Mode.ASYNC, "thread")]
+
+
+def test_polling_gives_each_byte_of_the_main_thread_to_one_file() -> None:
+    """It writes the model, and goes on; another thread writes the average of it beside, slowly: that is not its own."""
+    stage = Stage()
+    trainer = stage.process()
+    move = stage.write(trainer, "/ckpt/model_1.pt", 8.0, 0.3, 300 * MIB)
+    stage.write(trainer, "/ckpt/ema_1.pt", 8.0, 2.0, 100 * MIB)
+    for when_s, sample in times(trainer):
+        assert isinstance(sample, ThreadTime)
+        stage.extra.append((when_s, msgspec.structs.replace(sample, written_chars=move.moved(when_s), read_chars=0)))
+
+    (found,) = detect(stage)
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(0.3, abs=0.15)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

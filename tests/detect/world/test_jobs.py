@@ -384,6 +384,30 @@ def test_an_orphan_keeps_the_parent_that_it_had() -> None:
     assert {"train.py-11"} == {book.job_of((pid, pid)) for pid in (12, 13)}
 
 
+@pytest.mark.parametrize(
+    ("others", "ended", "adopted"),
+    [
+        pytest.param((), (), True, id="who runs its program forked it"),
+        pytest.param((process(11),), (), False, id="either of two may have"),
+        pytest.param((process(11, 10, is_fork=True),), (), True, id="a fork of it is no second one"),
+        pytest.param((process(9),), (9,), True, id="an earlier run has ended"),
+        pytest.param((process(9, program="serve.py"),), (), True, id="another program"),
+    ],
+)
+def test_a_fork_whose_parent_ended_before_it_was_met_is_of_the_job_of_its_program(
+    others: tuple[ProcessInfo, ...], ended: tuple[int, ...], *, adopted: bool
+) -> None:
+    """Who forks twice leaves its child to init, or to what reaps for it; that never ran the program."""
+    book = Jobs()
+    for info in (shell(5, program="tini"), process(10, 5), *others):
+        book.observe(info)
+    for pid in ended:
+        book.end((pid, pid))
+    book.observe(process(20, 5, is_fork=True))
+
+    assert (book.job_of((20, 20)) == book.job_of((10, 10))) is adopted
+
+
 def test_thousands_of_short_lived_processes_leave_nothing_behind() -> None:
     """Every book is bounded."""
     book = Jobs()

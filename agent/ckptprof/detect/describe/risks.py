@@ -14,6 +14,7 @@ from ckptprof.detect.transfers.ledger import counted_evenly
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import overlap_ns
 from ckptprof.model import Evidence, Risk
 from ckptprof.units import size
 
@@ -120,7 +121,7 @@ def wrote_all(part: Transfer, candidate: Candidate, known: Knowledge) -> bool:
     if part.is_credited or part.stored_size <= HEADER_BYTES:
         return False
     others = (one for one in candidate.parts if one.process == part.process and one is not part)
-    elsewhere = sum(one.stored_size for one in others)
+    elsewhere = sum(one.stored_size for one in others if overlap_ns(one.span, (part.span,)))
     wrote = counted_evenly(known.world.histories[part.process], *part.span, writes=True)
     return wrote - elsewhere >= MOST_SHARE * part.stored_size
 

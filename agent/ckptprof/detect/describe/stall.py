@@ -43,6 +43,7 @@ class Stall:
     blocked: Sequence[Span]  # what `stall_ns` counts
     rooms: Mapping[ProcessKey, int]  # the bytes that it took each to copy its state
     awaited: Span | None  # when training waited for its end to begin the next save, which is blocked for that
+    has_awaited: bool = False  # `blocked` has the wait for the end of the save before
 
     def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> tuple[int | None, Sequence[Span]]:
         """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
@@ -93,11 +94,12 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     if mode is Mode.ASYNC:  # each alone may stand still for others; what holds training holds them all
         held = held[(len(held) - 1) // 2 :][:1] if len(held) * 2 > len(verdicts) else []
     stall_ns, blocked, awaited = held[-1] if held else (None, (), None)
-    waited = known.past.awaited(candidate.job, candidate.start_ns) if candidate.writes else None
-    if stall_ns is not None and waited is not None:
+    is_told = candidate.writes and stall_ns is not None
+    waited = known.past.awaited(candidate.job, candidate.start_ns) if is_told else None
+    if waited is not None:
         blocked = merged([*blocked, waited])
         stall_ns = length(blocked)
-    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited)
+    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited, waited is not None)
 
 
 def intervals(spans: Sequence[Span], stall_ns: int | None) -> tuple[Interval, ...]:
@@ -112,7 +114,7 @@ def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
     """Take note of a save that is over, for those after it: what was done meanwhile is not usual."""
     if candidate.writes:
         known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
-        if stall.awaited is not None:
+        if stall.awaited is not None or stall.has_awaited:
             known.past.note_awaited(candidate.job, stall.awaited)
         for process, size in stall.rooms.items():
             known.world.trainers.note_room(process, size)
@@ -133,13 +135,14 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdi
     leads = _leads_to_next(group, candidate, known)
     # a small file tells only that it is about to begin
     verdict = _beside(group, activity, max(first_ns, start_ns), until_ns=candidate.end_ns if leads else None)
-    return replace(verdict, room_bytes=activity.room_bytes)
+    return replace(verdict, room_bytes=activity.memory.room_bytes)
 
 
 def _restore(group: WriterGroup, activity: TrainingActivity) -> _Verdict:
     """Judge a restore: training waits for what its own process reads; while others read, as it was seen."""
     if group.own.spans or group.unknown.spans or "thread" in group.roles.values():
-        whole = merged([(activity.start_ns, activity.end_ns), *activity.parsed(activity.end_ns, group.bytes)])
+        read = activity.start_ns, activity.end_ns
+        whole = merged([read, *activity.memory.parsed(*read, group.bytes)])
         return _Verdict(group.bytes, None, length(whole), blocked=whole)
     blocked = activity.blocked(group.others.spans)
     return _Verdict(group.bytes, None, None if blocked is None else length(blocked), blocked=blocked or ())
@@ -152,16 +155,16 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     acts = calls.of_names(group.trainer, activity.start_ns, until_ns)
     spans = merged([*merged(group.own.spans, _BETWEEN_NS), *acts], AT_ONCE_NS)
     most_ns = max(AT_ONCE_NS, length(spans))  # a longer wait beside it is for something else
-    standing = activity.standing_beside(spans)
+    standing = [*activity.standing_beside(spans), *activity.standing_between(spans)]
     whole = candidate.start_ns, candidate.end_ns
     mine = [span for span in standing if span[1] - span[0] - overlap_ns(span, [whole]) <= most_ns]
-    before = activity.built(activity.start_ns, group.bytes)
+    before = activity.memory.built(activity.start_ns, group.bytes)
     blocked = merged([*spans, *mine, *before, *_read_for_it(group.trainer, activity.start_ns, known)])
     text = "the thread that trains wrote all of it itself"
     still = merged([*spans, *standing, *before])
-    blind = (_REUSED,) if activity.has_room(group.bytes) else ()
+    blind = (_REUSED,) if activity.memory.has_room(group.bytes) else ()
     verdict = _Verdict(group.bytes, Mode.SYNC, length(blocked), text, blind, still, blocked, certain=True)
-    return replace(verdict, room_bytes=activity.room_bytes)
+    return replace(verdict, room_bytes=activity.memory.room_bytes)
 
 
 def _read_for_it(trainer: ProcessKey, first_ns: int, known: Knowledge) -> list[Span]:
@@ -202,11 +205,13 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     """
     by = [role for role in ("child", "daemon") if role in group.roles.values()]
     who = f"a {by[0]} process" if by else "another thread" if group.others.spans else "its process"
-    foreign = merged([*group.others.spans, *group.unknown.spans])
+    foreign = merged([*group.others.spans, *group.unknown.spans], _BETWEEN_NS)
     own = [] if activity.went_on(group.own.spans) else group.own.spans  # polled, who wrote is likely, not certain
     mostly_own = bool(own) and group.own.bytes * 2 > group.bytes
     blocked = activity.blocked(foreign, by_child=bool(by))
     hidden = group.unknown.bytes * 2 > group.bytes and not activity.was_looked_at  # it may be what went on
+    if blocked is None and own and group.own.bytes >= LITTLE_SHARE * group.bytes:
+        blocked = foreign  # who writes a part of it waits for the others
     if (blocked is None or (hidden and not blocked)) and not mostly_own:
         sentence = f"whether training went on while {who} wrote: {activity.reason}"
         return _Verdict(group.bytes, None, None, blind=(sentence,))
@@ -215,10 +220,15 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
         blocked, awaited = _awaiting(blocked, foreign, until_ns)
     still = merged([*merged(own, _BETWEEN_NS if mostly_own else 0), *(blocked or [])])
     sure = activity.was_looked_at or activity.waited
-    staged = [] if group.has_staged else activity.staged(first_ns, group.bytes, long_before=bool(by))
-    went_on = activity.tells_by_gpu and _went_on_between(staged or ())
-    if mostly_own or (length(cut(still, foreign)) * 2 >= max(1, length(foreign)) and not went_on):
-        still = merged([*still, *activity.standing_beside(still)])
+    staged = [] if group.has_staged or mostly_own else activity.staged(first_ns, group.bytes, long_before=bool(by))
+    went_on = _went_on(activity, foreign, still, mostly_own=mostly_own)
+    went_on = went_on or (activity.tells_by_gpu and _went_on_between(staged or ()))
+    whole = merged([*own, *foreign]) if mostly_own else foreign
+    little = mostly_own and (blocked is None or group.others.bytes < LITTLE_SHARE * group.bytes)  # was left to others
+    if little or (length(cut(still, whole)) * 2 >= max(1, length(whole)) and not went_on):
+        ends = [end_ns for end_ns in (until_ns, group.gone_ns) if end_ns is not None]
+        beside = activity.standing_beside(still, min(ends, default=None))
+        still = merged([*still, *activity.standing_between(still), *beside])
         if activity.background and not mostly_own:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {activity.seen}"
             return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, still, sure)
@@ -233,6 +243,18 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     still = merged([*still, *activity.standing_beside(foreign), *staged])
     blocked = still if length(still) >= LEAST_NS else []
     return _Verdict(group.bytes, Mode.ASYNC, length(blocked), text, (_UNSEEN,), still, blocked, sure, awaited=awaited)
+
+
+def _went_on(activity: TrainingActivity, foreign: list[Span], still: list[Span], *, mostly_own: bool) -> bool:
+    """Return whether looks met it in training while others wrote: before it waited for them, or after its own part.
+
+    Who is held by what others write for it waits from their first byte to their last.
+    """
+    if not foreign or not still:
+        return False
+    start_ns, end_ns = foreign[0][0], foreign[-1][1]
+    free = (still[-1][1], end_ns) if mostly_own else (start_ns, still[0][0])
+    return free[1] - free[0] >= AT_ONCE_NS and activity.was_training(*free)
 
 
 def _awaiting(blocked: list[Span], written: list[Span], until_ns: int) -> tuple[list[Span], Span | None]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise, takewhile
 
 from ckptprof.detect.describe.gpu_idleness import REACH_NS, STILL, idle_spans
-from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LATE_NS, LOOK_NS, MANY, MOST_SHARE, PATIENCE_NS
-from ckptprof.detect.world.building import built_after, built_before
+from ckptprof.detect.describe.state_in_memory import STAGED_WITHIN_NS, StateInMemory
+from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LATE_NS, LOOK_NS, MANY, MOST_SHARE, NEAR_NS
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.detect.world.stacks import (
@@ -30,9 +31,7 @@ _GOES_ON = 0.4
 _RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
 STEADY_SHARE = 0.3  # of a core: who uses less has no rhythm that it could have lost
 _CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
-_STAGED_WITHIN_NS = 8_000_000_000
 _HARDLY = 0.05  # of what is usual
-_AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is reported as none
 _EDGE_NS = 50_000_000  # of a save: who waited for its end goes on before its last sign was seen
 
 
@@ -41,14 +40,15 @@ class TrainingActivity:
 
     def __init__(self, world: World, process: ProcessKey, start_ns: int, end_ns: int, *, spins: bool) -> None:
         """`spins`: it waits for its GPU on the CPU, so that only standing still tells something, not running."""
-        self.book, self._usage = world.trainers, world.usage
+        self.book = world.trainers
+        self.memory = StateInMemory(world, process, end_ns, spins=spins)
         self._waits = world.threads.waits(process, start_ns, end_ns)
         self.process, self.start_ns, self.end_ns = process, start_ns, end_ns
         self._spins = spins
+        self._rhythm = self.book.rhythm(process, start_ns)
         self._rhythm = self._usual()
         self.seen = ""  # what was seen, for a person
         self.background = False  # a library was seen saving in the background, and the thread only waiting for that
-        self.room_bytes = 0  # that it took to copy its state
         self.waited = False  # for the end of a child, for most of the time
         self._as_usual = False  # it stood still, as it often does
         self._idle = self._idle_gpu()
@@ -59,10 +59,10 @@ class TrainingActivity:
         self._pause_ns = self._usual_pause_ns()
 
     def _usual(self) -> Rhythm | None:
-        """Return its rhythm before the save; if it never took that up again, what is usual by now."""
-        before = self.book.rhythm(self.process, self.start_ns)
+        """Return its rhythm before the save; if it never took that up again, and is not held still, what is now."""
+        before = self._rhythm
         after = self.book.stretches(self.process, self.end_ns, self.end_ns + _CALM_AFTER_NS)
-        if before is None or before.share < _BUSY_SHARE or not after:
+        if before is None or before.share < _BUSY_SHARE or all(map(self._is_still, after)):
             return before
         if sum(one.share >= _GOES_ON * before.share for one in after) * 4 >= len(after):
             return before
@@ -83,6 +83,16 @@ class TrainingActivity:
     def went_on(self, spans: list[Span]) -> bool:
         """Return whether its GPU computed for it all the while."""
         return self._idle is not None and self._has_own_gpu and not cut(self._idle, spans)
+
+    def was_training(self, start_ns: int, end_ns: int) -> bool:
+        """Return whether it trained in a time: as each look at its stack met it, else as it always runs."""
+        met = [what for at_ns, what in self._doings if start_ns <= at_ns < end_ns]
+        if met:
+            return all(what == "training" for what in met)
+        if self._rhythm is None or self._rhythm.share < MOST_SHARE:
+            return False
+        ran = [one[:2] for one in self._stretches(start_ns, end_ns) if self._is_still(one) is False]
+        return length(ran) >= MOST_SHARE * (end_ns - start_ns)
 
     @property
     def reason(self) -> str:
@@ -119,7 +129,8 @@ class TrainingActivity:
         return lengths[-2:][0] if lengths else 0
 
     def _is_at_save(self, start_ns: int, end_ns: int) -> bool:
-        at_this = start_ns <= self.end_ns + CALLS_NS and end_ns >= self.start_ns - CALLS_NS
+        before_ns = max(CALLS_NS, _longest_burst(start_ns, end_ns))
+        at_this = start_ns <= self.end_ns + CALLS_NS and end_ns >= self.start_ns - before_ns
         return at_this or self._is_at_other_save(start_ns, end_ns)
 
     def _is_at_other_save(self, start_ns: int, end_ns: int) -> bool:
@@ -253,12 +264,39 @@ class TrainingActivity:
         if one.share < STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
             hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
             stirs = MANY * seconds + (_HARDLY * usual if hardly else 0.0)
-            return True if one.slices <= max(1.0, stirs) else None
+            return True if one.slices <= max(1.0, stirs) or self._left_off(one) else None
         least = _GOES_ON if one.slices >= _GOES_ON * usual else _RUNS_ON  # it may have computed for a part, then waited
         return False if one.share >= least * rhythm.share and not self._spins else None
 
-    def standing_beside(self, spans: list[Span]) -> list[Span]:
-        """Return when it stood still right before and after these times, if it hardly ever does otherwise."""
+    def _left_off(self, one: Stretch) -> bool:
+        """Return whether a stretch is one in which it left its way for this save alone, however often it stirred."""
+        return overlap_ns(one[:2], [(self.start_ns, self.end_ns)]) > 0 and self._keeps_its_way
+
+    @cached_property
+    def _keeps_its_way(self) -> bool:
+        """Whether it ran as it always does right before and right after: who sleeps for another reason sleeps on."""
+        rhythm = self._rhythm
+        if rhythm is None or rhythm.share < MOST_SHARE:
+            return False
+        sides = (self.start_ns - LATE_NS, self.start_ns - NEAR_NS), (self.end_ns + NEAR_NS, self.end_ns + LATE_NS)
+        beside = [self.book.stretches(self.process, *side) for side in sides]
+        return all(
+            side and sum(near.share >= _RUNS_ON * rhythm.share for near in side) >= MOST_SHARE * len(side)
+            for side in beside
+        )
+
+    def standing_between(self, spans: list[Span]) -> list[Span]:
+        """Return when it stood still from one of these times to the next, if it hardly ever does otherwise."""
+        if not spans or self._rhythm is None or self._rhythm.share < STEADY_SHARE:
+            return []
+        gaps = [(before[1], after[0]) for before, after in pairwise(merged(spans))]
+        return cut(filter(self._is_unusual, self._still_spans(spans[0][0], spans[-1][1])), gaps)
+
+    def standing_beside(self, spans: list[Span], until_ns: int | None = None) -> list[Span]:
+        """Return when it stood still right before and after these times, if it hardly ever does otherwise.
+
+        `until_ns`: then what it could wait for was over.
+        """
         if spans and self._idle is not None:
             near = merged([*spans, *self._idle], AT_ONCE_NS)
             return [
@@ -270,110 +308,38 @@ class TrainingActivity:
         if not spans or rhythm is None or rhythm.share < STEADY_SHARE:
             return []
         start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
+        last_ns = end_ns + REACH_NS if until_ns is None else max(end_ns, until_ns)
         before = self.book.stretches(self.process, start_ns - REACH_NS, start_ns)
-        after = self.book.stretches(self.process, end_ns, end_ns + REACH_NS)
+        after = self.book.stretches(self.process, end_ns, last_ns)
         of_this = takewhile(
             lambda one: not self.book.in_save(one.start_ns), reversed(before)
         )  # else of an earlier save
-        found = [one[:2] for beside in (of_this, after) for one in takewhile(self._is_still, beside)]
-        return [span for span in merged(found) if self._is_unusual(span)]
+        held = [(_held_since(merged(one[:2] for one in of_this if self._is_still(one)), start_ns), start_ns)]
+        found = [*held, *(one[:2] for one in takewhile(self._is_still, after))]
+        return [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
 
     def staged(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
-        """Return when its memory grew by about the size of the checkpoint, right before its first byte was written.
+        """Return when it copied its state, right before its first byte was written; None: nothing tells.
 
-        None: it grew, but as it does without a save, or by another size; or it may have room from an earlier save; or
-        it grew `long_before`: a process that writes for it has to be started first.
+        `long_before`: a process that writes for it has to be sent that, and may have to be started first.
         """
-        from_ns = first_ns - _STAGED_WITHIN_NS
-        if self._idle is not None:
-            since_ns = max(from_ns, self.book.saved_until_ns(first_ns))
-            at_once = [one for one in self._idle if long_before or first_ns - one[1] <= LATE_NS]
-            return cut(at_once, [(since_ns, first_ns)])
-        grown = self._growth(from_ns, first_ns)
-        chain = _chain(grown, first_ns, size // 50)
-        edge = chain[-1][0] if chain else first_ns
-        total = sum(one[2] for one in chain)
-        unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
-        if total * 4 < size:
-            earlier = self._growth(first_ns - 2 * REACH_NS, first_ns) if long_before else []
-            roomy = (
-                self._spins
-                or self.book.has_room(self.process, size)
-                or self._usage.growth(self.process, from_ns, first_ns) is None
-            )
-            return unknown if roomy or sum(one[2] for one in earlier) * 2 >= size else []
-        seen_ns = edge - max(from_ns, self.book.first_ns(self.process) or 0)
-        usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, seen_ns)
-        if not 0.5 * size <= total <= 1.6 * size or usual > 0.3 * total:
-            return unknown
-        self.room_bytes = total
-        return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be blocked
-
-    def built(self, first_ns: int, size: int) -> list[Span]:
-        """Return when it built in memory what it then wrote."""
-        saved_ns = self.book.saved_until_ns(first_ns) + AT_ONCE_NS  # by then it has given back what it wrote
-        since_ns = max(self.book.first_ns(self.process) or 0, saved_ns)
-        looks = self._usage.memory(self.process, max(since_ns, first_ns - 2 * REACH_NS), first_ns)
-        looks = [one for one in looks if one.start_ns >= since_ns]
-        began_ns = self._gave_back(first_ns, size)
-        if began_ns is not None and began_ns > since_ns:  # else it took memory ever since
-            return [(began_ns, first_ns)]
-        kept = built_before(looks, first_ns, size)
-        self.room_bytes = 0 if kept is None else size
-        return [] if kept is None else [kept]
-
-    def has_room(self, size: int) -> bool:
-        """Return whether it may have memory left of what it built for an earlier save."""
-        return self.book.has_room(self.process, size)
-
-    def parsed(self, last_ns: int, size: int) -> list[Span]:
-        """Return when it built in memory of what it had read."""
-        after = built_after(
-            self._usage.memory(self.process, last_ns, last_ns + PATIENCE_NS), self.start_ns, last_ns, size
-        )
-        return [] if after is None else [after]
-
-    def _gave_back(self, first_ns: int, size: int) -> int | None:
-        """Return since when its memory grew by what it then wrote, and gave back with the last byte; None if not."""
-        chain = _chain(_in_steps(self._growth(first_ns - REACH_NS, first_ns), size // 100), first_ns, size // 100)
-        if not chain:
-            return None
-        start_ns = chain[-1][0]
-        taken = self._usage.used(self.process, start_ns, first_ns)
-        kept = self._usage.used(self.process, start_ns, self.end_ns + AT_ONCE_NS)
-        if taken is None or kept is None or taken.grown_bytes < MOST_SHARE * size:
-            return None
-        if taken.grown_bytes * 2 < sum(one[2] for one in chain):
-            return None  # training takes memory, and gives it back, in each step
-        return start_ns if abs(kept.grown_bytes) * 2 <= size else None  # if less, it has ended
-
-    def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
-        """Return how its memory grew since it trains, as (from, to, bytes)."""
-        since_ns = self.book.first_ns(self.process) or 0
-        return [one for one in self._usage.growth(self.process, start_ns, end_ns) or [] if one[0] > since_ns]
+        if self._idle is None:
+            return self.memory.copied(first_ns, size, long_before=long_before)
+        since_ns = max(first_ns - STAGED_WITHIN_NS, self.book.saved_until_ns(first_ns))
+        at_once = [one for one in self._idle if long_before or first_ns - one[1] <= LATE_NS]
+        return cut(at_once, [(since_ns, first_ns)])
 
 
-def _chain(grown: list[tuple[int, int, int]], first_ns: int, least_bytes: int) -> list[tuple[int, int, int]]:
-    """Return how memory grew without a pause until a time, the last first; what grew by less is none of it."""
-    chain: list[tuple[int, int, int]] = []
-    edge = first_ns
-    for one in reversed(grown):
-        if one[2] < least_bytes:
-            continue
-        if edge - one[1] > AT_ONCE_NS:
+def _held_since(still: list[Span], first_ns: int) -> int:
+    """Return since when it stood still up to a time, but for moments in which it sent its state."""
+    since_ns = first_ns
+    for start_ns, end_ns in reversed(still):
+        if since_ns - end_ns > _longest_burst(start_ns, end_ns):
             break
-        chain.append(one)
-        edge = one[0]
-    return chain
+        since_ns = start_ns
+    return since_ns
 
 
-def _in_steps(grown: list[tuple[int, int, int]], least_bytes: int) -> list[tuple[int, int, int]]:
-    """Return how memory grew with what came slowly taken together: from look to look it is too little to tell."""
-    steps: list[tuple[int, int, int]] = []
-    for one in grown:
-        last = steps[-1] if steps else None
-        if last is not None and last[2] < least_bytes and one[1] - last[0] <= AT_ONCE_NS:
-            steps[-1] = last[0], one[1], last[2] + one[2]
-        else:
-            steps.append(one)
-    return steps
+def _longest_burst(start_ns: int, end_ns: int) -> int:
+    """Return for how long it may run after it stood still, and be held all the same: for a moment, if it stood long."""
+    return AT_ONCE_NS if end_ns - start_ns >= AT_ONCE_NS else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ckptprof.detect.describe.gpu_idleness import REACH_NS
@@ -9,7 +10,7 @@ from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.tolerances import CALLS_NS, LITTLE_SHARE
+from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LITTLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import key_of
@@ -50,11 +51,16 @@ class WriterGroup:
     unknown: Moved = field(default_factory=Moved)  # by itself, but by which thread was not seen
     roles: dict[ProcessKey, str] = field(default_factory=dict)
     has_staged: bool = False  # its main thread wrote the state elsewhere, to be copied from there
+    gone_ns: int | None = None  # when the last of its other processes ended; None: one goes on, or there is none
 
     @property
     def bytes(self) -> int:
         """All of them."""
         return self.own.bytes + self.others.bytes + self.unknown.bytes
+
+    def by(self, is_own: bool | None) -> Moved:  # noqa: FBT001 # an answer, which is no option
+        """Return what was moved by its main thread, by others, or by whom nothing tells."""
+        return self.unknown if is_own is None else self.own if is_own else self.others
 
 
 def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
@@ -72,6 +78,9 @@ def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
         group.roles[process] = "daemon" if is_daemon else "child"
         for part in parts:
             group.others.add(_whole(part))
+    for group in groups.values():
+        ends = [known.world.ended.get(process) for process in group.roles if process != group.trainer]
+        group.gone_ns = max((end_ns for end_ns in ends if end_ns is not None), default=None) if all(ends) else None
     return list(groups.values())
 
 
@@ -117,23 +126,22 @@ def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str
         threads = {session.tid for session in stage.threads}
         is_own = group.trainer[0] in threads if threads else _is_own(group.trainer, stage, known.world)
         group.has_staged = group.has_staged or bool(is_own)
-        moved = group.unknown if is_own is None else group.own if is_own else group.others
-        moved.add(Moved(0, _whole(stage).spans))
-    for part in parts:
-        if not part.threads:
-            is_own = _is_own(group.trainer, part, known.world)
-            moved = group.unknown if is_own is None else group.own if is_own else group.others
-            moved.add(_whole(part))
-            continue
+        group.by(is_own).add(Moved(0, _whole(stage).spans))
+    mine: list[Transfer] = []  # what its main thread moved as far as is told by its counters
+    for part in sorted((part for part in parts if not part.threads), key=_lasts_ns):
+        is_own = _is_own(group.trainer, part, known.world, mine)
+        mine += [part] if is_own else []
+        group.by(is_own).add(_whole(part))
+    for part in (part for part in parts if part.threads):
         main = [session for session in part.threads if session.tid == session.pid]
-        mine = sum(session.bytes for session in main)
-        total = mine if len(main) == len(part.threads) else sum(session.bytes for session in part.threads)
-        if mine * 2 >= total:
-            group.own.take(mine, _span(part))
-            group.others.take(total - mine)
+        by_main = sum(session.bytes for session in main)
+        total = by_main if len(main) == len(part.threads) else sum(session.bytes for session in part.threads)
+        if by_main * 2 >= total:
+            group.own.take(by_main, _span(part))
+            group.others.take(total - by_main)
         else:
-            group.own.take(mine, *((session.first_ns, session.last_ns) for session in main))
-            group.others.take(total - mine, _span(part))
+            group.own.take(by_main, *((session.first_ns, session.last_ns) for session in main))
+            group.others.take(total - by_main, _span(part))
     # of a flood of files the trace drops most
     if group.others.bytes == by_others and group.own.bytes >= LITTLE_SHARE * group.unknown.bytes:
         group.own.add(group.unknown)
@@ -141,8 +149,16 @@ def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str
     return "trainer" if group.own.bytes + group.unknown.bytes >= group.others.bytes else "thread"
 
 
-def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
-    """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells."""
+def _lasts_ns(part: Transfer) -> int:
+    start_ns, end_ns = _span(part)
+    return end_ns - start_ns
+
+
+def _is_own(trainer: ProcessKey, part: Transfer, world: World, mine: Sequence[Transfer] = ()) -> bool | None:
+    """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells.
+
+    What is `mine` it moved, too, maybe at a time: its counters tell of both.
+    """
     start_ns, end_ns = _span(part)
     if part.staged is None:
         span = start_ns - CALLS_NS, end_ns + CALLS_NS
@@ -154,6 +170,8 @@ def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
     if moved is None:  # its threads were not counted: without a library of machine learning nobody knows that it trains
         return True if world.usage.is_one_thread(trainer, *span) else None
     which = 0 if part.writes else 1
+    if _outlasts(trainer, part, mine, world):
+        return False
     if moved[which] * 2 >= part.bytes:
         return True
     called = world.histories[trainer].between(*span)
@@ -162,6 +180,17 @@ def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
         alike = world.trainers.moved(trainer, called[0].start_ns, called[-1].end_ns)
         return alike is not None and alike[which] * 2 >= by_all
     return _touched(trainer, part, world)  # no counter of its process tells of it: it is by a mapping
+
+
+def _outlasts(trainer: ProcessKey, part: Transfer, mine: Sequence[Transfer], world: World) -> bool:
+    """Return whether a part was moved for long after what is `mine`, when the main thread moved nothing any more."""
+    start_ns, end_ns = _span(part)
+    until_ns = max((end for begin, end in map(_span, mine) if start_ns < end and begin < end_ns), default=end_ns)
+    if end_ns - until_ns < AT_ONCE_NS:
+        return False
+    moved = world.trainers.moved(trainer, until_ns + CALLS_NS, end_ns)
+    expected = part.bytes * (end_ns - until_ns - CALLS_NS) / (end_ns - start_ns)
+    return moved is not None and moved[0 if part.writes else 1] * 2 < expected
 
 
 def _touched(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:

@@ -154,9 +154,12 @@ class PastEvents:
         )
         return min(before_ns, max(ends, default=0))
 
-    def note_awaited(self, job: str, span: Span) -> None:
-        """Take note that training waited for the end of a save, to begin the next one."""
-        self._awaited[job] = span
+    def note_awaited(self, job: str, span: Span | None) -> None:
+        """Take note that training waited for the end of a save, to begin the next one; None: that one is told of it."""
+        if span is None:
+            self._awaited.pop(job, None)
+        else:
+            self._awaited[job] = span
 
     def awaited(self, job: str, start_ns: int) -> Span | None:
         """Return when training waited for the save before to begin one that started at a time; None if it did not."""

@@ -42,19 +42,23 @@ class Jobs(Processes):
         known = self._infos.get(key)
         described = self._describe(info)
         if known is not None and known.environment != described.environment:
-            self.end(key)  # it has become another program
+            self._leave(key)  # it has become another program
         rank = rendezvous.rank_of(described.environment) if rendezvous.is_rank(described.environment) else None
         if rank is not None and is_script(described):
             self._ranked[key] = rank
 
     def _dropped(self, process: ProcessKey, info: ProcessInfo) -> None:
-        self.end(process)
+        self._leave(process)
         super()._dropped(process, info)
         self._group_of.pop(process, None)
         self._gone.pop(process, None)
 
     def end(self, process: ProcessKey) -> None:
         """Take note that a process has ended: its rank, and in the end the name of its job, are free again."""
+        super().end(process)
+        self._leave(process)
+
+    def _leave(self, process: ProcessKey) -> None:
         self._ranked.pop(process, None)
         found = self._group_of.get(process)
         if found is not None:

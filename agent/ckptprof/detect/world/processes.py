@@ -31,6 +31,7 @@ class Processes:
         self._traced: Bounded[ProcessKey, tuple[str, int | None]] = Bounded(MAX_KNOWN)
         # those whose parent has become another program since: that did not start them
         self._left_over: Bounded[ProcessKey, None] = Bounded(MAX_KNOWN)
+        self._ended: set[ProcessKey] = set()  # of those that were described
 
     def _describe(self, info: ProcessInfo) -> ProcessInfo:
         """Keep a description, completed by what was known before; return it. An orphan keeps the parent that it had."""
@@ -39,6 +40,8 @@ class Processes:
         info = _while_it_lived(info, known or self._infos.get(self._current.get(info.parent_pid, (0, 0))))
         if known is not None and info.parent_pid <= INIT < known.parent_pid:
             info = msgspec.structs.replace(info, parent_pid=known.parent_pid)
+        elif info.is_fork and (forked_by := self._forked_by(info)) is not None:
+            info = msgspec.structs.replace(info, parent_pid=forked_by.pid)
         if known is not None and known.program == info.program and not info.runtimes:
             info = msgspec.structs.replace(info, runtimes=known.runtimes)  # it was looked at from a child only
         if known is not None and is_runner(known) and not is_runner(info):  # exec: a shell runs its last command so
@@ -47,7 +50,28 @@ class Processes:
         self._current[info.pid] = key
         return info
 
+    def _forked_by(self, info: ProcessInfo) -> ProcessInfo | None:
+        """Return what runs the program of a fork whose parent runs none of it: who was in between has ended.
+
+        None: its parent forked it, or may have, or several run that program.
+        """
+        above = self._infos.get(self._current.get(info.parent_pid, (0, 0)))
+        if above is None and info.parent_pid > INIT and info.parent_pid not in self._monitors:
+            return None
+        if not is_script(info) or (above is not None and (above.program == info.program or above.runtimes)):
+            return None
+        living = (self._infos[key] for key in self._current.values() if key not in self._ended)
+        alike = {one.pid: one for one in living if _may_fork(one, info)}
+        first = [one for one in alike.values() if one.parent_pid not in alike]  # the others are forks of it, too
+        return first[0] if len(first) == 1 else None
+
+    def end(self, process: ProcessKey) -> None:
+        """Take note that a process has ended."""
+        if process in self._infos:
+            self._ended.add(process)
+
     def _dropped(self, process: ProcessKey, _: ProcessInfo) -> None:
+        self._ended.discard(process)
         if self._current.get(process[0]) == process:
             del self._current[process[0]]
 
@@ -189,6 +213,12 @@ def is_helper(info: ProcessInfo) -> bool:
 def is_forked(parent: ProcessInfo, child: ProcessInfo) -> bool:
     """Return whether a child runs its parent's program; in older recordings its name tells, which a fork keeps."""
     return parent.program == child.program and child.is_fork is not False
+
+
+def _may_fork(one: ProcessInfo, child: ProcessInfo) -> bool:
+    """Return whether a fork of one would be as a child is."""
+    same = one.program == child.program and one.environment == child.environment and one.uid == child.uid
+    return same and one.start_ticks < child.start_ticks and one.cgroup == child.cgroup
 
 
 def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import MAX_POINTS
+from ckptprof.detect.tolerances import AT_ONCE_NS, MAX_POINTS
 from ckptprof.detect.world.bounded import MAX_RECENT, MAX_THINGS, Bounded
 from ckptprof.detect.world.counter_history import UNSEEN, CounterHistory, Timed, interpolated
 from ckptprof.detect.world.frame_samples import FrameSamples
@@ -232,8 +232,10 @@ class TrainingThreads:
         for one in self.recent(process, before_ns - BASELINE_NS, before_ns):
             if seen_ns >= _USUAL_NS:
                 break
-            if not recent and one.share < _HELD_SHARE and not wakes([one]):
-                continue  # it is held already: a writer is started for it, or others gather
+            held = one.share < _HELD_SHARE and not wakes([one])
+            if held and (not recent or (seen_ns <= AT_ONCE_NS <= one.end_ns - one.start_ns)):
+                recent, seen_ns = [], 0  # it is held already, though it may have sent its state to a writer in between
+                continue
             if not any(start_ns < one.end_ns and one.start_ns < end_ns for start_ns, end_ns in saves):
                 recent.append(one)
                 seen_ns += one.end_ns - one.start_ns

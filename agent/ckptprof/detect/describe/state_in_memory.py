@@ -1,0 +1,117 @@
+"""What the memory of a process that trains tells of a save: when it copied its state, or built what it wrote."""
+
+from __future__ import annotations
+
+from ckptprof.detect.describe.gpu_idleness import REACH_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, MOST_SHARE, PATIENCE_NS
+from ckptprof.detect.world.building import built_after, built_before
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import Span
+from ckptprof.detect.world.world import World
+
+STAGED_WITHIN_NS = 8_000_000_000
+_AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is reported as none
+
+
+class StateInMemory:
+    """Of one process, around one save or restore."""
+
+    def __init__(self, world: World, process: ProcessKey, end_ns: int, *, spins: bool) -> None:
+        """`spins`: it waits for its GPU on the CPU; its state is copied from there."""
+        self._book, self._usage = world.trainers, world.usage
+        self._process, self._end_ns, self._spins = process, end_ns, spins
+        self.room_bytes = 0  # that it took to copy its state
+
+    def copied(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
+        """Return when its memory grew by about the size of the checkpoint, right before its first byte was written.
+
+        None: it grew, but as it does without a save, or by another size; or it may have room from an earlier save; or
+        it grew `long_before`: a process that writes for it has to be started first.
+        """
+        from_ns = first_ns - STAGED_WITHIN_NS
+        grown = self._growth(from_ns, first_ns)
+        chain = _chain(grown, first_ns, size // 50)
+        edge = chain[-1][0] if chain else first_ns
+        total = sum(one[2] for one in chain)
+        unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
+        if total * 4 < size:
+            earlier = self._growth(first_ns - 2 * REACH_NS, first_ns) if long_before else []
+            roomy = (
+                self._spins
+                or self._book.has_room(self._process, size)
+                or self._usage.growth(self._process, from_ns, first_ns) is None
+            )
+            return unknown if roomy or sum(one[2] for one in earlier) * 2 >= size else []
+        seen_ns = edge - max(from_ns, self._book.first_ns(self._process) or 0)
+        usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, seen_ns)
+        if not 0.5 * size <= total <= 1.6 * size or usual > 0.3 * total:
+            return unknown
+        self.room_bytes = total
+        return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be blocked
+
+    def built(self, first_ns: int, size: int) -> list[Span]:
+        """Return when it built in memory what it then wrote."""
+        saved_ns = self._book.saved_until_ns(first_ns) + AT_ONCE_NS  # by then it has given back what it wrote
+        since_ns = max(self._book.first_ns(self._process) or 0, saved_ns)
+        looks = self._usage.memory(self._process, max(since_ns, first_ns - 2 * REACH_NS), first_ns)
+        looks = [one for one in looks if one.start_ns >= since_ns]
+        began_ns = self._gave_back(first_ns, size)
+        if began_ns is not None and began_ns > since_ns:  # else it took memory ever since
+            return [(began_ns, first_ns)]
+        kept = built_before(looks, first_ns, size)
+        self.room_bytes = 0 if kept is None else size
+        return [] if kept is None else [kept]
+
+    def has_room(self, size: int) -> bool:
+        """Return whether it may have memory left of what it built for an earlier save."""
+        return self._book.has_room(self._process, size)
+
+    def parsed(self, start_ns: int, last_ns: int, size: int) -> list[Span]:
+        """Return when it built in memory of what it had read from one time to another."""
+        after = built_after(self._usage.memory(self._process, last_ns, last_ns + PATIENCE_NS), start_ns, last_ns, size)
+        return [] if after is None else [after]
+
+    def _gave_back(self, first_ns: int, size: int) -> int | None:
+        """Return since when its memory grew by what it then wrote, and gave back with the last byte; None if not."""
+        chain = _chain(_in_steps(self._growth(first_ns - REACH_NS, first_ns), size // 100), first_ns, size // 100)
+        if not chain:
+            return None
+        start_ns = chain[-1][0]
+        taken = self._usage.used(self._process, start_ns, first_ns)
+        kept = self._usage.used(self._process, start_ns, self._end_ns + AT_ONCE_NS)
+        if taken is None or kept is None or taken.grown_bytes < MOST_SHARE * size:
+            return None
+        if taken.grown_bytes * 2 < sum(one[2] for one in chain):
+            return None  # training takes memory, and gives it back, in each step
+        return start_ns if abs(kept.grown_bytes) * 2 <= size else None  # if less, it has ended
+
+    def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
+        """Return how its memory grew since it trains, as (from, to, bytes)."""
+        since_ns = self._book.first_ns(self._process) or 0
+        return [one for one in self._usage.growth(self._process, start_ns, end_ns) or [] if one[0] > since_ns]
+
+
+def _chain(grown: list[tuple[int, int, int]], first_ns: int, least_bytes: int) -> list[tuple[int, int, int]]:
+    """Return how memory grew without a pause until a time, the last first; what grew by less is none of it."""
+    chain: list[tuple[int, int, int]] = []
+    edge = first_ns
+    for one in reversed(grown):
+        if one[2] < least_bytes:
+            continue
+        if edge - one[1] > AT_ONCE_NS:
+            break
+        chain.append(one)
+        edge = one[0]
+    return chain
+
+
+def _in_steps(grown: list[tuple[int, int, int]], least_bytes: int) -> list[tuple[int, int, int]]:
+    """Return how memory grew with what came slowly taken together: from look to look it is too little to tell."""
+    steps: list[tuple[int, int, int]] = []
+    for one in grown:
+        last = steps[-1] if steps else None
+        if last is not None and last[2] < least_bytes and one[1] - last[0] <= AT_ONCE_NS:
+            steps[-1] = last[0], one[1], last[2] + one[2]
+        else:
+            steps.append(one)
+    return steps
