@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ckptprof.detect.describe.thinning import thinned
+from ckptprof.detect.thinning import thinned
 from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import uses_position

@@ -10,7 +10,7 @@ import msgspec
 
 from ckptprof.detect.describe.cuts import UNSEEN
 from ckptprof.detect.describe.progress import MAX_POINTS
-from ckptprof.detect.describe.thinning import thinned
+from ckptprof.detect.thinning import thinned
 from ckptprof.detect.tolerances import MAX_EACH, PATIENCE_NS
 from ckptprof.model import (
     CUT_AT_BEGIN,
