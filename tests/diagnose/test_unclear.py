@@ -12,6 +12,8 @@ from ckptprof.measures import BeforeMeasure, ProcessMeasure
 from ckptprof.model import Checkpoint, Kind, Level, Mode
 from ckptprof.verdicts import Limit, Verdict
 
+BOTH = pytest.mark.parametrize("level", list(Level))
+
 
 def told(checkpoint: Checkpoint, *history: Checkpoint) -> Verdict:
     """Return its verdict."""
@@ -32,6 +34,33 @@ def test_two_limits_that_hold_alike_and_exclude_each_other_are_both_named() -> N
     assert verdict.remedy is not None
     uneven = thread(Level.TRACE, 20, user=13, copy=0.4, sync=6.6)
     assert told(save(Level.TRACE, 20, measured(uneven, devices=under))).limit is Limit.SERIALIZE
+
+
+@BOTH
+def test_who_sleeps_because_he_asked_to_is_slowed_by_nothing(level: Level) -> None:
+    """A rate limit of its own, however long; of several ranks it may look for what another one has not done yet."""
+    at = msgspec.structs.replace(
+        thread(level, 20, copy=1, sync=1, other={"sleep": 18}),
+        looks=200,
+        looks_in={"sleep": 180, "sync": 10, "running": 10},
+    )
+    verdict = told(save(level, 20, measured(at, devices=(device(20),))))
+    assert (verdict.limit, verdict.confidence) == (Limit.NONE, 0.78)
+    assert "asked to be" in verdict.sentence
+
+    processes = tuple(ProcessMeasure(pid=100 + rank, comm="python", rank=rank) for rank in (0, 1))
+    seen = measured(at, devices=(device(20),), processes=processes)
+    assert told(save(level, 20, seen, ranks=2)).limit is Limit.UNCLEAR
+
+
+def test_what_holds_a_third_is_told_though_more_is_not_explained_and_less_surely() -> None:
+    """Unclear is for contradictions: 8 of 20 s for the device, 11 that nothing explains."""
+    under = (device(20, busy_seconds=8.0),)
+    known = told(save(Level.TRACE, 20, measured(thread(Level.TRACE, 20, copy=1, sync=19), devices=under)))
+    less = told(save(Level.TRACE, 20, measured(thread(Level.TRACE, 20, copy=1, sync=8), devices=under)))
+
+    assert (known.limit, less.limit) == (Limit.DEVICE, Limit.DEVICE)
+    assert less.confidence < 0.7 < known.confidence
 
 
 def test_numbers_that_disagree_are_unclear() -> None:
@@ -142,6 +171,16 @@ def test_missing_evidence_lowers_the_confidence_and_is_said() -> None:
         verdict = told(checkpoint)
         assert any(word in one for one in verdict.lacking), word
         assert verdict.confidence < full.confidence, word
+
+
+def test_a_stall_that_was_not_seen_lowers_the_confidence_of_a_save_in_the_background() -> None:
+    """Whoever waited for it, or nobody."""
+    seen = measured(thread(Level.TRACE, 20, user=18, copy=2), devices=(device(20),))
+    known, unknown = (told(save(Level.TRACE, 20, seen, mode=Mode.ASYNC, stall_ns=stall)) for stall in (ns(8), None))
+
+    assert (known.limit, unknown.limit) == (Limit.SERIALIZE, Limit.SERIALIZE)
+    assert unknown.lacking == ("for how long training was blocked",)
+    assert unknown.confidence < known.confidence
 
 
 def test_tracing_is_surer_than_polling() -> None:
