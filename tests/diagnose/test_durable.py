@@ -92,3 +92,10 @@ def test_of_a_restore_and_of_what_was_broken_off_nothing_is_told() -> None:
 def test_what_the_device_wrote_for_others_alone_is_no_rate() -> None:
     """It took a tenth of the bytes in all that time, so they went elsewhere."""
     assert cost(one(30.0, written_back_bytes=GIB // 10, written_back_ns=ns(4))).durable_bytes_per_second is None
+
+
+@pytest.mark.parametrize(("busy", "known"), [(0.03, True), (0.015, False)])
+def test_a_rate_is_of_what_the_kernel_can_count(*, busy: float, known: bool) -> None:
+    """A device that had work for less than two ticks has none."""
+    told = cost(one(30.0, written_back_bytes=GIB, written_back_ns=ns(busy)))
+    assert (told.durable_bytes_per_second is not None) == known

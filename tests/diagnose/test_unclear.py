@@ -53,14 +53,15 @@ def test_who_sleeps_because_he_asked_to_is_slowed_by_nothing(level: Level) -> No
     assert told(save(level, 20, seen, ranks=2)).limit is Limit.UNCLEAR
 
 
-def test_what_holds_a_third_is_told_though_more_is_not_explained_and_less_surely() -> None:
-    """Unclear is for contradictions: 8 of 20 s for the device, 11 that nothing explains."""
-    under = (device(20, busy_seconds=8.0),)
-    known = told(save(Level.TRACE, 20, measured(thread(Level.TRACE, 20, copy=1, sync=19), devices=under)))
-    less = told(save(Level.TRACE, 20, measured(thread(Level.TRACE, 20, copy=1, sync=8), devices=under)))
+def test_who_lacks_a_cpu_for_a_third_of_it_is_short_of_them_whatever_it_waited_for_beside() -> None:
+    """8 of 20 s without a CPU, 11 that nothing explains: whoever it waited for lacked one, too; less surely."""
 
-    assert (known.limit, less.limit) == (Limit.DEVICE, Limit.DEVICE)
-    assert less.confidence < 0.7 < known.confidence
+    def crowded(waited: float) -> Verdict:
+        at = msgspec.structs.replace(thread(Level.TRACE, 20, copy=1), runqueue_ns=ns(waited))
+        return told(save(Level.TRACE, 20, measured(at, devices=(device(20),))))
+
+    assert (crowded(18).limit, crowded(8).limit, crowded(4).limit) == (Limit.CPU, Limit.CPU, Limit.UNCLEAR)
+    assert crowded(8).confidence < 0.75 < crowded(18).confidence
 
 
 def test_numbers_that_disagree_are_unclear() -> None:

@@ -131,11 +131,12 @@ def _choose(found: Accounting) -> _Choice:
         return _Choice(Limit.NONE, fine, ())
     held = order[0][1] if order else 0.0
     unexplained = found.of(None)
-    little = top is None or found.share_of(top) < nothing.LEAST_SHARE
-    beside = nothing.beside_training(found) if little or unexplained > held else None
+    unsure = top is None or found.share_of(top) < nothing.LEAST_SHARE or unexplained > held
+    beside = nothing.beside_training(found) if unsure else None
     if beside is not None:
         return _Choice(Limit.NONE, beside, ())
-    if top is None or little:
+    short_of_cpus = top is Limit.CPU and found.share_of(top) >= nothing.LEAST_SHARE  # as who was waited for beside it
+    if top is None or (unsure and not short_of_cpus):
         why = f"nothing explains {seconds(unexplained)}"
         if top is not None and unexplained <= held:
             why = f"no limit holds more than {percent(held / found.seconds if found.seconds else 0.0)} of it"
