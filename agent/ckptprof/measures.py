@@ -95,6 +95,7 @@ class DeviceMeasure(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes_per_second: float | None = None  # the best second within, both directions together
     shown_bytes_per_second: float | None = None  # the best second that it was ever seen to have, direction of this one
     shown_operations_per_second: float | None = None
+    shown_request_bytes: float | None = None  # the mean request in the second of shown_bytes_per_second
     steadiness: float | None = None  # 0..1: share of the active time in which its rate lay within 20 % of the median
     throttled_bytes_per_second: int | None = None  # a limit of the job's cgroup or the whole: io.max, blkio.throttle
     throttled_operations_per_second: int | None = None
@@ -204,3 +205,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     clean_up_after_ns: int | None = None  # of it after the end: the thread that trains went straight on to delete
     cores: int | None = None  # processors of the host
     connections: tuple[ConnectionMeasure, ...] = ()  # that may matter for it; at most 16
+    unwritten_ns: int | None = None  # wall clock: the last look at which some of it was not on stable storage yet
+    written_back_bytes: int | None = None  # by the device under the files from start until a save was durable, if
+    # that was after its end
+    written_back_ns: int | None = None  # of that time, in which the device had work

@@ -82,6 +82,8 @@ class Cost(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ceiling_share: float | None = None  # of what this path was seen to be able to
     ceiling_from: str | None = None
     tier: str | None = None  # of DGX SuperPOD storage that this reaches: light | medium | high | below
+    durable_on_return: bool | None = None  # of a save: all of it was on stable storage when it returned
+    durable_bytes_per_second: float | None = None  # to stable storage; if it did not wait for that, as if synced
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +112,9 @@ class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_second_per_gpu: float | None
     tier: str | None  # light | medium | high | below
     ceiling_share: float | None  # the median
+    durable_known: int = 0  # saves of which it is known whether they were on stable storage when they returned
+    durable_on_return: int = 0  # of these, how many were
+    durable_bytes_per_second: float | None = None  # to stable storage, as of a checkpoint: the median
 
 
 class JobCost(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,8 @@ from ckptprof.measures import BeforeMeasure, ProcessMeasure
 from ckptprof.model import Checkpoint, Kind, Level, Mode
 from ckptprof.verdicts import Limit, Verdict
 
+BOTH = pytest.mark.parametrize("level", list(Level))
+
 
 def told(checkpoint: Checkpoint, *history: Checkpoint) -> Verdict:
     """Return its verdict."""
@@ -32,6 +34,34 @@ def test_two_limits_that_hold_alike_and_exclude_each_other_are_both_named() -> N
     assert verdict.remedy is not None
     uneven = thread(Level.TRACE, 20, user=13, copy=0.4, sync=6.6)
     assert told(save(Level.TRACE, 20, measured(uneven, devices=under))).limit is Limit.SERIALIZE
+
+
+@BOTH
+def test_who_sleeps_because_he_asked_to_is_slowed_by_nothing(level: Level) -> None:
+    """A rate limit of its own, however long; of several ranks it may look for what another one has not done yet."""
+    at = msgspec.structs.replace(
+        thread(level, 20, copy=1, sync=1, other={"sleep": 18}),
+        looks=200,
+        looks_in={"sleep": 180, "sync": 10, "running": 10},
+    )
+    verdict = told(save(level, 20, measured(at, devices=(device(20),))))
+    assert (verdict.limit, verdict.confidence) == (Limit.NONE, 0.78)
+    assert "asked to be" in verdict.sentence
+
+    processes = tuple(ProcessMeasure(pid=100 + rank, comm="python", rank=rank) for rank in (0, 1))
+    seen = measured(at, devices=(device(20),), processes=processes)
+    assert told(save(level, 20, seen, ranks=2)).limit is Limit.UNCLEAR
+
+
+def test_who_lacks_a_cpu_for_a_third_of_it_is_short_of_them_whatever_it_waited_for_beside() -> None:
+    """8 of 20 s without a CPU, 11 that nothing explains: whoever it waited for lacked one, too; less surely."""
+
+    def crowded(waited: float) -> Verdict:
+        at = msgspec.structs.replace(thread(Level.TRACE, 20, copy=1), runqueue_ns=ns(waited))
+        return told(save(Level.TRACE, 20, measured(at, devices=(device(20),))))
+
+    assert (crowded(18).limit, crowded(8).limit, crowded(4).limit) == (Limit.CPU, Limit.CPU, Limit.UNCLEAR)
+    assert crowded(8).confidence < 0.75 < crowded(18).confidence
 
 
 def test_numbers_that_disagree_are_unclear() -> None:
@@ -142,6 +172,16 @@ def test_missing_evidence_lowers_the_confidence_and_is_said() -> None:
         verdict = told(checkpoint)
         assert any(word in one for one in verdict.lacking), word
         assert verdict.confidence < full.confidence, word
+
+
+def test_a_stall_that_was_not_seen_lowers_the_confidence_of_a_save_in_the_background() -> None:
+    """Whoever waited for it, or nobody."""
+    seen = measured(thread(Level.TRACE, 20, user=18, copy=2), devices=(device(20),))
+    known, unknown = (told(save(Level.TRACE, 20, seen, mode=Mode.ASYNC, stall_ns=stall)) for stall in (ns(8), None))
+
+    assert (known.limit, unknown.limit) == (Limit.SERIALIZE, Limit.SERIALIZE)
+    assert unknown.lacking == ("for how long training was blocked",)
+    assert unknown.confidence < known.confidence
 
 
 def test_tracing_is_surer_than_polling() -> None:

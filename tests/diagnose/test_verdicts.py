@@ -204,6 +204,30 @@ def test_small_direct_writes_are_small_io_and_large_ones_the_device(level: Level
 
 
 @BOTH
+@pytest.mark.parametrize("seconds", [0.8, 8])
+def test_a_best_that_these_small_requests_have_shown_says_nothing_of_larger_ones(level: Level, seconds: float) -> None:
+    """16 KiB past the page cache, on a host that has seen nothing else; where 1 MiB was no faster, bytes limit it."""
+    at = thread(level, seconds, user=0.05 * seconds, copy=0.05 * seconds, data=0.9 * seconds)
+    small = Pattern(class_=None, median_operation_bytes=16384, direct_share_bytes=1.0)
+
+    def of(shown_request_bytes: int | None) -> Verdict:
+        under = device(
+            seconds, writes=GIB // 16384, shown_bytes_per_second=GIB / seconds, shown_request_bytes=shown_request_bytes
+        )
+        one, before = (
+            save(level, seconds, measured(at, devices=(under,)), pattern=small, begin=begin)
+            for begin in (0.0, -2 * seconds)
+        )
+        return told(one, before)
+
+    assert of(16384).limit is Limit.SMALL_IO
+    assert Limit.DEVICE in of(16384).candidates
+    assert of(3 * 16384).limit is Limit.NONE
+    assert of(MIB).limit is Limit.NONE
+    assert of(None).limit is Limit.NONE
+
+
+@BOTH
 def test_the_network_and_the_server_are_told_apart_by_the_link(level: Level) -> None:
     """A link at its speed or shaped is the network; one with room is not."""
     at = thread(level, 20, copy=1, sync=10, close=9)

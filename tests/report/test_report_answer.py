@@ -198,6 +198,28 @@ def test_gpus_that_are_given_replace_those_that_were_guessed(make_diagnosed: Cal
     assert answer.with_gpus(report, None) is report
 
 
+@pytest.mark.parametrize(
+    ("were", "rate", "text"),
+    [
+        ((True, True), 4e8, "when each save returned; 400 MB/s to stable storage"),
+        ((False, False), 4e8, "not yet when a save returned; synced, about 400 MB/s"),
+        ((False, False), None, "not yet when a save returned"),
+        ((True, False), 4e8, "1 of 2 saves when they returned; 400 MB/s to stable storage"),
+        ((None, True), 4e8, "when each save returned (known of 1 of 2); 400 MB/s to stable storage"),
+        ((None, None), None, None),
+    ],
+)
+def test_whether_saves_were_durable_when_they_returned_is_one_line(
+    were: tuple[bool | None, ...], rate: float | None, text: str | None, make_diagnosed: Callable[..., Checkpoint]
+) -> None:
+    """With the rate by which people compare storage; nothing where nothing is known."""
+    costs = [Cost(durable_on_return=was, durable_bytes_per_second=rate if was is not None else None) for was in were]
+    saves = tuple(make_diagnosed(n, n * 100, cost=cost) for n, cost in enumerate(costs))
+    (told,) = answer.of(Report(host="h", watched=_UNWATCHED, checkpoints=saves)).costs
+
+    assert dict(answer.of_job(told)).get("Durable") == text
+
+
 def test_one_rank_is_not_taken_for_a_gpu(make_diagnosed: Callable[..., Checkpoint]) -> None:
     """It may as well train on none; several ranks are said to be a guess."""
     guess = Cost(gpus=1, gpus_from="ranks", gpu_seconds=1.0, bytes_per_second_per_gpu=5.0)

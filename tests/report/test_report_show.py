@@ -23,11 +23,11 @@ from ckptprof.model import (
     Status,
     Stream,
 )
-from ckptprof.report import show
+from ckptprof.report import course, show
 from ckptprof.report.clean import width as cells
 from ckptprof.report.document import checkpoint_document
 from ckptprof.report.pictures import chart
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Account, Cost, Limit
 
 SECOND = 1_000_000_000
 
@@ -58,6 +58,26 @@ def test_nothing_of_it_is_wider_than_the_terminal(
     assert max(cells(line) for line in (text + again).splitlines()) <= width
     assert set(again.splitlines()) <= set(text.splitlines())
     assert bool(again) == (name != "copy")
+
+
+@pytest.mark.parametrize(
+    ("cost", "ends"),
+    [
+        (Cost(bytes_per_second=1.3e9, durable_on_return=True, durable_bytes_per_second=4e8),
+         "after the last write: when it returned, at 400 MB/s"),
+        (Cost(bytes_per_second=1.3e9, durable_on_return=False, durable_bytes_per_second=4e8),
+         "after the last write: not when it returned, at 1.30 GB/s; synced it had been about 400 MB/s"),
+        (Cost(bytes_per_second=1.3e9, durable_on_return=False), "after the last write: not when it returned"),
+        (Cost(bytes_per_second=1.3e9), "after the last write"),
+    ],
+)  # fmt: skip
+def test_the_line_on_durability_tells_whether_it_was_when_the_save_returned(
+    cost: Cost, ends: str, detailed_checkpoint: Checkpoint, zone: timezone
+) -> None:
+    """And at what rate it goes to stable storage; silence where that is not known."""
+    told = dict(course.of_save(msgspec.structs.replace(detailed_checkpoint, cost=cost), zone))["Durable"]
+
+    assert told.endswith(ends)
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -43,6 +43,7 @@ class Cause(Enum):
     THREADS = auto()  # other threads of its process computed
     MESSAGES = auto()  # sends and receives
     CAME_IN_MEANWHILE = auto()  # asleep while state came in over the network
+    PAUSED = auto()  # asleep because it asked to be
     UNEXPLAINED = auto()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose import tiers
+from ckptprof.diagnose import durable, tiers
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.sight import NS, Sight, number, some
 from ckptprof.diagnose.verdict.nothing import LEAST_SHARE
@@ -32,6 +32,8 @@ def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = Non
         ceiling_share=speed / best if speed is not None and best is not None and best >= 1 else None,
         ceiling_from=from_,
         tier=tiers.word(checkpoint.kind, each),
+        durable_on_return=durable.on_return(checkpoint),
+        durable_bytes_per_second=durable.bytes_per_second(sight),
     )
 
 

@@ -84,6 +84,8 @@ def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None
     each = speed / gpus if speed is not None and gpus else None
     stalls = figures.of_all(mine, figures.stall_seconds)
     shares = figures.of_complete(mine, lambda one: None if one.cost is None else one.cost.ceiling_share)
+    durable = [one.cost.durable_on_return for one in mine if one.cost is not None]
+    written = figures.of_complete(mine, lambda one: None if one.cost is None else one.cost.durable_bytes_per_second)
     return DirectionCost(
         count=len(mine),
         complete=len(figures.complete(mine)),
@@ -97,6 +99,9 @@ def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None
         bytes_per_second_per_gpu=each,
         tier=tiers.word(mine[0].kind, each),
         ceiling_share=figures.median(shares) if shares else None,
+        durable_known=sum(was is not None for was in durable),
+        durable_on_return=sum(bool(was) for was in durable),
+        durable_bytes_per_second=figures.median(written) if written else None,
     )
 
 

@@ -167,7 +167,22 @@ def of_job(cost: JobCost) -> list[tuple[str, str]]:
         if direction is not None:
             interval = cost.interval_seconds if kind is Kind.SAVE else None
             pairs.append((f"{kind.value.capitalize()}s", _direction(kind, direction, cost, interval)))
+    if cost.saves is not None and cost.saves.durable_known:
+        pairs.append(("Durable", _durable(cost.saves)))
     return pairs
+
+
+def _durable(saves: DirectionCost) -> str:
+    """Return whether saves were on stable storage when they returned, and how fast they go there."""
+    known, were = saves.durable_known, saves.durable_on_return
+    rate = saves.durable_bytes_per_second
+    text = "not yet when a save returned" if not were else "when each save returned"
+    if 0 < were < known:
+        text = f"{units.count(were)} of {units.plural(known, 'save')} when they returned"
+    text += f" (known of {units.count(known)} of {units.count(saves.count)})" if known < saves.count else ""
+    if rate is None:
+        return text
+    return f"{text}; {units.rate(rate)} to stable storage" if were else f"{text}; synced, about {units.rate(rate)}"
 
 
 def _blocked(cost: JobCost) -> str:

@@ -140,8 +140,20 @@ def _durable(checkpoint: Checkpoint, zone: timezone) -> str:
     later = units.duration(max(0, checkpoint.durable_ns - last_ns))
     at = units.stamp(checkpoint.durable_ns, zone, "%H:%M:%S.%f")[:-3]
     if checkpoint.durable_is_most:
-        return f"by {at}, at most {later} after the last write"
-    return f"{at}, {later} after the last write"
+        return f"by {at}, at most {later} after the last write{_on_return(checkpoint)}"
+    return f"{at}, {later} after the last write{_on_return(checkpoint)}"
+
+
+def _on_return(checkpoint: Checkpoint) -> str:
+    """Return whether it was durable when it returned, and how fast it goes to stable storage, as far as is known."""
+    cost = checkpoint.cost
+    if cost is None or cost.durable_on_return is None:
+        return ""
+    rate = None if cost.durable_bytes_per_second is None else units.rate(cost.durable_bytes_per_second)
+    if cost.durable_on_return:
+        return ": when it returned" + (f", at {rate}" if rate else "")
+    own = units.rate(cost.bytes_per_second)
+    return ": not when it returned" + (f", at {own}; synced it had been about {rate}" if rate else "")
 
 
 def _at_risk(checkpoint: Checkpoint) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.detect.observed import frame
 
+from ckptprof.detect.describe.durability import Durability, writeback_measures
 from ckptprof.detect.world.host.device_counters import DeviceCounters, Users
-from ckptprof.detect.world.host.devices import is_elsewhere
+from ckptprof.detect.world.host.devices import Devices, is_elsewhere
 from ckptprof.detect.world.host.fuse_mounts import FuseMounts
 from ckptprof.detect.world.host.host_memory import HostMemory
 from ckptprof.detect.world.host.network_counters import NetworkCounters
@@ -78,8 +79,30 @@ def test_a_device_is_told_by_what_it_did_and_what_it_was_seen_to_do() -> None:
     assert device.peak_bytes_per_second == pytest.approx(100 * MIB, rel=0.02)
     assert device.shown_bytes_per_second == pytest.approx(100 * MIB, rel=0.02)
     assert device.shown_operations_per_second == pytest.approx(200, rel=0.02)
+    assert device.shown_request_bytes == pytest.approx(MIB / 2, rel=0.02)
     assert device.steadiness == 1.0
     assert (device.throttled_bytes_per_second, device.throttled_operations_per_second) == (None, None)
+
+
+def test_what_a_device_wrote_until_a_save_was_durable_is_told_where_that_was_after_its_end() -> None:
+    """100 MiB/s for two seconds more, of which it was busy half; nothing where it was durable before, or is not yet."""
+    devices = Devices()
+    devices.take(frame(0, 0, MountInfo(1, 8, 0, "/", "/", "ext4", "/dev/sda", "sda", None)))
+    devices.disks = disks()
+    span = (5 * SECOND, 6 * SECOND)
+
+    def told(at_s: float | None, not_before_s: float | None = None) -> dict[str, int | None]:
+        at_ns, not_before_ns = (None if one is None else int(one * SECOND) for one in (at_s, not_before_s))
+        return writeback_measures(
+            Durability(at_ns, not_before_ns=not_before_ns), "/ckpt/a.pt", span, devices, lambda at: at + 1
+        )
+
+    assert told(8.0, 7.0) == {
+        "unwritten_ns": 7 * SECOND + 1, "written_back_bytes": pytest.approx(300 * MIB, rel=0.01),
+        "written_back_ns": pytest.approx(1.5 * SECOND, rel=0.01),
+    }  # fmt: skip
+    assert told(5.5) == {"unwritten_ns": None}
+    assert told(None, 7.0) == {"unwritten_ns": 7 * SECOND + 1}
 
 
 def test_what_a_device_is_able_to_is_of_its_best_second_ever_in_the_direction() -> None:
@@ -149,7 +172,7 @@ def test_a_limit_that_was_lifted_and_a_device_that_is_gone_are_forgotten() -> No
 
     book.forget("sda")
     assert book.measures(["sda"], (0, SECOND), Users(frozenset(), frozenset()), writes=True) == ()
-    assert book.written_bytes("sda", 0, SECOND) is None
+    assert book.written("sda", 0, SECOND) is None
 
 
 def links() -> NetworkCounters:

@@ -50,7 +50,9 @@ def test_a_save_is_durable_when_its_last_byte_was_written_back(*, trace: bool) -
     (evidence,) = [one for one in again.evidence if one.name == "durable"]
     assert "1.0 s before" in evidence.text
     assert evidence.weight == 0.0
-    left_out = {"revision", "durable_ns", "blind", "evidence"}
+    assert again.measures is not None
+    assert at(again.measures.unwritten_ns) == pytest.approx(31.0, abs=0.1)
+    left_out = {"revision", "durable_ns", "blind", "evidence", "measures"}
     assert {k: v for k, v in msgspec.structs.asdict(again).items() if k not in left_out} == {
         k: v for k, v in msgspec.structs.asdict(first).items() if k not in left_out
     }

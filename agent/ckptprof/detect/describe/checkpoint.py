@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 
+import msgspec
+
 from ckptprof.detect.describe.blind import blind_of, unfound, unsettled
 from ckptprof.detect.describe.completeness import ending_of
 from ckptprof.detect.describe.connections import hidden
 from ckptprof.detect.describe.cuts import cuts_of, unseen_of
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of
+from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of, writeback_measures
 from ckptprof.detect.describe.layout import class_of, pattern_of
 from ckptprof.detect.describe.measures import measures_of
 from ckptprof.detect.describe.moments import metadata_of, moments_of
@@ -52,6 +54,10 @@ def assemble(
     writers = writers_of(candidate, world, stall.roles)
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns)
     measures = measures_of(draft)
+    if candidate.writes:
+        span = candidate.start_ns, candidate.end_ns
+        told = writeback_measures(durable, path, span, world.devices, clock.wall)
+        measures = msgspec.structs.replace(measures, **told)
     unseen += hidden(world, measures, writers)
     stall_ns, spans = (None, ()) if cuts else stall.with_before(measures.before, candidate)
     blocked = [(clock.wall(begin_ns), clock.wall(until_ns)) for begin_ns, until_ns in spans]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from ckptprof.detect.tolerances import ALL_SHARE, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.remembered import Writeback
 from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.host.devices import Devices
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.model import Evidence
 
@@ -64,6 +65,19 @@ def durability(ends: Iterable[FileEnd], book: Writeback) -> Durability:
     if not times or unwritten or known < ALL_SHARE * whole:  # of thousands of files the smallest are not followed
         return Durability(unwritten_bytes=unwritten, not_before_ns=max(dirty, default=None))
     return Durability(max(times), exact, max(dirty, default=None))
+
+
+def writeback_measures(
+    found: Durability, path: str, span: tuple[int, int], devices: Devices, wall: Callable[[int], int]
+) -> dict[str, int | None]:
+    """Return what `Measures` has of the way of a save in `span` to stable storage; `wall`: wall time of a moment."""
+    told: dict[str, int | None] = {"unwritten_ns": None if found.not_before_ns is None else wall(found.not_before_ns)}
+    start_ns, end_ns = span
+    chain = devices.chain_of(path) if found.at_ns is not None and found.at_ns > end_ns else ()
+    written = devices.disks.written(chain[0], start_ns, found.at_ns) if chain and found.at_ns is not None else None
+    if written is not None:
+        told |= {"written_back_bytes": written.bytes, "written_back_ns": written.busy_ns}
+    return told
 
 
 def durable_evidence(found: Durability) -> tuple[Evidence, ...]:

@@ -10,7 +10,14 @@ import msgspec
 
 from ckptprof.detect.describe.blind import not_yet_durable
 from ckptprof.detect.describe.clean_up import Clearing, clearing_after
-from ckptprof.detect.describe.durability import FileEnd, durability, durable_evidence, ends_of
+from ckptprof.detect.describe.durability import (
+    Durability,
+    FileEnd,
+    durability,
+    durable_evidence,
+    ends_of,
+    writeback_measures,
+)
 from ckptprof.detect.describe.stall import intervals
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
@@ -135,10 +142,19 @@ class Revisions:
         found = durability(awaited.ends, self._known.transfers.writeback)
         if found.at_ns is not None and awaited.whole:
             durable_ns, evidence = awaited.wall(found.at_ns), (*checkpoint.evidence, *durable_evidence(found))
-            return msgspec.structs.replace(checkpoint, durable_ns=durable_ns, blind=blind, evidence=evidence)
+            measures = self._written_back(awaited, found)
+            return msgspec.structs.replace(
+                checkpoint, durable_ns=durable_ns, blind=blind, evidence=evidence, measures=measures
+            )
         if over and found.unwritten_bytes and not awaited.lost:
-            return msgspec.structs.replace(checkpoint, blind=(*blind, not_yet_durable(found.unwritten_bytes)))
+            blind, measures = (*blind, not_yet_durable(found.unwritten_bytes)), self._written_back(awaited, found)
+            return msgspec.structs.replace(checkpoint, blind=blind, measures=measures)
         return checkpoint
+
+    def _written_back(self, awaited: _Awaited, found: Durability) -> Measures:
+        path, span = awaited.checkpoint.path or "", (awaited.start_ns, awaited.end_ns)
+        told = writeback_measures(found, path, span, self._known.world.devices, awaited.wall)
+        return msgspec.structs.replace(awaited.checkpoint.measures or Measures(), **told)
 
     def _cleaned_up(self, awaited: _Awaited, checkpoint: Checkpoint, now_ns: int | None) -> tuple[Checkpoint, bool]:
         """Return it with its clean-up, and whether no more of that is just going on."""

@@ -52,8 +52,8 @@ class CounterHistory:
         self.last_ns = 0
         self.last: tuple[int, ...] = ()  # the latest look
         self._began_ns = 0  # what lay before cannot be told
-        # (when, rate) of the seconds that were each better than all before
-        self._bests: dict[int, list[tuple[int, float]]] = {column: [] for column in rated}
+        # of the seconds that were each better than all before in a counter: when, and the rates of all that are rated
+        self._bests: dict[int, list[tuple[int, dict[int, float]]]] = {column: [] for column in rated}
 
     def __len__(self) -> int:
         """Return how many looks are kept."""
@@ -93,10 +93,10 @@ class CounterHistory:
 
     def _rate(self, at_ns: int, values: tuple[int, ...]) -> None:
         before = self.at(at_ns - SECOND_NS)
+        rates = {column: values[column] - before[column] for column in self._bests}
         for column, bests in self._bests.items():
-            rate = values[column] - before[column]
-            if rate > 0 and (not bests or rate > bests[-1][1] * _RISE):
-                bests.append((at_ns, rate))
+            if rates[column] > 0 and (not bests or rates[column] > bests[-1][1][column] * _RISE):
+                bests.append((at_ns, rates))
 
     def cut(self, share: float) -> None:
         """Keep no more looks than a share of those that there is room for: they are farther apart."""
@@ -174,10 +174,13 @@ class CounterHistory:
         counts = self.difference(start_ns, end_ns)
         return None if counts is None else (start_ns, end_ns, counts)
 
-    def best(self, column: int, before_ns: int | None = None) -> float | None:
-        """Return the best rate of a second ever, or of those that had ended by then. None: there was none."""
-        told = [rate for at_ns, rate in self._bests[column] if before_ns is None or at_ns <= before_ns]
-        return told[-1] if told else None
+    def best(self, column: int, before_ns: int | None = None, beside: int | None = None) -> float | None:
+        """Return the best rate of a second ever, or of those that had ended by then. None: there was none.
+
+        `beside`: another counter, whose rate in that second is wanted.
+        """
+        told = [rates for at_ns, rates in self._bests[column] if before_ns is None or at_ns <= before_ns]
+        return told[-1][column if beside is None else beside] if told else None
 
     def peak(self, columns: Sequence[int], start_ns: int, end_ns: int) -> float | None:
         """Return the sum of some counters in the best second between two times, per second; of less: of all of it."""

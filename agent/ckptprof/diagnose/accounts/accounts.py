@@ -77,6 +77,7 @@ ORDER = (
     # Sleep away from files: for the job's other ranks and threads, as far as something tells that.
     Step(claims.gathering, (Part.NETWORK, *IDLE)),
     Step(claims.lock, (Part.LOCK,)),
+    Step(claims.paused, (Part.SLEEP,)),
     Step(claims.unexplained, tuple(Part)),
 )
 

@@ -258,6 +258,15 @@ def lock(known: Known, parts: Parts) -> Claim:
     return Claim(parts) if found is None else Claim(parts.without(Part.LOCK), (found,))
 
 
+def paused(known: Known, parts: Parts) -> Claim:
+    """Take the time in which it slept because it asked to: no limit, unless other ranks may be what it looked for."""
+    asked = parts.of(Part.SLEEP)
+    if number_of_ranks(known.sight) > 1 or not asked:
+        return Claim(parts)
+    text = "asleep because it asked to be: a pause, a rate limit, or looking again and again for something"
+    return _claimed(parts.without(Part.SLEEP), Cause.PAUSED, Limit.NONE, asked, text)
+
+
 def unexplained(_: Known, parts: Parts) -> Claim:
     """Take what is left."""
     spent = parts.total

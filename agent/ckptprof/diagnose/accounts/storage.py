@@ -18,6 +18,7 @@ SMALL_REQUEST_BYTES = 128 << 10
 SYNC_BYTES = 4 << 20
 _TINY_BYTES = 16 << 10  # of a call or a request: no device and no server is at its best with these
 SYNCS = 16
+_LARGER = 2.0  # times a request: what was shown with such tells what larger requests would do
 _NEAR = 0.7  # of a limit that was set, of a speed, of what was shown
 _MOMENT = 0.02  # seconds; of what is shorter no rate is told
 _STEADY = 0.8
@@ -110,7 +111,7 @@ def _small(sight: Sight, waiting: float) -> Storage | None:
     if bound is not None and bound.bytes_per_second is not None:
         return None  # the bytes are what a limit holds
     moved = pace(sight.device_bytes or sight.moved, waiting)
-    shown = _shown(sight)
+    shown = _shown(sight, request)
     if bound is None and shown is not None and moved >= _NEAR * shown and (request or 0) >= _TINY_BYTES:
         return None
     text = f"asleep in small operations, {size(request if request is not None else call or 0)} each"
@@ -121,12 +122,17 @@ def _small(sight: Sight, waiting: float) -> Storage | None:
         text += f" of the {per_second(bound.operations_per_second)} that the device is limited to"
     excluded = [f"not by bytes: {rate(moved)}" + (f", it has shown {rate(shown)}" if shown else "")]
     cause = Cause.SMALL_OPERATIONS if bound is None else Cause.SMALL_OPERATIONS_CAPPED
-    return Storage(cause, Limit.SMALL_IO, text, tuple(excluded), imposed=bound is not None)
+    rival = Limit.DEVICE if bound is None and shown is None else None  # nothing tells what larger ones would do
+    return Storage(cause, Limit.SMALL_IO, text, tuple(excluded), rival, imposed=bound is not None)
 
 
-def _shown(sight: Sight) -> float | None:
-    known = [sight.probed, number(sight.device.shown_bytes_per_second) if sight.device is not None else None]
-    return max((value for value in known if value), default=None)
+def _shown(sight: Sight, request: float | None) -> float | None:
+    """Return the best that this path is known to do, unless it is shown by requests as small as these alone."""
+    best = sight.device.shown_bytes_per_second if sight.device is not None else None
+    each = number(sight.device.shown_request_bytes) if sight.device is not None else None
+    if each is not None and request is not None and each < _LARGER * request:
+        best = None
+    return max((value for value in (sight.probed, number(best)) if value), default=None)
 
 
 def _device(sight: Sight, waiting: float) -> Storage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.sight import number
+from ckptprof.model import Mode
 from ckptprof.units import plural
 
 _LOOKS = 8  # at a thread: fewer are chance
@@ -16,6 +17,8 @@ def lacking(found: Accounting) -> tuple[str, ...]:
     if sight.checkpoint.measures is None:
         return ("nothing was measured around it",)
     missing = []
+    if sight.checkpoint.mode is Mode.ASYNC and sight.checkpoint.stall_ns is None:
+        missing.append("for how long training was blocked")
     if found.path.thread is None:
         missing.append("what its threads did")
     else:

@@ -7,7 +7,7 @@ from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import NS, SLIGHT, number, pace, some
 from ckptprof.diagnose.verdict.series import stall_share
 from ckptprof.model import Kind, Mode
-from ckptprof.units import per_second, percent, rate
+from ckptprof.units import percent, rate
 from ckptprof.verdicts import Limit
 
 SHORT_SECONDS = 1.0
@@ -57,9 +57,14 @@ def beside_training(found: Accounting) -> str | None:
 
 
 def _as_memory(found: Accounting) -> str:
-    fine = [one for one in found.accounts if one.limit is Limit.NONE]
-    copying = next((one for one in fine if one.cause is Cause.COPYING), None)
-    return f"{copying.text}, not slow for one thread" if copying is not None else fine[0].text
+    most = next(one for one in found.accounts if one.limit is Limit.NONE)
+    return f"{most.text}, not slow for one thread" if most.cause is Cause.COPYING else most.text
+
+
+def is_paused(found: Accounting) -> bool:
+    """Return whether what limits nothing is mostly sleep that was asked for: looks tell that, whatever is timed."""
+    most = next((one for one in found.accounts if one.limit is Limit.NONE), None)
+    return most is not None and most.cause is Cause.PAUSED
 
 
 def _short(length: float, own: float, blocked_share: float | None) -> str | None:
@@ -83,11 +88,6 @@ def _at_its_best(found: Accounting, limit: Limit) -> str | None:
         return None
     if probed is not None and overall >= CEILING_SHARE * probed:
         return f"{rate(overall)}, {percent(overall / probed)} of what `ckptprof ceiling` measured on this path"
-    if limit is Limit.SMALL_IO and found.seconds < SHORT_SECONDS and sight.device is not None:
-        shown = number(sight.device.shown_operations_per_second)
-        now = pace(sight.device_operations or 0.0, found.waiting)
-        if shown and now >= CEILING_SHARE * shown:
-            return f"{per_second(now)}, as many as this device has ever done"
     if limit not in _STORAGE:
         return None
     shown, moved = _shown(found)

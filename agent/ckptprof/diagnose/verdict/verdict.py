@@ -131,10 +131,12 @@ def _choose(found: Accounting) -> _Choice:
         return _Choice(Limit.NONE, fine, ())
     held = order[0][1] if order else 0.0
     unexplained = found.of(None)
-    if top is None or found.share_of(top) < nothing.LEAST_SHARE or unexplained > held:
-        beside = nothing.beside_training(found)
-        if beside is not None:
-            return _Choice(Limit.NONE, beside, ())
+    unsure = top is None or found.share_of(top) < nothing.LEAST_SHARE or unexplained > held
+    beside = nothing.beside_training(found) if unsure else None
+    if beside is not None:
+        return _Choice(Limit.NONE, beside, ())
+    short_of_cpus = top is Limit.CPU and found.share_of(top) >= nothing.LEAST_SHARE  # as who was waited for beside it
+    if top is None or (unsure and not short_of_cpus):
         why = f"nothing explains {seconds(unexplained)}"
         if top is not None and unexplained <= held:
             why = f"no limit holds more than {percent(held / found.seconds if found.seconds else 0.0)} of it"
@@ -172,7 +174,7 @@ def _disagreeing(found: Accounting, order: list[tuple[Limit, float]]) -> tuple[L
 
 def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     exact = found.sight.checkpoint.level is Level.TRACE and found.path.time.exact
-    sure = _EXACT if exact else _ESTIMATED
+    sure = _EXACT if exact and not (choice.limit is Limit.NONE and nothing.is_paused(found)) else _ESTIMATED
     own = found.of(choice.limit)
     if choice.limit is Limit.UNCLEAR:
         sure = min(sure, _OF_UNCLEAR)

@@ -17,6 +17,9 @@ from ckptprof_collectors.samples import DeviceInfo, DiskSample, ThrottleInfo
 _Column = IntEnum(
     "_Column", "READS READ_SECTORS READ_MS WRITES WRITTEN_SECTORS WRITE_MS IO_MS WEIGHTED_MS DISCARDS FLUSHES", start=0
 )
+_WRITES = _Column.WRITTEN_SECTORS, _Column.WRITES
+_READS = _Column.READ_SECTORS, _Column.READS
+_MS_NS = SECOND_NS // 1000
 
 
 class Users(NamedTuple):
@@ -24,6 +27,13 @@ class Users(NamedTuple):
 
     pids: frozenset[int]
     cgroups: frozenset[str]
+
+
+class Written(NamedTuple):
+    """What a device wrote in a time, and for how long of it it had work, for reads or writes."""
+
+    bytes: int
+    busy_ns: int
 
 
 class DeviceCounters:
@@ -104,8 +114,8 @@ class DeviceCounters:
             flush_ios,
         ) = counts  # fmt: skip
         seconds = (end_ns - start_ns) / SECOND_NS
-        column = _Column.WRITTEN_SECTORS if writes else _Column.READ_SECTORS
-        shown = meter.best(column)
+        column, requests = _WRITES if writes else _READS
+        shown, shown_requests = meter.best(column), meter.best(column, beside=requests)
         peak = meter.peak((_Column.READ_SECTORS, _Column.WRITTEN_SECTORS), start_ns, end_ns)
         bytes_limit, operations_limit = self._limits(device, users, writes=writes)
         return DeviceMeasure(
@@ -126,7 +136,8 @@ class DeviceCounters:
             write_wait_seconds=write_ms / 1000 / write_ios if write_ios >= 1 else None,
             peak_bytes_per_second=None if peak is None else peak * SECTOR_BYTES,
             shown_bytes_per_second=None if shown is None else shown * SECTOR_BYTES,
-            shown_operations_per_second=meter.best(_Column.WRITES if writes else _Column.READS),
+            shown_request_bytes=shown * SECTOR_BYTES / shown_requests if shown and shown_requests else None,
+            shown_operations_per_second=meter.best(requests),
             steadiness=meter.steadiness(column, start_ns, end_ns),
             throttled_bytes_per_second=bytes_limit,
             throttled_operations_per_second=operations_limit,
@@ -147,10 +158,13 @@ class DeviceCounters:
             under=under,
         )
 
-    def written_bytes(self, device: str, start_ns: int, end_ns: int) -> int | None:
+    def written(self, device: str, start_ns: int, end_ns: int) -> Written | None:
         """Return what was written to a device in a time; None: it was not looked at."""
         counts = self._meters[device].difference(start_ns, end_ns)
-        return None if counts is None else round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES)
+        if counts is None:
+            return None
+        busy_ns = min(end_ns - start_ns, round(counts[_Column.IO_MS] * _MS_NS))
+        return Written(round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES), busy_ns)
 
     def _limits(self, device: str, users: Users, *, writes: bool) -> tuple[int | None, int | None]:
         """Return the lowest limits that hold one of some processes on a device: bytes and operations per second."""
