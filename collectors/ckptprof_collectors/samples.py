@@ -365,7 +365,7 @@ class ClientTarget(msgspec.Struct, frozen=True, array_like=True):
     timeouts: int | None = None
     in_flight: int | None = None  # a gauge: requests without an answer
     slots: int | None = None  # a gauge: at most so many at a time
-    gauges: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it; what only this kind of client has: grant_bytes
+    gauges: dict[str, int] = {}
 
 
 class ClientSample(msgspec.Struct, frozen=True, array_like=True, tag="client"):
@@ -394,9 +394,9 @@ class ClientSample(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     backlog: int | None = None  # summed up at each of these sends: requests that had no slot
     in_use: int | None = None  # summed up at each of these sends: slots in use
     slots: int | None = None  # a gauge: at most so many requests at a time were on their way over one connection
-    settings: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it; gauges: wsize, sync, hybrid_io_write_threshold_bytes
-    counters: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it; what only this kind of client has: pcc_hit_bytes
-    unseen: tuple[str, ...] = ()  # what this client moves that nothing here counts, each one clause
+    settings: dict[str, int] = {}
+    counters: dict[str, int] = {}
+    unseen: tuple[str, ...] = ()  # what this client does not tell, each one clause
 
 
 class ThrottleInfo(msgspec.Struct, frozen=True, array_like=True, tag="throttle"):

@@ -52,7 +52,7 @@ def assemble(
     writers = writers_of(candidate, world, stall.roles)
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns)
     measures = measures_of(draft)
-    unseen += hidden(world, measures, writers)
+    unseen += hidden(world, measures, writers) + world.devices.clients.unseen_of(world.devices.mount_of(path))
     stall_ns, spans = (None, ()) if cuts else stall.with_before(measures.before, candidate)
     blocked = [(clock.wall(begin_ns), clock.wall(until_ns)) for begin_ns, until_ns in spans]
     progress, left_out = progress_of(candidate.parts[:MANY_PARTS], clock)
