@@ -153,8 +153,46 @@ class ConnectionMeasure(msgspec.Struct, frozen=True, kw_only=True):
     min_rtt_seconds: float | None = None  # the shortest round lately: what it is without queues
 
 
+class OperationMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests of one kind that the client of a remote mount had answered from start to end, of whoever made them.
+
+    Several are on their way at a time: their seconds are means, and do not add up to the time that went by.
+    """
+
+    kind: str  # as the client calls it: WRITE, COMMIT
+    count: int
+    seconds: float | None = None  # from the moment when the client wanted it until it was done
+    queue_seconds: float | None = None  # of that, before it was sent
+    server_seconds: float | None = None  # of that, from when it was sent to the answer
+    sent_bytes: int | None = None  # with headers, as are the received ones
+    received_bytes: int | None = None
+    retransmissions: int | None = None
+    timeouts: int | None = None
+    errors: int | None = None
+
+
+class ServerMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """A server of a remote mount, or what takes a share of its data there, from start to end."""
+
+    name: str
+    address: str | None = None
+    state: str | None = None  # as the client calls it
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    operations: int | None = None
+    seconds: float | None = None  # of an operation, from when it was sent, in the mean
+    timeouts: int | None = None
+    in_flight: int | None = None  # at most, without an answer
+    slots: int | None = None  # at most so many at a time may be
+    gauges: dict[str, int] | None = None  # what only this kind of client tells
+
+
 class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
-    """The mount that the files are on."""
+    """The mount that the files are on, and what its client did from start to end: for everybody on this host.
+
+    Three heights are kept apart: what processes asked for, the data that went to and came from servers, and operations
+    with their headers.
+    """
 
     mount_point: str
     fs_type: str
@@ -164,6 +202,26 @@ class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     waiting_share: float | None = None  # of the looks in which FUSE had requests without an answer
     waiting_mean: float | None = None
     daemon_busy: float | None = None  # cores used by the processes behind a FUSE mount, in the mean
+    client: str | None = None  # that counts what follows: nfs 4.2
+    transport: str | None = None  # tcp | rdma | udp
+    read_bytes: int | None = None  # asked for by read calls, through the page cache
+    written_bytes: int | None = None
+    direct_read_bytes: int | None = None  # asked for with O_DIRECT
+    direct_written_bytes: int | None = None
+    wire_read_bytes: int | None = None  # data that came from the servers
+    wire_written_bytes: int | None = None
+    asked_seconds: float | None = None  # from the start until nine tenths of what was written had been asked for
+    late_share: float | None = None  # of the data that went to the servers, after that
+    operations: tuple[OperationMeasure, ...] = ()  # those that took the most time first; at most 16
+    delays: int | None = None  # answers by which a server said: later
+    connections: int | None = None
+    slots: int | None = None  # requests that were ever on their way at a time over one connection
+    backlog_mean: float | None = None  # requests without a slot, as each one was sent
+    in_use_mean: float | None = None  # slots in use, as each one was sent
+    servers: int | None = None  # or what takes a share of the data there; None: the client does not tell them apart
+    per_server: tuple[ServerMeasure, ...] = ()  # those that moved most first; at most 16
+    settings: dict[str, int] | None = None  # of the mount and its client: wsize
+    counters: dict[str, int] | None = None  # what only this kind of client counts, from start to end
 
 
 class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.devices.blockdevices import BlockDevices
 from ckptprof_collectors.devices.memory import Memory
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.mounts.clients import RemoteClients
 from ckptprof_collectors.mounts.mountinfo import Mounts
 from ckptprof_collectors.networks.nics import Nics
 from ckptprof_collectors.networks.qdiscs import Qdiscs
@@ -25,6 +26,7 @@ COLLECTORS: tuple[tuple[str, Callable[[KernelFs], Collector]], ...] = (
     (Wires.name, Wires),
     (TcpSockets.name, TcpSockets),
     (Mounts.name, Mounts),
+    (RemoteClients.name, RemoteClients),
     (Memory.name, Memory),
 )
 
@@ -36,6 +38,6 @@ def make(fs: KernelFs) -> tuple[list[Collector], list[Unavailable]]:
     for name, factory in COLLECTORS:
         try:
             collectors.append(factory(fs))
-        except UnavailableError as error:  # noqa: PERF203 - eight turns, at start-up
+        except UnavailableError as error:  # noqa: PERF203 - nine turns, at start-up
             unavailable.append(Unavailable(name, str(error)))
     return collectors, unavailable

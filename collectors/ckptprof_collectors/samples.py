@@ -396,7 +396,7 @@ class ClientSample(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     slots: int | None = None  # a gauge: at most so many requests at a time were on their way over one connection
     settings: dict[str, int] = {}  # gauges: wsize, sync, hybrid_io_write_threshold_bytes
     counters: dict[str, int] = {}  # what only this kind of client has: pcc_hit_bytes
-    unseen: tuple[str, ...] = ()  # what this client moves that nothing here counts, each one clause
+    unseen: tuple[str, ...] = ()  # what this client does not tell, each one clause
 
 
 class ThrottleInfo(msgspec.Struct, frozen=True, array_like=True, tag="throttle"):

@@ -44,5 +44,5 @@ def books(thing: object) -> int:
 
 def frame(at_ns: int, unchanged_ns: int, *samples: Sample) -> FrameSamples:
     """Return the samples of one frame; up to `unchanged_ns` nothing had changed that any collector tells."""
-    collectors = ("disks", "nics", "rdma", "qdiscs", "wires", "tcp", "processes", "trace")
+    collectors = ("disks", "nics", "rdma", "qdiscs", "wires", "tcp", "clients", "processes", "trace")
     return FrameSamples(Frame(at_ns, at_ns, (), samples), dict.fromkeys(collectors, unchanged_ns))

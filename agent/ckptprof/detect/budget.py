@@ -63,6 +63,7 @@ def kinds_of(known: Knowledge) -> list[Kept]:
         Kept(1200, world.histories.__len__),
         Kept(300, lambda: world.intervals),
         Kept(1, lambda: world.usage.kept_bytes, world.usage.cut),
+        Kept(1, lambda: world.devices.clients.kept_bytes, world.devices.clients.cut),
         Kept(28, lambda: transfers.polled.looks),
         Kept(200, world.threads.__len__),
         Kept(20, world.calls.__len__),

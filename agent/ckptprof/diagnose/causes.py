@@ -35,6 +35,12 @@ class Cause(Enum):
     PATH = auto()  # somewhere between this host's link and the server, as TCP tells
     SERVER = auto()
     WINDOW = auto()  # the server did not take the bytes, as TCP tells
+    RESENT = auto()  # requests to the server were sent again, as its client tells; so are those below
+    DELAYED = auto()  # the server said: later
+    COMMITS = auto()  # the server brought it to its stable storage
+    ONE_CONNECTION = auto()  # requests waited at this end for one connection
+    SMALL_REQUESTS = auto()  # each carried far less than it could
+    ANSWERS = auto()  # the server took long for each
     QUEUED = auto()  # without a CPU in the kernel
     STARVED = auto()  # without a CPU in its own code
     COPYING = auto()  # into or out of the page cache

@@ -10,6 +10,7 @@ from ckptprof.report import account, course
 from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.pictures import chart
 from ckptprof.report.rows import KIND_STYLE, LOW_CONFIDENCE
+from ckptprof.report.sections import mount
 from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
@@ -65,6 +66,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         ("Streams", _streams(checkpoint, inner, colour=colour)),
         ("Readers" if checkpoint.kind is Kind.RESTORE else "Writers", _writers(checkpoint, inner, colour=colour)),
         ("Devices meanwhile", _devices(checkpoint, inner, colour=colour)),
+        ("At its mount meanwhile", mount.lines(checkpoint, inner, colour=colour)),
         ("Evidence", _evidence(checkpoint, inner, colour=colour)),
         ("Out of sight", account.bullets(checkpoint.blind, inner)),
     ]

@@ -112,6 +112,7 @@ class Mounts:
         except OSError as error:
             raise UnavailableError(f"/proc/self/mountinfo: {error.strerror}") from error
         self._known: dict[int, MountInfo] = {}
+        self.mounts: Sequence[MountInfo] = ()  # those that are there: another sequence whenever one of them changed
         self._data: bytes | None = None
         self._fuse = FuseConnections(fs)
         self._poll: select.poll | None = None
@@ -124,11 +125,6 @@ class Mounts:
         changed = self._changed()
         return [*changed, *self._fuse.read()]
 
-    @property
-    def mounts(self) -> list[MountInfo]:
-        """Those that are there."""
-        return list(self._known.values())
-
     def _changed(self) -> list[Sample]:
         if self._poll is not None and not self._poll.poll(0) and self._data is not None:
             return []
@@ -140,6 +136,7 @@ class Mounts:
         now = {mount.mount_id: self._info(mount, mounts) for mount in mounts}
         self._fuse.follow((mount.major, mount.minor) for mount in mounts if is_fuse(mount.fs_type))
         known, self._known = self._known, now
+        self.mounts = tuple(now.values())
         samples: list[Sample] = [Gone("mount", str(mount_id)) for mount_id in known if mount_id not in now]
         samples += [info for mount_id, info in now.items() if info != known.get(mount_id)]
         return samples

@@ -12,6 +12,7 @@ import pytest
 from ckptprof.service.sampler.connections import AGAIN_NS, Connections
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.mounts.clients import RemoteClients
 from ckptprof_collectors.mounts.mountinfo import Mounts
 from ckptprof_collectors.networks.tcpsockets import TcpSockets
 from ckptprof_collectors.processes.process import Process
@@ -31,7 +32,7 @@ class Desk:
         self.connections = Connections(KernelFs(), [self.tcp, self.mounts])
         self.looked: list[Collection[MountInfo]] = []
         self.connections._daemons.look = lambda mounts, _: self.looked.append(mounts)  # type: ignore[method-assign]
-        self.mounts._known = {1: SSHFS}
+        self.mounts.mounts = (SSHFS,)
 
     def watched(self, *, trains: bool = True, keep: bool = False) -> dict[int, Watching]:
         """Return this process as the only one that is watched."""
@@ -70,7 +71,7 @@ def test_a_mount_that_nobody_is_found_behind_is_looked_for_ever_more_seldom(desk
         if len(desk.looked) > len(times):
             times.append(second)
     assert times == [0, 5, 15, 35, 75]
-    desk.mounts._known[2] = MountInfo(2, 0, 42, "/", "/other", "fuse.rclone", "far:", None, None)
+    desk.mounts.mounts = (SSHFS, MountInfo(2, 0, 42, "/", "/other", "fuse.rclone", "far:", None, None))
     desk.connections.follow(121 * SECOND, desk.watched())
     assert len(desk.looked) == 6
     assert AGAIN_NS == 5 * SECOND
@@ -81,7 +82,7 @@ def test_looking_takes_its_share_of_a_core(desk: Desk, monkeypatch: pytest.Monke
     spent = iter(range(0, 10**9, 10**8))
     monkeypatch.setattr("ckptprof.service.sampler.connections.time.thread_time_ns", lambda: next(spent))
     desk.connections.follow(SECOND, desk.watched())
-    desk.mounts._known[2] = MountInfo(2, 0, 42, "/", "/other", "fuse.rclone", "far:", None, None)
+    desk.mounts.mounts = (SSHFS, MountInfo(2, 0, 42, "/", "/other", "fuse.rclone", "far:", None, None))
     desk.connections.follow(50 * SECOND, desk.watched())
     assert len(desk.looked) == 1
     desk.connections.follow(52 * SECOND, desk.watched())
@@ -103,3 +104,13 @@ def test_where_sockets_cannot_be_read_nothing_is_looked_for(desk: Desk) -> None:
     alone = Connections(KernelFs(), [desk.mounts])
     assert alone.follow(SECOND, desk.watched()) == []
     assert desk.looked == []
+
+
+def test_clients_of_mounts_are_told_what_is_mounted_and_whether_somebody_trains(desk: Desk) -> None:
+    """Only then are their counters read."""
+    clients = RemoteClients(KernelFs())
+    connections = Connections(KernelFs(), [clients, desk.mounts])
+    for trains in (True, False):
+        connections.follow(SECOND, desk.watched(trains=trains))
+        assert (clients.wanted, clients._mounts) == (trains, (SSHFS,))
+    clients.close()

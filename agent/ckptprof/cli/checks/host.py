@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from ckptprof import units
-from ckptprof.cli.checks import kernel, remedies, trace, training, watching
+from ckptprof.cli.checks import kernel, mounts, remedies, trace, training, watching
 from ckptprof.errors import CkptprofError
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
@@ -45,6 +45,7 @@ def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], 
         kernel.block_devices(fs),
         kernel.network(fs),
         kernel.tcp(fs),
+        *mounts.remote(fs),
         kernel.pressure(fs),
         kernel.delay_accounting(fs),
         kernel.udev(run),

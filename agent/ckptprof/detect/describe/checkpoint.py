@@ -58,7 +58,7 @@ def assemble(
         span = candidate.start_ns, candidate.end_ns
         told = writeback_measures(durable, path, span, world.devices, clock.wall)
         measures = msgspec.structs.replace(measures, **told)
-    unseen += hidden(world, measures, writers)
+    unseen += hidden(world, measures, writers) + world.devices.clients.unseen_of(world.devices.mount_of(path))
     stall_ns, spans = (None, ()) if cuts else stall.with_before(measures.before, candidate)
     blocked = [(clock.wall(begin_ns), clock.wall(until_ns)) for begin_ns, until_ns in spans]
     progress, left_out = progress_of(candidate.parts[:MANY_PARTS], clock)

@@ -10,7 +10,8 @@ from ckptprof.detect.describe.process_measures import processes_of
 from ckptprof.detect.describe.thread_measures import acts_of, measured
 from ckptprof.detect.tolerances import WHOLE_SHARE
 from ckptprof.detect.world.host.device_counters import Users
-from ckptprof.measures import DeviceMeasure, Measures
+from ckptprof.measures import DeviceMeasure, Measures, MountMeasure
+from ckptprof_collectors.samples import MountInfo
 
 
 def measures_of(draft: Draft) -> Measures:
@@ -26,7 +27,7 @@ def measures_of(draft: Draft) -> Measures:
         devices=_devices(draft),
         connections=connections_of(draft),
         links=world.devices.links.measures(start_ns, end_ns, writes=candidate.writes),
-        mount=world.fuse.measure(mount, start_ns, end_ns) if mount is not None else None,
+        mount=_mount(draft, mount) if mount is not None else None,
         memory=world.memory.between(start_ns, end_ns),
         before=before_of(draft),
         clean_up_ns=spent_ns,
@@ -34,6 +35,11 @@ def measures_of(draft: Draft) -> Measures:
         clean_up_after_ns=after_ns,
         cores=draft.world.header.cores,
     )
+
+
+def _mount(draft: Draft, mount: MountInfo) -> MountMeasure:
+    start_ns, end_ns, world = draft.candidate.start_ns, draft.candidate.end_ns, draft.world
+    return world.devices.clients.fill(world.fuse.measure(mount, start_ns, end_ns), mount, start_ns, end_ns)
 
 
 def _devices(draft: Draft) -> tuple[DeviceMeasure, ...]:

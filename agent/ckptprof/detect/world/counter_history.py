@@ -239,9 +239,9 @@ class CounterHistory:
 class CounterHistories(Bounded[K, CounterHistory]):
     """The histories of things of one kind; what was not looked at has an empty one, which is not kept."""
 
-    def __init__(self, make: Callable[[], CounterHistory]) -> None:
+    def __init__(self, make: Callable[[], CounterHistory], most: int = MAX_THINGS) -> None:
         """Start with nothing; `make` makes the history of what is new."""
-        super().__init__(MAX_THINGS, make, last_ns=lambda past: past.last_ns)
+        super().__init__(most, make, last_ns=lambda past: past.last_ns)
 
     @property
     def kept_bytes(self) -> int:

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ckptprof.diagnose.accounts.clients import Told, told_by_client
 from ckptprof.diagnose.accounts.congestion import congestion
-from ckptprof.diagnose.accounts.connections import transport
+from ckptprof.diagnose.accounts.connections import Transport, transport
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import MOST, Sight, number, pace, some
 from ckptprof.units import per_second, percent, plural, rate, size
@@ -24,6 +25,12 @@ _MOMENT = 0.02  # seconds; of what is shorter no rate is told
 _STEADY = 0.8
 _IDLE = 0.3  # of the time: a device that has so little to do does not hold its writers up
 _AT_SERVER = "asleep waiting for the server of the mount"
+_ASLEEP = {
+    Limit.SERVER: _AT_SERVER,
+    Limit.NETWORK: "asleep waiting for the network",
+    Limit.SMALL_IO: "asleep in small operations",
+    Limit.SINGLE_WRITER: "asleep waiting for what was written to be sent",
+}
 _EVEN = 0.9  # of the time at one rate: something holds it there
 
 
@@ -169,8 +176,35 @@ def _off_cpu(busy: float | None) -> str:
 
 
 def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
+    """Return what the network tells of it, unless the client of the mount knows better."""
+    tcp = transport(sight, waiting)
+    found = _of_network(sight, waiting, flush, tcp)
+    client = told_by_client(sight, waiting)
+    if client is None or not _knows_better(client, found, tcp):
+        return found
+    free = found.excluded if client.limit is found.limit else ()
+    free = (client.excluded,) if client.excluded else free
+    imposed = client.cause in (Cause.COMMITS, Cause.DELAYED) or (client.cause is Cause.ANSWERS and found.imposed)
+    return Storage(client.cause, client.limit, f"{_ASLEEP[client.limit]}: {client.text}", free, client.rival,
+                   imposed=imposed, sure=client.sure)  # fmt: skip
+
+
+def _knows_better(client: Told, found: Storage, tcp: Transport | None) -> bool:
+    """Return whether what a client tells goes before what its network shows: a full link has requests wait, too."""
+    if found.cause in (Cause.FLUSHES, Cause.SMALL_OPERATIONS):
+        return False
+    if client.cause is Cause.ANSWERS:
+        return found.limit is Limit.SERVER and found.cause is not Cause.WINDOW
+    if found.cause is Cause.WINDOW:
+        return client.limit is Limit.SERVER
+    if found.cause is Cause.PATH:  # one connection is as fast as its window and the way allow: more of them are faster
+        return client.cause is Cause.ONE_CONNECTION and tcp is not None and not tcp.queued
+    return found.limit is not Limit.NETWORK or found.rival is not None
+
+
+def _of_network(sight: Sight, waiting: float, flush: Storage | None, told: Transport | None) -> Storage:
     """Return what TCP tells of it, with what the link does; where it tells nothing, the link alone."""
-    told, shown = transport(sight, waiting), _of_link(sight, waiting, flush)
+    shown = _of_link(sight, waiting, flush)
     if told is None:
         return shown
     rival = Limit.SERVER if told.limit is Limit.NETWORK else Limit.NETWORK

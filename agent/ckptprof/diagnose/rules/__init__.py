@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.rules import job, no_limit, page_cache, storage
+from ckptprof.diagnose.rules import job, nfs, no_limit, page_cache, storage
 from ckptprof.diagnose.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -19,6 +19,7 @@ RULES: tuple[Rule, ...] = (
     job.PLANNING,
     job.GATHERED,
     job.STRAGGLER,
+    nfs.ONE_CONNECTION,
     job.SINGLE_WRITER_FAR,
     job.SINGLE_WRITER,
     job.GIL,
@@ -35,6 +36,11 @@ RULES: tuple[Rule, ...] = (
     job.CLEAN_UP,
     storage.CONGESTED,
     storage.SLOW_PATH,
+    nfs.COMMITS,
+    nfs.DELAYED,
+    nfs.RESENT,
+    nfs.SMALL_REQUESTS,
+    nfs.HELD_BACK,
     storage.READ_BY_ALL,
     storage.STRIPES,
     storage.SINGLE_STREAM,

@@ -134,7 +134,10 @@ STRIPES = Rule(
 
 
 def _one_mount(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
+    mount = look(checkpoint).measures.mount
     if not fs_type(checkpoint).startswith("nfs") or len(checkpoint.writers) > 2:
+        return None
+    if mount is not None and mount.connections is not None:  # then it is known whether requests wait for one another
         return None
     return f"{len(checkpoint.writers)} of its processes used one mount: {spent(accounts, Limit.SERVER, Limit.NETWORK)}"
 

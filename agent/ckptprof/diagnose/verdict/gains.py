@@ -57,7 +57,8 @@ def _own(found: Accounting, limit: Limit) -> float:
 
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | None]:
     """Return (seconds that are spent of a limit's own at least, in what)."""
-    if limit in (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH):
+    stored = found.storage is not None and found.storage.limit is limit
+    if stored or limit in (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH):
         return _storage_floor(found, limit)
     if limit is Limit.PAGE_FAULT:
         return _read_floor(found)

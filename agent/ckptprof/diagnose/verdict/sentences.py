@@ -68,11 +68,21 @@ def limited(found: Accounting, limit: Limit, told: Gain, rule: Rule | None, show
     if cleared is not None:
         clause = f"{seconds(found.sight.span)}, and {cleared}: {WORDS[limit]}"
     elif mine:
-        clause = f"{begin(found)}, of which {_spent(found, mine)}{_beside(found, limit)}: {WORDS[limit]}"
+        clause = f"{begin(found)}, of which {_spent(found, mine)}{_beside(found, limit)}: {_called(found, limit)}"
     else:
         clause = f"{begin(found)}: {shown or WORDS[limit]}: {WORDS[limit]}{_slow_by(found)}"
     clause += _crowded(found, limit)
     return f"{clause}{_promise(found, limit, told, rule.without if rule else None)}{_comfort(found, limit)}"
+
+
+def _called(found: Accounting, limit: Limit) -> str:
+    """Return what a limit is called: one connection may be that of all ranks."""
+    return "bound by one connection" if limit is Limit.SINGLE_WRITER and _is_stored(found, limit) else WORDS[limit]
+
+
+def _is_stored(found: Accounting, limit: Limit) -> bool:
+    """Return whether a limit is what storage was waited for."""
+    return found.storage is not None and found.storage.limit is limit
 
 
 def _spent(found: Accounting, mine: list[Spent]) -> str:
@@ -123,6 +133,8 @@ def _promise(found: Accounting, limit: Limit, told: Gain, without: str | None) -
 def _comfort(found: Accounting, limit: Limit) -> str:
     stored = sum(found.of(one) for one in STORAGE)
     if limit in _OF_JOB:
+        if _is_stored(found, limit):
+            return ""
         known = found.path.time.calls_known
         return "; storage is not your problem" if known and stored < _STORED * found.seconds else ""
     if limit in STORAGE and found.of(Limit.SERIALIZE) < SLIGHT * found.seconds and found.path.time.cpu_known:

@@ -13,6 +13,7 @@ from ckptprof.service.sampler.population import page_bytes
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.mounts.clients import RemoteClients
 from ckptprof_collectors.mounts.mountinfo import Mounts
 from ckptprof_collectors.networks.tcpsockets import TcpSockets
 from ckptprof_collectors.networks.unixpeers import peers
@@ -39,6 +40,7 @@ class Connections:
         self._has_tcp = False
         self._mounts: Mounts | None = None
         self._wires: Wires | None = None
+        self._clients: RemoteClients | None = None
         for collector in collectors:
             if isinstance(collector, TcpSockets):
                 self._has_tcp = True
@@ -47,6 +49,8 @@ class Connections:
                 self._wires = collector
             elif isinstance(collector, Mounts):
                 self._mounts = collector
+            elif isinstance(collector, RemoteClients):
+                self._clients = collector
         self._next_ns = self._paid_ns = 0
         self._pause_ns = AGAIN_NS
         self._lacking: set[tuple[int, int]] = set()
@@ -56,6 +60,9 @@ class Connections:
         training = [one.process for one in watched.values() if one.trains or one.keep]
         if self._wires is not None:
             self._wires.wanted = bool(training)
+        if self._clients is not None and self._mounts is not None:
+            self._clients.wanted = bool(training)
+            self._clients.follow(self._mounts.mounts)
         told: list[FuseDaemon] = []
         if self._has_tcp and training:
             self._find(now_ns, watched)

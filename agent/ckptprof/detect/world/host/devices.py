@@ -7,6 +7,7 @@ from ckptprof.detect.world.host.connections import Connections
 from ckptprof.detect.world.host.device_counters import DeviceCounters
 from ckptprof.detect.world.host.device_requests import DeviceRequests
 from ckptprof.detect.world.host.network_counters import NetworkCounters
+from ckptprof.detect.world.host.remote_clients import RemoteClients
 from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, SOURCE_ELSEWHERE
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.mounts.remotefs import is_remote
@@ -21,6 +22,7 @@ class Devices:
         self.disks = DeviceCounters()
         self.links = NetworkCounters()
         self.connections = Connections()
+        self.clients = RemoteClients()
         self._requests = DeviceRequests()
         self._mounts: dict[int, MountInfo] = {}
         self._now_ns = 0
@@ -34,14 +36,21 @@ class Devices:
             elif gone.entity in {"interface", "port"}:
                 self.links.forget(gone.name)
             elif gone.entity == "mount" and gone.name.isdecimal():
-                self._mounts.pop(int(gone.name), None)
+                self._unmounted(self._mounts.pop(int(gone.name), None))
         for mount in samples.of(MountInfo):
             self._mounts[mount.mount_id] = mount
         self.disks.take(samples)
         self.links.take(samples)
         self.connections.take(samples)
+        self.clients.take(samples)
         for activity in samples.of(BlockActivity):
             self._requests.observe(samples.at_ns, activity)
+
+    def _unmounted(self, mount: MountInfo | None) -> None:
+        """Forget the client of a mount that is gone, if it was the last one of its file system."""
+        device = (mount.major, mount.minor) if mount is not None else None
+        if device is not None and all((other.major, other.minor) != device for other in self._mounts.values()):
+            self.clients.forget(device)
 
     def mount_of(self, path: str) -> MountInfo | None:
         """Return the mount that a path is on: the longest mount point above it, the latest of equals."""

@@ -1,0 +1,296 @@
+"""What the clients of remote mounts did while a checkpoint went on: bytes, operations and their times, by server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from ckptprof.detect.tolerances import FEW, WHOLE_SHARE
+from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import (
+    MOST_BYTES,
+    SECOND_NS,
+    UNSEEN,
+    CounterHistories,
+    CounterHistory,
+)
+from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.measures import MountMeasure, OperationMeasure, ServerMeasure
+from ckptprof_collectors.samples import ClientOperation, ClientSample, MountInfo
+
+_Total = IntEnum(
+    "_Total", "READ WRITTEN DIRECT_READ DIRECT_WRITTEN WIRE_READ WIRE_WRITTEN DELAYS SENDS BACKLOG IN_USE", start=0
+)
+_Operation = IntEnum("_Operation", "COUNT TOTAL QUEUE SERVER SENT RECEIVED TRANSMISSIONS TIMEOUTS ERRORS", start=0)
+_Target = IntEnum("_Target", "READ WRITTEN TIMEOUTS IN_FLIGHT", start=0)  # the last one is a gauge
+_MOST_ROWS = 2 * MAX_THINGS
+_EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and what they did hours ago is asked by nobody
+_US = 1e6
+
+Device = tuple[int, int]  # of a mount: major, minor
+_Added = Sequence[float | None]  # to each counter; None: not seen
+
+
+class _Row(NamedTuple):
+    """What is counted by itself: operations of one kind, a target, a further counter."""
+
+    device: Device
+    target: str = ""  # "": of the whole mount
+    kind: str = ""  # "": of all kinds
+
+
+class RemoteClients:
+    """The recent past of each."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._last: Bounded[Device, ClientSample] = Bounded(MAX_THINGS)
+        self._totals: CounterHistories[Device] = CounterHistories(
+            lambda: CounterHistory(len(_Total), rising=len(_Total))
+        )
+        self._operations: CounterHistories[_Row] = CounterHistories(_history(len(_Operation)), _MOST_ROWS)
+        self._targets: CounterHistories[_Row] = CounterHistories(_history(len(_Target), _Target.IN_FLIGHT), _MOST_ROWS)
+        self._further: CounterHistories[_Row] = CounterHistories(_history(1), _MOST_ROWS)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept, about."""
+        return self._totals.kept_bytes + sum(rows.kept_bytes for rows in self._rows)
+
+    def cut(self, share: float) -> None:
+        """Keep as many looks as a share of the bounds."""
+        self._totals.cut(share)
+        for rows in self._rows:
+            rows.cut(share)
+
+    @property
+    def _rows(self) -> tuple[CounterHistories[_Row], ...]:
+        return self._operations, self._targets, self._further
+
+    def take(self, samples: FrameSamples) -> None:
+        """Take what a frame tells of them."""
+        for one in samples.of(ClientSample):
+            device = one.major, one.minor
+            before_ns = max(samples.unchanged_ns("clients"), self._totals[device].last_ns)
+            look = _Look(samples.at_ns, before_ns, self._last.get(device))
+            self._last[device] = one
+            totals = (
+                one.read_bytes, one.written_bytes, one.direct_read_bytes, one.direct_written_bytes, one.wire_read_bytes,
+                one.wire_written_bytes, one.delays, one.sends, one.backlog, one.in_use,
+            )  # fmt: skip
+            self._totals.update_of(device).add(look.at_ns, _stored(totals), look.before_ns)
+            for target, operation in _operations(one):
+                look.add(self._operations, _Row(device, target, operation.kind), _counts(operation))
+            for place in one.targets:
+                told = place.read_bytes, place.written_bytes, place.timeouts, place.in_flight
+                look.add(self._targets, _Row(device, place.name), told)
+            for name, value in one.counters.items():
+                look.add(self._further, _Row(device, kind=name), (value,))
+
+    def forget(self, device: Device) -> None:
+        """Drop a mount that is gone."""
+        if self._last.pop(device, None) is None:
+            return
+        self._totals.pop(device, None)
+        for rows in self._rows:
+            for row in [row for row in rows if row.device == device]:
+                del rows[row]
+
+    def unseen_of(self, mount: MountInfo | None) -> tuple[str, ...]:
+        """Return what the client of a mount does not tell, each one clause."""
+        last = self._last.get((mount.major, mount.minor)) if mount is not None else None
+        return last.unseen if last is not None else ()
+
+    def fill(self, measure: MountMeasure, mount: MountInfo, start_ns: int, end_ns: int) -> MountMeasure:
+        """Return a mount with what its client did from one time to another; as it is where nothing tells that."""
+        device = mount.major, mount.minor
+        last, totals = self._last.get(device), _added(self._totals[device], start_ns, end_ns)
+        if last is None or totals is None:
+            return measure
+        kinds = self._by_kind(last, start_ns, end_ns)
+        operations = sorted((_operation(*one) for one in kinds.items()), key=_weight, reverse=True)
+        servers = sorted(self._by_server(last, start_ns, end_ns), key=_moved, reverse=True)
+        asked_seconds, late_share = self._asked(device, start_ns, end_ns) or (None, None)
+        return replace(
+            measure,
+            client=last.client,
+            transport=last.transport,
+            read_bytes=_whole(totals[_Total.READ]),
+            written_bytes=_whole(totals[_Total.WRITTEN]),
+            direct_read_bytes=_whole(totals[_Total.DIRECT_READ]),
+            direct_written_bytes=_whole(totals[_Total.DIRECT_WRITTEN]),
+            wire_read_bytes=_whole(totals[_Total.WIRE_READ]),
+            wire_written_bytes=_whole(totals[_Total.WIRE_WRITTEN]),
+            asked_seconds=asked_seconds,
+            late_share=late_share,
+            operations=tuple(operations[:FEW]),
+            delays=_whole(totals[_Total.DELAYS]),
+            connections=last.connections,
+            slots=last.slots,
+            backlog_mean=_mean(totals[_Total.BACKLOG], totals[_Total.SENDS]),
+            in_use_mean=_mean(totals[_Total.IN_USE], totals[_Total.SENDS]),
+            servers=len(servers) or None,
+            per_server=tuple(servers[:FEW]),
+            settings=dict(last.settings) or None,
+            counters=self._counters(last, start_ns, end_ns) or None,
+        )
+
+    def _by_kind(self, last: ClientSample, start_ns: int, end_ns: int) -> dict[str, _Added]:
+        """Return what the operations of each kind came to, at all targets together."""
+        found: dict[str, _Added] = {}
+        for target, operation in _operations(last):
+            row = _Row((last.major, last.minor), target, operation.kind)
+            counts = _added(self._operations[row], start_ns, end_ns)
+            if counts is not None and counts[_Operation.COUNT]:
+                found[row.kind] = _plus(found[row.kind], counts) if row.kind in found else counts
+        return found
+
+    def _by_server(self, last: ClientSample, start_ns: int, end_ns: int) -> Iterable[ServerMeasure]:
+        for place in last.targets:
+            row = _Row((last.major, last.minor), place.name)
+            past, whole = self._targets[row], _NOTHING
+            added = _added(past, start_ns, end_ns)
+            if added is None:
+                continue
+            for operation in place.operations:
+                counts = _added(self._operations[row._replace(kind=operation.kind)], start_ns, end_ns)
+                whole = whole if counts is None else _plus(whole, counts)
+            took = whole[_Operation.SERVER] if whole[_Operation.SERVER] is not None else whole[_Operation.TOTAL]
+            yield ServerMeasure(
+                name=place.name,
+                address=place.address,
+                state=place.state,
+                read_bytes=_whole(added[_Target.READ]),
+                written_bytes=_whole(added[_Target.WRITTEN]),
+                operations=_whole(whole[_Operation.COUNT]) if place.operations else None,
+                seconds=_mean(took, whole[_Operation.COUNT], _US),
+                timeouts=_whole(added[_Target.TIMEOUTS]),
+                in_flight=None if place.in_flight is None else past.largest(_Target.IN_FLIGHT, start_ns, end_ns),
+                slots=place.slots,
+                gauges=dict(place.gauges) or None,
+            )
+
+    def _counters(self, last: ClientSample, start_ns: int, end_ns: int) -> dict[str, int]:
+        found = {}
+        for name in last.counters:
+            added = _added(self._further[_Row((last.major, last.minor), kind=name)], start_ns, end_ns)
+            if added is not None and added[0] is not None:
+                found[name] = round(added[0])
+        return found
+
+    def _asked(self, device: Device, start_ns: int, end_ns: int) -> tuple[float, float] | None:
+        """Return how long it took until what was written had been asked for, and the share of the data sent later."""
+        past = self._totals[device]
+        looks = [(max(start_ns, min(end_ns, at_ns)), values) for at_ns, values in past.looks(start_ns, end_ns)]
+        columns = _Total.WRITTEN, _Total.DIRECT_WRITTEN, _Total.WIRE_WRITTEN
+        if len(looks) < 2 or any(past.last[column] >= UNSEEN for column in columns):
+            return None
+        first, final = looks[0][1], looks[-1][1]
+        asked, sent = _written(final) - _written(first), final[_Total.WIRE_WRITTEN] - first[_Total.WIRE_WRITTEN]
+        if asked <= 0 or sent <= 0:
+            return None
+        at_ns, then = next(look for look in looks if _written(look[1]) - _written(first) >= WHOLE_SHARE * asked)
+        return (at_ns - start_ns) / SECOND_NS, (final[_Total.WIRE_WRITTEN] - then[_Total.WIRE_WRITTEN]) / sent
+
+
+class _Look(NamedTuple):
+    """One sample of a client, and what was told of it before."""
+
+    at_ns: int
+    before_ns: int  # when the collector was read before
+    before: ClientSample | None
+
+    def add(self, rows: CounterHistories[_Row], row: _Row, told: Sequence[int | None]) -> None:
+        """Add it to the past of a row; one that the sample before did not have stood at zero then."""
+        is_new = row not in rows and self.before is not None and not _has(self.before, row)
+        past = rows.update_of(row)
+        if is_new and self.before_ns < self.at_ns:
+            past.add(self.before_ns, _stored([None if value is None else 0 for value in told]))
+        past.add(self.at_ns, _stored(told), self.before_ns)
+
+
+def _history(width: int, rising: int | None = None) -> Callable[[], CounterHistory]:
+    return lambda: CounterHistory(width, rising=width if rising is None else rising, most_bytes=_EACH_BYTES)
+
+
+def _operations(one: ClientSample) -> Iterable[tuple[str, ClientOperation]]:
+    """Yield all operations with their target, "" for those of the whole mount."""
+    yield from (("", operation) for operation in one.operations)
+    yield from ((place.name, operation) for place in one.targets for operation in place.operations)
+
+
+def _has(one: ClientSample, row: _Row) -> bool:
+    """Return whether a sample tells of a row."""
+    if row.target:
+        place = next((place for place in one.targets if place.name == row.target), None)
+        return place is not None and (not row.kind or any(each.kind == row.kind for each in place.operations))
+    return row.kind in one.counters or any(each.kind == row.kind for each in one.operations)
+
+
+def _counts(one: ClientOperation) -> tuple[int | None, ...]:
+    return (
+        one.count, one.total_us, one.queue_us, one.server_us, one.sent_bytes, one.received_bytes, one.transmissions,
+        one.timeouts, one.errors,
+    )  # fmt: skip
+
+
+def _stored(told: Sequence[int | None]) -> tuple[int, ...]:
+    return tuple(UNSEEN if value is None else value for value in told)
+
+
+def _added(past: CounterHistory, start_ns: int, end_ns: int) -> _Added | None:
+    """Return what was added to each counter, None of those that are not there; None: it was not looked at by then."""
+    measured = past.measured(start_ns, end_ns)
+    if measured is None:
+        return None
+    return [None if last >= UNSEEN else value for last, value in zip(past.last, measured[2], strict=True)]
+
+
+_NOTHING: _Added = (0.0,) * len(_Operation)
+
+
+def _plus(one: _Added, other: _Added) -> _Added:
+    """Return a sum; what was not seen of one of them is not known of both."""
+    return [None if a is None or b is None else a + b for a, b in zip(one, other, strict=True)]
+
+
+def _operation(kind: str, counts: _Added) -> OperationMeasure:
+    count, again = counts[_Operation.COUNT], counts[_Operation.TRANSMISSIONS]
+    if again is not None and count is not None:
+        again = max(0.0, again - count)
+    return OperationMeasure(
+        kind=kind,
+        count=_whole(count) or 0,
+        seconds=_mean(counts[_Operation.TOTAL], count, _US),
+        queue_seconds=_mean(counts[_Operation.QUEUE], count, _US),
+        server_seconds=_mean(counts[_Operation.SERVER], count, _US),
+        sent_bytes=_whole(counts[_Operation.SENT]),
+        received_bytes=_whole(counts[_Operation.RECEIVED]),
+        retransmissions=_whole(again),
+        timeouts=_whole(counts[_Operation.TIMEOUTS]),
+        errors=_whole(counts[_Operation.ERRORS]),
+    )
+
+
+def _weight(one: OperationMeasure) -> tuple[float, int]:
+    """Return what tells which operations matter: the time of all of them, else how many there were."""
+    return (one.seconds or one.server_seconds or 0.0) * one.count, one.count
+
+
+def _moved(one: ServerMeasure) -> int:
+    return (one.read_bytes or 0) + (one.written_bytes or 0)
+
+
+def _written(values: Sequence[int]) -> int:
+    return values[_Total.WRITTEN] + values[_Total.DIRECT_WRITTEN]
+
+
+def _mean(whole: float | None, count: float | None, unit: float = 1.0) -> float | None:
+    return None if whole is None or not count else whole / count / unit
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)

@@ -1,0 +1,1 @@
+"""Sections of what `ckptprof show --all` tells of one checkpoint."""

@@ -1,0 +1,76 @@
+"""What the client of a remote mount counted while a checkpoint went on."""
+
+from __future__ import annotations
+
+from ckptprof import units
+from ckptprof.measures import MountMeasure, OperationMeasure, ServerMeasure
+from ckptprof.model import Checkpoint
+from ckptprof.report.clean import clean
+from ckptprof.report.table import NOTHING, Cell, Column, facts, wrap
+from ckptprof.report.table import render as render_table
+
+_OPERATIONS = (
+    Column("OPERATION", minimum=10),
+    Column("COUNT", right=True),
+    Column("EACH", right=True),
+    Column("QUEUED", right=True, drop=3),
+    Column("AT SERVER", right=True, drop=2),
+    Column("SENT AGAIN", right=True, drop=1),
+)
+_SERVERS = (
+    Column("SERVER", minimum=10),
+    Column("ADDRESS", drop=2, minimum=8),
+    Column("STATE", drop=1),
+    Column("READ", right=True),
+    Column("WRITTEN", right=True),
+    Column("OPERATIONS", right=True, drop=3),
+    Column("EACH", right=True),
+)
+
+
+def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+    """Return what was counted at the mount, by operation and by server; nothing where no client told."""
+    mount = checkpoint.measures.mount if checkpoint.measures is not None else None
+    if mount is None or mount.client is None:
+        return []
+    told = facts(_facts(mount), width, colour=colour)
+    told += ["", *render_table(_OPERATIONS, [*map(_operation, mount.operations)], width, colour=colour)]
+    if mount.per_server:
+        told += ["", *render_table(_SERVERS, [*map(_server, mount.per_server)], width, colour=colour)]
+    rest = (mount.servers or 0) - len(mount.per_server)
+    return [*told, *wrap(f"and {units.plural(rest, 'server')} more, which moved less", width)] if rest > 0 else told
+
+
+def _facts(mount: MountMeasure) -> list[tuple[str, str]]:
+    over = f" over {clean(mount.transport)}" if mount.transport else ""
+    read, written = mount.read_bytes, mount.written_bytes
+    pairs = [
+        ("Client", f"{clean(mount.client or '')}{over}, of {clean(mount.server or mount.source)}"),
+        ("Asked for", f"{units.size(read)} read, {units.size(written)} written through the page cache"),
+        ("Direct", f"{units.size(mount.direct_read_bytes)} read, {units.size(mount.direct_written_bytes)} written"),
+        ("With servers", f"{units.size(mount.wire_read_bytes)} came, {units.size(mount.wire_written_bytes)} went"),
+    ]
+    if mount.connections is not None:
+        slots = f", at most {units.count(mount.slots)} requests at a time over each" if mount.slots else ""
+        pairs.append(("Connections", f"{units.count(mount.connections)}{slots}"))
+    if mount.delays:
+        pairs.append(("Delays", f"{units.count(mount.delays)} answers to ask again later"))
+    return pairs
+
+
+def _operation(one: OperationMeasure) -> list[Cell]:
+    times = (one.seconds, one.queue_seconds, one.server_seconds)
+    again = NOTHING if one.retransmissions is None else units.count(one.retransmissions)
+    return [Cell(clean(one.kind)), Cell(units.count(one.count)), *map(_time, times), Cell(again)]
+
+
+def _server(one: ServerMeasure) -> list[Cell]:
+    return [
+        Cell(clean(one.name)), Cell(clean(one.address or NOTHING)), Cell(clean(one.state or NOTHING)),
+        Cell(units.size(one.read_bytes)), Cell(units.size(one.written_bytes)), Cell(units.count(one.operations)),
+        _time(one.seconds),
+    ]  # fmt: skip
+
+
+def _time(seconds: float | None) -> Cell:
+    return Cell(NOTHING if seconds is None else units.latency(seconds))

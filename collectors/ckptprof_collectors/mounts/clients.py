@@ -1,0 +1,109 @@
+"""What the clients of remote mounts counted: bytes, operations and their times, by the files where each keeps them.
+
+Nothing here touches a mount: these files are the client's own, and a server that hangs does not hold up who reads them.
+Only kinds of mounts that are there are asked, while something trains, and for a hundredth of a core at most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.mounts.nfsclients import NfsClients
+from ckptprof_collectors.samples import ClientSample, MountInfo, Sample
+
+MAX_MOUNTS = 64
+SHARE = 0.01  # of a core
+
+
+class Client(Protocol):
+    """Reads what one kind of client counted."""
+
+    def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
+        """Return what was counted for these mounts of its kind; raises OSError."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        ...
+
+
+# By the type of the file system. To add a client: a module with a class like `Client`, and a line for each type.
+CLIENTS: Mapping[str, Callable[[KernelFs], Client]] = {"nfs": NfsClients, "nfs4": NfsClients}
+
+
+class RemoteClients:
+    """Reports each client that counted something since the last call."""
+
+    name = "clients"
+
+    def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open nothing yet; raises UnavailableError where no mounts can be seen."""
+        if not (fs.proc / "self" / "mountinfo").exists():
+            raise UnavailableError("/proc/self/mountinfo is not there, so no mounts are known")
+        self._fs = fs
+        self._clock = clock
+        self.wanted = True  # False: nothing trains
+        self._mounts: Sequence[MountInfo] = ()
+        self._by_client: dict[Callable[[KernelFs], Client], list[MountInfo]] = {}
+        self._clients: dict[Callable[[KernelFs], Client], Client] = {}
+        self._last: dict[tuple[int, int], ClientSample] = {}
+        self._next = 0.0
+
+    def follow(self, mounts: Sequence[MountInfo]) -> None:
+        """Take these mounts for those that are there; the same sequence has not changed."""
+        if mounts is self._mounts:
+            return
+        self._mounts = mounts
+        self._by_client = {}
+        for mount in mounts:
+            make = CLIENTS.get(mount.fs_type)
+            if make is not None and len(own := self._by_client.setdefault(make, [])) < MAX_MOUNTS:
+                own.append(mount)
+        for make in self._clients.keys() - self._by_client.keys():
+            self._drop(make)
+        there = {(mount.major, mount.minor) for own in self._by_client.values() for mount in own}
+        self._last = {device: sample for device, sample in self._last.items() if device in there}
+
+    def read(self) -> Sequence[Sample] | None:
+        """Return those that changed, None if there are none, it is too early or nobody wants it; raises OSError."""
+        now = self._clock()
+        if not self._by_client or not self.wanted or now < self._next:
+            return None
+        began = time.thread_time()
+        samples: list[Sample] = []
+        failed: OSError | None = None
+        for make, mounts in self._by_client.items():
+            try:
+                counted = self._client(make).read(mounts)
+            except OSError as error:  # the others have something to tell all the same
+                failed = error
+                self._drop(make)
+                continue
+            for sample in counted:
+                device = sample.major, sample.minor
+                if sample != self._last.get(device):
+                    self._last[device] = sample
+                    samples.append(sample)
+        self._next = now + (time.thread_time() - began) / SHARE
+        if failed is not None and not samples:
+            raise failed
+        return samples
+
+    def _client(self, make: Callable[[KernelFs], Client]) -> Client:
+        client = self._clients.get(make)
+        if client is None:
+            client = self._clients[make] = make(self._fs)
+        return client
+
+    def _drop(self, make: Callable[[KernelFs], Client]) -> None:
+        client = self._clients.pop(make, None)
+        if client is not None:
+            client.close()
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for make in list(self._clients):
+            self._drop(make)

@@ -1,0 +1,229 @@
+"""What NFS clients count: /proc/self/mountstats (fs/nfs/super.c nfs_show_stats, net/sunrpc/stats.c).
+
+Reading it asks no server. Only NFS has blocks with `statvers=`: those are looked for, and what lies between is skipped.
+Versions 1.0 and 1.1 of its operations differ by a ninth number, the errors (kernel 5.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs
+from ckptprof_collectors.mounts.mountinfo import unescape
+from ckptprof_collectors.samples import ClientOperation, ClientSample, MountInfo, text
+
+MAX_OPERATIONS = 128  # NFS 4.2 has 72
+_HEAD = re.compile(rb"device (\S+) mounted on (\S+) with fstype nfs4? statvers=")
+_LEAST_ABSURD = 1 << 63  # a negative number as the kernel prints it, after a bug of its own: not seen
+_MS = 1000
+_OPTIONS = ("rsize", "wsize", "nconnect", "timeo", "retrans")
+_DELAY = 24  # of the events: NFSIOS_DELAY in include/linux/nfs_iostat.h
+_SENDS, _IN_USE, _BACKLOG, _SLOTS = 5, 8, 9, 10  # of a transport, after its name
+_LEFT_OUT = {b"tcp": 0, b"rdma": 0, b"udp": 3}  # of the numbers before these: UDP counts no connecting
+
+
+class _Kept(NamedTuple):
+    """A block that was parsed, and what of it tells whether anything was asked since."""
+
+    counts: bytes
+    sample: ClientSample
+
+
+class _Transport(NamedTuple):
+    """The connections of a mount, summed up."""
+
+    name: str | None = None
+    connections: int | None = None
+    sends: int | None = None
+    backlog: int | None = None
+    in_use: int | None = None
+    slots: int | None = None
+
+
+class NfsClients:
+    """Reads all NFS mounts of this namespace."""
+
+    def __init__(self, fs: KernelFs) -> None:
+        """Open the file; raises OSError."""
+        self._file = KeptFile(fs.proc / "self" / "mountstats", chunk=1 << 16)
+        self._kept: dict[tuple[int, int], _Kept] = {}
+
+    def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
+        """Return what was counted for these; raises OSError."""
+        wanted = _places(mounts)
+        kept: dict[tuple[int, int], _Kept] = {}
+        data = self._file.read()
+        for start, head in _heads(data):
+            device = wanted.get((text(unescape(head[1])), text(unescape(head[2]))))
+            if device is None or device in kept:  # mounts of one superblock show the same
+                continue
+            end = data.find(b"\ndevice ", start)
+            block = data[start : end if end >= 0 else None]
+            kept[device] = self._parsed(device, block)
+        self._kept = kept
+        return [one.sample for one in kept.values()]
+
+    def _parsed(self, device: tuple[int, int], block: bytes) -> _Kept:
+        counts = _counts(block)
+        known = self._kept.get(device)
+        return known if known is not None and known.counts == counts else _Kept(counts, parse(device, block))
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._file.close()
+
+
+def _places(mounts: Sequence[MountInfo]) -> Mapping[tuple[str, str], tuple[int, int]]:
+    """Return the device of each mount by its source and its place; not where several of one source hide each other."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    hidden = set()
+    for mount in mounts:
+        place, device = (mount.source, mount.mount_point), (mount.major, mount.minor)
+        if found.setdefault(place, device) != device:
+            hidden.add(place)
+    return {place: device for place, device in found.items() if place not in hidden}
+
+
+def _heads(data: bytes) -> list[tuple[int, re.Match[bytes]]]:
+    """Return where the blocks of NFS begin, with their heads."""
+    found = []
+    at = data.find(b" statvers=")
+    while at >= 0:
+        start = data.rfind(b"\n", 0, at) + 1
+        head = _HEAD.match(data, start)
+        if head is not None:
+            found.append((start, head))
+        at = data.find(b" statvers=", at + 1)
+    return found
+
+
+def _counts(block: bytes) -> bytes:
+    """Return the part that stands still while nothing is asked: not its age, nor for how long a connection was idle."""
+    after = max(0, block.find(b"\tevents:"))
+    until = block.find(b"\txprt:", after)
+    operations = block.find(b"\tper-op", after)
+    return block[after:] if until < 0 or operations < until else block[after:until] + block[operations:]
+
+
+def parse(device: tuple[int, int], block: bytes) -> ClientSample:
+    """Return what one block says; what makes no sense was not seen."""
+    fields: dict[bytes, list[bytes]] = {}
+    transports: list[list[bytes]] = []
+    operations: list[ClientOperation] = []
+    lines = iter(block.split(b"\n"))
+    for line in lines:
+        name, _, rest = line.strip().partition(b":")
+        if name == b"xprt":
+            transports.append(rest.split())
+        elif name.startswith(b"per-op"):
+            break
+        else:
+            fields.setdefault(name, rest.split())
+    for line in lines:
+        operation = _operation(line) if len(operations) < MAX_OPERATIONS else None
+        if operation is not None:
+            operations.append(operation)
+    options = _options(fields.get(b"opts", []))
+    moved = [_at(fields.get(b"bytes", []), index) for index in range(6)]
+    sent = _transport(transports)
+    return ClientSample(
+        major=device[0],
+        minor=device[1],
+        client=f"nfs {options['vers']}" if "vers" in options else "nfs",
+        transport=sent.name,
+        read_bytes=moved[0],
+        written_bytes=moved[1],
+        direct_read_bytes=moved[2],
+        direct_written_bytes=moved[3],
+        wire_read_bytes=moved[4],
+        wire_written_bytes=moved[5],
+        operations=tuple(operations),
+        delays=_at(fields.get(b"events", []), _DELAY),
+        connections=sent.connections,
+        sends=sent.sends,
+        backlog=sent.backlog,
+        in_use=sent.in_use,
+        slots=sent.slots,
+        settings=_settings(options),
+        unseen=_unseen(b" ".join(fields.get(b"nfsv4", []))),
+    )
+
+
+def _number(word: bytes) -> int | None:
+    if not word.isdigit() or len(word) > 20:
+        return None
+    value = int(word)
+    return value if value < _LEAST_ABSURD else None
+
+
+def _at(words: Sequence[bytes], index: int) -> int | None:
+    return _number(words[index]) if index < len(words) else None
+
+
+def _operation(line: bytes) -> ClientOperation | None:
+    """Read `WRITE: ops transmissions timeouts sent received queue rtt execute [errors]`, times in milliseconds."""
+    name, colon, rest = line.strip().partition(b":")
+    words = rest.split()
+    count = _at(words, 0)
+    if not colon or not count or len(words) < 8:
+        return None
+    queue, answer, whole = (None if (value := _at(words, index)) is None else value * _MS for index in (5, 6, 7))
+    return ClientOperation(
+        kind=text(name),
+        count=count,
+        total_us=whole,
+        queue_us=queue,
+        server_us=answer,
+        sent_bytes=_at(words, 3),
+        received_bytes=_at(words, 4),
+        transmissions=_at(words, 1),
+        timeouts=_at(words, 2),
+        errors=_at(words, 8),
+    )
+
+
+def _transport(transports: Sequence[Sequence[bytes]]) -> _Transport:
+    """Return what the connections of a mount came to; there are several with nconnect."""
+    told = [words for words in transports if words]
+    if not told:
+        return _Transport()
+
+    def numbers(index: int) -> list[int | None]:
+        return [_at(words[1:], index - _LEFT_OUT[words[0]]) if words[0] in _LEFT_OUT else None for words in told]
+
+    def whole(index: int) -> int | None:
+        known = [value for value in numbers(index) if value is not None]
+        return sum(known) if len(known) == len(told) else None
+
+    slots = max((value for value in numbers(_SLOTS) if value is not None), default=None)
+    return _Transport(
+        name=text(told[0][0]),
+        connections=len(told),
+        sends=whole(_SENDS),
+        backlog=whole(_BACKLOG),
+        in_use=whole(_IN_USE),
+        slots=None if told[0][0] == b"rdma" else slots,  # whose further numbers are of another kind
+    )
+
+
+def _options(words: Sequence[bytes]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for option in text(b"".join(words[:1])).split(","):
+        name, _, value = option.partition("=")
+        found.setdefault(name, value)
+    return found
+
+
+def _settings(options: Mapping[str, str]) -> dict[str, int]:
+    found = {name: _number(options[name].encode()) for name in _OPTIONS if name in options}
+    return {name: value for name, value in found.items() if value is not None} | (
+        {"sync": 1} if "sync" in options else {}
+    )
+
+
+def _unseen(version4: bytes) -> tuple[str, ...]:
+    if b"pnfs=LAYOUT" not in version4:
+        return ()
+    return ("which of its data servers took what, and the connections to them (pNFS)",)

@@ -1,0 +1,123 @@
+"""Clients of remote mounts: asked only where such a mount is, while something trains, and by their own files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.collectors.mounts.mountstats import block, mounted, put
+
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.mounts import clients
+from ckptprof_collectors.mounts.clients import MAX_MOUNTS, RemoteClients
+from ckptprof_collectors.samples import ClientSample, MountInfo
+
+LOCAL = MountInfo(1, 8, 1, "/", "/", "ext4", "/dev/sda1", "sda1", None)
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+    def passing(self) -> float:
+        """Return the time, an hour later each time."""
+        self.now += 3600
+        return self.now
+
+
+def test_without_such_a_mount_nothing_is_opened(tmp_path: Path) -> None:
+    """Nor where nothing trains."""
+    collector = RemoteClients(KernelFs(proc=put(tmp_path)))
+    (tmp_path / "self/mountstats").unlink()  # who opened it would fail
+    collector.follow([LOCAL])
+    assert collector.read() is None
+    collector.follow([mounted()])
+    collector.wanted = False
+    assert collector.read() is None
+
+    collector.wanted = True
+    with pytest.raises(FileNotFoundError):
+        collector.read()
+    collector.close()
+
+
+def test_what_changed_is_told_once(tmp_path: Path) -> None:
+    """Whole, and again after it was mounted anew."""
+    clock = Clock()
+    collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock.passing)
+    collector.follow([LOCAL, mounted()])
+    first, again = collector.read(), collector.read()
+    put(tmp_path, block(read_write=(0, 5, 0, 0, 0, 0, 0, 0)))
+    second = collector.read()
+    collector.follow([LOCAL])
+    assert collector.read() is None
+    collector.follow([mounted()])
+    third = collector.read()
+    collector.close()
+
+    assert [len(told or ()) for told in (first, again, second, third)] == [1, 0, 1, 1]
+    assert second == third
+
+
+def test_it_costs_a_hundredth_of_a_core_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What took 20 ms is not done again for two seconds."""
+    clock, spent = Clock(), iter([0.0, 0.02, 1.0, 1.02])
+    monkeypatch.setattr(clients.time, "thread_time", lambda: next(spent))
+    collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock)
+    collector.follow([mounted()])
+    assert collector.read() is not None
+    clock.now += 1.9
+    assert collector.read() is None
+    clock.now += 0.2
+    assert collector.read() == []
+    collector.close()
+
+
+def test_one_that_fails_keeps_no_other_from_telling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again; that it fails is raised where there is nothing else to tell."""
+    closed: list[str] = []
+
+    class Failing:
+        def __init__(self, fs: KernelFs) -> None:
+            """Open nothing."""
+
+        def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:  # noqa: ARG002 - as a client
+            raise OSError("gone")
+
+        def close(self) -> None:
+            closed.append("failing")
+
+    monkeypatch.setattr(clients, "CLIENTS", {"lustre": Failing, **clients.CLIENTS})
+    clock = Clock()
+    collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock)
+    collector.follow([mounted(50, "/l", fs_type="lustre"), mounted()])
+    assert len(collector.read() or ()) == 1
+    clock.now += 60
+    with pytest.raises(OSError, match="gone"):
+        collector.read()
+    collector.close()
+    assert closed == ["failing", "failing"]
+
+
+def test_mounts_are_bounded(tmp_path: Path) -> None:
+    """However many homes are mounted."""
+    many = [mounted(at, f"/home/{at}", f"filer:/{at}") for at in range(500)]
+    texts = [block(point=f"/home/{at}".encode(), source=f"filer:/{at}".encode()) for at in range(500)]
+    collector = RemoteClients(KernelFs(proc=put(tmp_path, *texts)))
+    collector.follow(many)
+    assert len(collector.read() or ()) == MAX_MOUNTS
+    collector.close()
+
+
+def test_without_mounts_to_be_seen_it_is_not_made(tmp_path: Path) -> None:
+    """On an empty tree."""
+    with pytest.raises(UnavailableError, match="mountinfo"):
+        RemoteClients(KernelFs(proc=tmp_path))
