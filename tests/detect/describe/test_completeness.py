@@ -97,6 +97,22 @@ def test_a_temporary_name_that_stayed_is_a_save_that_was_not_committed(*, trace:
 
 
 @LEVELS
+@pytest.mark.parametrize("names", [("step_1.pt.tmp.1", "step_1.pt.tmp.2"), ("tmpab12cd34", "tmpef56gh78")])
+def test_an_attempt_that_was_made_again_leaves_the_save_whole(names: tuple[str, str], *, trace: bool) -> None:
+    """A writer that met an error deletes what it has, and begins anew under another temporary name."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process(exit_s=4.5)
+    first, second = (f"/ckpt/{name}" for name in names)
+    stage.write(trainer, first, 2.0, 0.5, 40 * MIB)
+    stage.extra.append((2.61, life("unlinked", 2.6, inode=None, path=first)))
+    stage.write(trainer, second, 2.8, 1.0, 100 * MIB, held_s=0.2, rename_to="/ckpt/step_1.pt")
+
+    found = saves(stage)
+
+    assert [(one.status, why(one)) for one in found] == [(Status.COMPLETE, "")]
+
+
+@LEVELS
 def test_shards_without_their_metadata_are_no_checkpoint(*, trace: bool) -> None:
     """Of PyTorch DCP, whose ranks all died before the coordinator wrote it."""
     stage = stage_of(trace=trace)
