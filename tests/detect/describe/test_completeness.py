@@ -154,6 +154,22 @@ def test_a_save_that_was_given_up_and_deleted_is_told() -> None:
     assert "step_2.bin was deleted again" in why(second)
 
 
+@LEVELS
+@pytest.mark.parametrize("linked", [True, False])
+def test_what_is_linked_from_the_save_before_lacks_in_none(*, linked: bool, trace: bool) -> None:
+    """What has not changed is a hard link; the job ends with the second save."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process(exit_s=15.0)
+    frozen = stage.write(trainer, "/ckpt/ckpt_1/frozen.npy", 3.0, 0.5, 60 * MIB, magic=NUMPY)
+    for step, at_s in ((1, 3.5), (2, 14.0)):
+        stage.write(trainer, f"/ckpt/ckpt_{step}/tuned.npy", at_s, 0.5, 40 * MIB, magic=NUMPY)
+        if step > 1 and linked:
+            fact = msgspec.structs.replace(stage.fact(frozen, at_s + 0.8), path=f"/ckpt/ckpt_{step}/frozen.npy")
+            stage.extra += [(at_s + 0.8, stage.fact(frozen, at_s + 0.8)), (at_s + 0.8, fact)]
+
+    assert saves(stage, 40.0)[-1].status is (Status.COMPLETE if linked else Status.INCOMPLETE)
+
+
 def test_a_note_that_is_deleted_again_ends_no_save() -> None:
     """A smaller save of a job that trains on, whose list of steps was put away: its model stays."""
     stage = stage_of(trace=True)

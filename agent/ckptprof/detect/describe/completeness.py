@@ -63,8 +63,9 @@ def _unfinished(
     large = _large(candidate)
     alike = [one for one in earlier if one.files <= len(large)]
     moved = _kept_bytes(candidate)
+    linked = known.transfers.facts.linked_bytes(candidate.parts[0].folder, candidate.start_ns)
     usual = _usual_bytes(alike or earlier)
-    smaller = usual is not None and moved < WHOLE_SHARE * usual and not _is_whole(candidate, large, alike)
+    smaller = usual is not None and moved + linked < WHOLE_SHARE * usual and not _is_whole(candidate, large, alike)
     removed_ns = known.transfers.removals.removed_ns
     unstaged = [  # the others were copied elsewhere, or written again
         part for part in large if part.staged is None and not is_superseded(part, large)

@@ -45,6 +45,15 @@ class RecentTransfers(Latest[ProcessKey, Transfer]):
                 looked_at[transfer.file] = transfer
         return [*looked_at.values(), *(transfer for transfer in counted if _overlaps(transfer, start_ns, end_ns))]
 
+    def of_file(self, process: ProcessKey, file: FileKey, start_ns: int, end_ns: int) -> list[Transfer]:
+        """Return all that a process did of one file in part between two times, in order; what was counted, if any."""
+        counted = self._traced.near(file, start_ns, end_ns, process)
+        found = [one for one in counted if one.operations is not None] or [
+            one for one in (*self.of(process), *self._polled.open_of(process)) if one.file == file
+        ]
+        inside = (one for one in found if _overlaps(one, start_ns, end_ns))
+        return sorted(inside, key=lambda transfer: transfer.data_span)
+
     def written_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Return what a process can have written of files that polling saw grow, in part between two times."""
         grown = (one for one in (*self.of(process), *self._polled.open_of(process)) if one.writes and one.stored_size)
