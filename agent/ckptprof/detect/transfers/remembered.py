@@ -47,11 +47,10 @@ class RecentTransfers(Latest[ProcessKey, Transfer]):
 
     def of_file(self, process: ProcessKey, file: FileKey, start_ns: int, end_ns: int) -> list[Transfer]:
         """Return all that a process did of one file in part between two times, in order; what was counted, if any."""
-        counted = self._traced.near(file, start_ns, end_ns, process)
-        found = [one for one in counted if one.operations is not None] or [
-            one for one in (*self.of(process), *self._polled.open_of(process)) if one.file == file
-        ]
-        inside = (one for one in found if _overlaps(one, start_ns, end_ns))
+        near: Iterable[Transfer] = self._traced.near(file, start_ns, end_ns, process)
+        counted = [one for one in near if one.operations is not None]
+        looked_at = (one for one in (*self.of(process), *self._polled.open_of(process)) if one.file == file)
+        inside = (one for one in counted or looked_at if _overlaps(one, start_ns, end_ns))
         return sorted(inside, key=lambda transfer: transfer.data_span)
 
     def written_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
