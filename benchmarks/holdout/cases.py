@@ -259,4 +259,11 @@ SECOND = (  # more of them, written when the first had become what detection is 
     _habit("stopped_early", "second"),
 )
 
-CASES = (*HABITS, *SECOND, *FAULTS, *OF_RANKS, *WRITERS, *PLACING, *PROCESSES, *RESTORES, *NOTHING)
+THIRD = (  # states that are no checkpoints, and results, beside what is saved
+    _habit("swapped_to_nvme", "third"),
+    _habit("offloaded", "third"),
+    _habit("scored", "third"),
+    _habit("features", "third"),
+)
+
+CASES = (*HABITS, *SECOND, *THIRD, *FAULTS, *OF_RANKS, *WRITERS, *PLACING, *PROCESSES, *RESTORES, *NOTHING)

@@ -324,7 +324,7 @@ class Stage:
             OpenFile(
                 fd, 2049, move.inode, move.position(at_s), move.flags, move.size(at_s), self.stamp(at_s), move.path
             )
-            for fd, move in enumerate(self.moves)
+            for fd, move in enumerate(self.moves, 3)
             if move.actor is actor and move.start_s <= at_s < move.closed_s and move.seen_open
         )
         mapped = tuple(

@@ -311,6 +311,21 @@ def test_a_checkpoint_below_a_folder_of_data_is_still_one(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "yielded"),
+    [
+        ("/r/predictions/eval_epoch_3.npy", True), ("/r/predictions/epoch_3.pt", True), ("/r/logits_step_9.npz", True),
+        ("/r/features/trainfeat.pth", True), ("/r/final_predictions.pt", True), ("/r/samples/epoch_3/0.npy", False),
+        ("/r/predictions/model_epoch_3.pt", False), ("/r/step_500/embeddings.npy", False),
+        ("/r/output/netG_A2B.pth", False), ("/r/results/epoch_3.pt", False), ("/r/embeddings/epoch_3.pt", False),
+        ("/r/epoch=3-val_loss=0.2.ckpt", False), ("/r/images/step_7/__0_0.distcp", False),
+    ],
+)  # fmt: skip
+def test_what_a_model_yields_is_told_from_its_state(path: str, yielded: bool) -> None:  # noqa: FBT001 - a case
+    """A number or `final` is of both; a word for what a restart needs, or a strong name, is of a state."""
+    assert read_name(path).yielded == yielded
+
+
+@pytest.mark.parametrize(
     "path",
     ["/r/last.ckpt", "/r/last-v1.ckpt", "/r/best.pt", "/r/checkpoint_last.pt", "/r/checkpoint_best.pt", "/r/latest",
      "/r/model_best.pth.tar", "/r/m--loss=1-step=9-last/weights/__0_0.distcp", "/r/latest.weights.h5"],

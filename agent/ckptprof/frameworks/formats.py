@@ -29,7 +29,7 @@ OTHER_ENDINGS = re.compile(
     r"(?:[.-]\d+)?$|/data\.mdb$|\.db-(?:wal|shm|journal)$|\.sqlite-\w+$",
     re.IGNORECASE,
 )
-TEXTS = (".json",)  # of these, that hold models as well: XGBoost's `model.json`; with a step, traces of profilers
+TEXTS = (".json",)  # of these, that hold models as well: XGBoost's `model.json`; by a step alone, traces of profilers
 OTHER_MAGICS: tuple[tuple[int, bytes, str], ...] = (  # (offset, bytes there, what it is)
     (0, b"\x7fELF", "a program or a core dump"),
     (0, b"\x1f\x8b", "gzip"),

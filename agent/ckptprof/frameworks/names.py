@@ -20,6 +20,7 @@ __all__ = [
     "is_commit",
     "is_temporary_of_framework",
     "read_name",
+    "settled_path",
     "shape",
     "step_of",
 ]
@@ -43,6 +44,8 @@ class Name:
     certain: bool  # the directory carries a step or the framework's own folder: no time need tell saves apart
     hint: bool  # a word for checkpoints is in it
     data: bool  # a word for data sets or results is in it
+    state: bool  # a word for what a restart needs is in the name of the file
+    yielded: bool  # by a model: it is called a result, and no state; a step, or a rhythm, is of both
     never: bool  # a log, a database, an archive: no checkpoint, but if its first bytes are those of its framework
     temporary: bool
     commit: bool  # its appearance completes a checkpoint
@@ -69,6 +72,7 @@ class _Place:
     shared_directory: str  # the path without folders of single ranks at its end
     hint: bool  # in its last two parts
     data: bool  # in its last part
+    yielded: bool  # likewise
 
 
 def _flat(pattern: re.Pattern[str]) -> str:
@@ -147,6 +151,10 @@ def read_name(path: str) -> Name:
     hint = hint_in_file or place.hint or (certain and words.hints(directory.rpartition("/")[2]))
     in_step = certain and "#" not in directory and step is not None
     doubtful = framework is not None and _is_doubtful(framework, file)
+    weak = framework is None or framework.weak
+    state = words.is_of_state(file)
+    data = (place.data and not hint_in_file) or words.is_of_data(stem if hint_in_file else file, in_step=in_step)
+    yielded = not state and (place.yielded or (data and words.is_yielded(stem, in_step=in_step)))
     return Name(
         framework=framework,
         step=step,
@@ -155,8 +163,9 @@ def read_name(path: str) -> Name:
         file_directory=shared_directory if groups.get("below") else place.path,
         certain=certain,
         hint=hint,
-        data=(framework is None or framework.weak)
-        and ((place.data and not hint_in_file) or words.is_of_data(stem if hint_in_file else file, in_step=in_step)),
+        data=weak and (data or yielded),
+        state=state,
+        yielded=weak and yielded,
         never=(framework is None or doubtful)
         and words.is_never(f"{place.path}/{file}", speaks_for_it=hint and not doubtful),
         temporary=temporary,
@@ -168,6 +177,12 @@ def read_name(path: str) -> Name:
         world=_number(groups, "world"),
         piece=_piece(groups, file),
     )
+
+
+def settled_path(path: str) -> str:
+    """Return a path without the marks of temporary names: what a file is to be called in the end."""
+    above, _, last = path.rpartition("/")
+    return f"{_place(above).path}/{_settled(last)[0]}"
 
 
 def is_commit(path: str) -> bool:
@@ -267,6 +282,7 @@ def _place(folder: str) -> _Place:
         shared_directory="/".join(parts[:shared_directory]),
         hint=any(words.hints(part) for part in parts[-2:]),
         data=words.is_data_folder(parts[-1]),
+        yielded=words.is_folder_of_yields(parts[-1]),
     )
 
 

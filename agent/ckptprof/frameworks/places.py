@@ -13,6 +13,7 @@ NOT_OF_JOBS = re.compile(
     r"prometheus|grafana|etcd|influxdb|cassandra|rabbitmq|systemd)|cache|log|backups|crash)/"
     r"|/(?:base|global)/\d+/\d+(?:\.\d+)?$|/pg_wal/|/pgdata/|/target/(?:debug|release)/|/datasets/[^/]+/[^/]+\.(?:bin|dat)$"
     r"|/wandb/[^/]+/(?:logs|tmp)/"
+    r"|/offload(?:ed)?(?:[_-](?:folder|dir|weights))?/[^/]+\.dat$"  # accelerate/utils/offload.py
 )
 # what hubs of models give
 CACHES_OF_HUBS = re.compile(

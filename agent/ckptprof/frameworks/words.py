@@ -46,15 +46,17 @@ TEMPORARY = re.compile(
     r"|(?:[._-]tmp|\.temp|[._-]partial)(?=\.[A-Za-z][A-Za-z0-9]{0,12}$)"
     r"|^\.?(?:tmp|temp|partial|writing|incomplete)[-_.](?=(?:global_?)?(?:step|ckpt|checkpoint|epoch|iter|model|snapshot))"
 )
-# words that people give to what they restore from
-_HINTS = frozenset(
+# words that people give to what they restore from: what it is, and when or which of several it was
+_STATES = frozenset(
     (
         "ckpt", "ckpts", "checkpoint", "checkpoints", "snapshot", "snapshots", "model", "models", "weight", "weights",
         "optim", "optims", "optimizer", "optimizers", "state", "states", "param", "params", "parameter", "parameters",
-        "step", "steps", "epoch", "epochs", "iter", "iters", "iteration", "best", "last", "latest", "final", "resume",
         "trainer", "ema", "adapter", "lora", "actor", "critic", "policy",
     )
 )  # fmt: skip
+_HINTS = _STATES | {
+    "step", "steps", "epoch", "epochs", "iter", "iters", "iteration", "best", "last", "latest", "final", "resume",
+}  # fmt: skip
 # words that people give to what a model is trained on or what it yields
 _DATA = frozenset(
     (
@@ -62,7 +64,15 @@ _DATA = frozenset(
         "eval", "shard", "shards", "token", "tokens", "tokenized", "corpus", "sample", "samples", "feature", "features",
         "embedding", "embeddings", "cache", "caches", "image", "images", "label", "labels", "prediction", "predictions",
         "output", "outputs", "result", "results", "batch", "batches", "memmap", "mmap", "arrow", "parquet",
-        "preprocessed", "profile", "trace",
+        "preprocessed", "profile", "trace", "pred", "preds", "logits", "probs", "latents",
+    )
+)  # fmt: skip
+# of these, what a model yields
+_YIELDS = frozenset(
+    (
+        "sample", "samples", "feature", "features", "embedding", "embeddings", "image", "images", "label", "labels",
+        "prediction", "predictions", "output", "outputs", "result", "results", "pred", "preds", "logits", "probs",
+        "latents",
     )
 )  # fmt: skip
 _OF_RUNS = frozenset(("train", "training", "test", "tests", "eval", "output", "outputs", "result", "results"))
@@ -94,12 +104,28 @@ def hints(part: str) -> bool:
     return not _HINTS.isdisjoint(_WORD.findall(part.lower()))
 
 
+def is_of_state(part: str) -> bool:
+    """Return whether a word for what a restart needs is in it, and not only when it was, or which of several."""
+    return not _STATES.isdisjoint(_WORD.findall(part.lower()))
+
+
 def is_of_data(part: str, *, in_step: bool = False) -> bool:
     """Return whether a word for data sets or results is in it; `in_step`: it is a file in the folder of a step."""
     found = _DATA.intersection(said := _WORD.findall(part.lower()))
     if "best" in said:  # valid.acc.best: what it was best at
         found -= _SPLITS
     return bool(found - _OF_MODELS if in_step else found)
+
+
+def is_yielded(part: str, *, in_step: bool = False) -> bool:
+    """Return whether a word for what a model yields is in the name of a file; `in_step` as above."""
+    found = _YIELDS.intersection(_WORD.findall(part.lower()))
+    return bool(found - _OF_MODELS if in_step else found)
+
+
+def is_folder_of_yields(part: str) -> bool:
+    """Return whether a folder is called by what a model yields, and not as those of runs or of models are."""
+    return bool(_YIELDS.intersection(_WORD.findall(part.lower())) - _OF_RUNS - _OF_MODELS)
 
 
 def is_data_folder(part: str) -> bool:

@@ -97,6 +97,22 @@ def test_a_temporary_name_that_stayed_is_a_save_that_was_not_committed(*, trace:
 
 
 @LEVELS
+@pytest.mark.parametrize("names", [("step_1.pt.tmp.1", "step_1.pt.tmp.2"), ("tmpab12cd34", "tmpef56gh78")])
+def test_an_attempt_that_was_made_again_leaves_the_save_whole(names: tuple[str, str], *, trace: bool) -> None:
+    """A writer that met an error deletes what it has, and begins anew under another temporary name."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process(exit_s=4.5)
+    first, second = (f"/ckpt/{name}" for name in names)
+    stage.write(trainer, first, 2.0, 0.5, 40 * MIB)
+    stage.extra.append((2.61, life("unlinked", 2.6, inode=None, path=first)))
+    stage.write(trainer, second, 2.8, 1.0, 100 * MIB, held_s=0.2, rename_to="/ckpt/step_1.pt")
+
+    found = saves(stage)
+
+    assert [(one.status, why(one)) for one in found] == [(Status.COMPLETE, "")]
+
+
+@LEVELS
 def test_shards_without_their_metadata_are_no_checkpoint(*, trace: bool) -> None:
     """Of PyTorch DCP, whose ranks all died before the coordinator wrote it."""
     stage = stage_of(trace=trace)
@@ -136,6 +152,22 @@ def test_a_save_that_was_given_up_and_deleted_is_told() -> None:
 
     assert (first.status, second.status) == (Status.COMPLETE, Status.INCOMPLETE)
     assert "step_2.bin was deleted again" in why(second)
+
+
+@LEVELS
+@pytest.mark.parametrize("linked", [True, False])
+def test_what_is_linked_from_the_save_before_lacks_in_none(*, linked: bool, trace: bool) -> None:
+    """What has not changed is a hard link; the job ends with the second save."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process(exit_s=15.0)
+    frozen = stage.write(trainer, "/ckpt/ckpt_1/frozen.npy", 3.0, 0.5, 60 * MIB, magic=NUMPY)
+    for step, at_s in ((1, 3.5), (2, 14.0)):
+        stage.write(trainer, f"/ckpt/ckpt_{step}/tuned.npy", at_s, 0.5, 40 * MIB, magic=NUMPY)
+        if step > 1 and linked:
+            fact = msgspec.structs.replace(stage.fact(frozen, at_s + 0.8), path=f"/ckpt/ckpt_{step}/frozen.npy")
+            stage.extra += [(at_s + 0.8, stage.fact(frozen, at_s + 0.8)), (at_s + 0.8, fact)]
+
+    assert saves(stage, 40.0)[-1].status is (Status.COMPLETE if linked else Status.INCOMPLETE)
 
 
 def test_a_note_that_is_deleted_again_ends_no_save() -> None:

@@ -42,6 +42,18 @@ def test_a_model_that_grows_is_written_over_itself(trace: bool) -> None:  # noqa
     assert told(stage.play(50)) == [("save", "model.json", 20 * (number + 1)) for number in range(4)]
 
 
+def test_a_state_as_text_may_have_a_step() -> None:
+    """Numbers as JSON, in the folder of a step or beside those before."""
+    for name in ("checkpoint-{}/model.json", "state_{}.json"):
+        stage = Stage()
+        trainer = stage.process()
+        for number in range(1, 4):
+            path = "/run/" + name.format(100 * number)
+            stage.write(trainer, path, 6.0 + 7 * number, 0.4, 20 * MIB, magic=JSON)
+
+        assert [one.path for one in stage.play(50)] == ["/run/" + name.format(100 * n) for n in (1, 2, 3)], name
+
+
 def test_text_is_a_model_only_by_its_name() -> None:
     """Results that a trainer writes over, and what its profiler writes at a step, are none."""
     for name in ("results_{}.json", "report.json", "rank0_step_{}.json"):

@@ -109,6 +109,25 @@ def test_samples_that_loaders_keep_hide_no_save(ending: str, magic: bytes, hashe
     ]
 
 
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(
+    ("name", "magic"),
+    [
+        ("predictions/eval_epoch_{}.npy", NUMPY), ("predictions/epoch_{}.pt", TORCH_ZIP),
+        ("features/trainfeat.pth", TORCH_ZIP), ("logits_step_{}00.npy", NUMPY),
+    ],
+)  # fmt: skip
+def test_what_a_model_yields_at_each_evaluation_is_no_save(name: str, magic: bytes, trace: bool) -> None:  # noqa: FBT001
+    """It has an epoch and a rhythm as saves do, and they hide no state that is saved beside."""
+    stage = Stage(trace=trace)
+    trainer = stage.process()
+    for epoch in range(1, 5):
+        stage.write(trainer, f"/run/{name.format(epoch)}", 8.0 * epoch, 0.5, 40 * MIB, magic=magic)
+        stage.write(trainer, f"/run/model_{epoch}.pt", 8.0 * epoch + 4, 0.5, 100 * MIB)
+
+    assert [one.path for one in stage.play(60)] == [f"/run/model_{epoch}.pt" for epoch in range(1, 5)]
+
+
 def test_a_state_that_is_numbered_in_a_folder_of_no_name_is_a_save() -> None:
     """It waits for the next one, or for a minute."""
     stage = Stage()

@@ -324,9 +324,10 @@ def test_stamps_of_a_skewed_server_are_not_believed(skew_s: float) -> None:
         assert edges_s(stage, save) == pytest.approx((2.0 + 4 * number, 3.0 + 4 * number), abs=0.05)
 
 
-def test_an_empty_file_gets_no_bytes_of_a_process_whose_calls_are_counted() -> None:
+@pytest.mark.parametrize("trace", [True, False])
+def test_where_a_job_prints_to_gets_no_bytes_while_it_is_empty(trace: bool) -> None:  # noqa: FBT001 - a parameter
     """Its output goes to a file, which a look at its descriptors met while it wrote a table."""
-    stage = Stage(trace=True)
+    stage = Stage(trace=trace)
     job = stage.process(environment={"RANK": "0", "WORLD_SIZE": "1"})
     output = OpenFile(1, 2049, 77, 0, os.O_WRONLY, 0, 0, "/job/checkpoints/stdout")
     for start_s in (3.0, 9.0):

@@ -41,6 +41,17 @@ def test_small_calls_in_order_are_sequential_small(call_bytes: int) -> None:
     assert save.pattern.median_operation_bytes == pytest.approx(call_bytes, rel=0.02)
 
 
+def test_calls_of_64_kib_are_large_whatever_the_last_one_has() -> None:
+    """Most are 64 KiB, their mean is a little less."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 0.3, 100 * (64 << 10) + 1000, call_bytes=64 << 10)
+
+    (save,) = stage.play(8)
+
+    assert save.pattern.mean_operation_bytes < 64 << 10
+    assert save.pattern.class_ == PatternClass.SEQUENTIAL_LARGE
+
+
 def test_positions_all_over_the_file_are_random() -> None:
     """Most bytes at offsets that do not follow."""
     stage = Stage()

@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ckptprof.detect.describe.risks import failed_parts, failures_of, is_on_full_disk
+from ckptprof.detect.describe.risks import failed_parts, failures_of, is_on_full_disk, is_superseded
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import CompleteSave, PastEvents
@@ -63,13 +63,18 @@ def _unfinished(
     large = _large(candidate)
     alike = [one for one in earlier if one.files <= len(large)]
     usual = _usual_bytes(alike or earlier)
-    moved = _kept_bytes(candidate) if usual is not None else 0
-    smaller = usual is not None and moved < WHOLE_SHARE * usual and not _is_whole(candidate, large, alike)
+    moved = linked = 0
+    if usual is not None:
+        moved = _kept_bytes(candidate)
+        linked = known.transfers.facts.linked_bytes(candidate.parts[0].folder, candidate.start_ns)
+    smaller = usual is not None and moved + linked < WHOLE_SHARE * usual and not _is_whole(candidate, large, alike)
     removed_ns = known.transfers.removals.removed_ns
-    unstaged = [part for part in large if part.staged is None]  # the others were copied elsewhere
+    unstaged = [  # the others were copied elsewhere, or written again
+        part for part in large if part.staged is None and not is_superseded(part, large)
+    ]
     deleted = [part for part in unstaged if removed_ns(part.path, part.end_ns) is not None]
     full = any(is_on_full_disk(part, known) for part in large)
-    failed = any(part.error is not None for part in large)
+    failed = any(part.error is not None and not is_superseded(part, large) for part in large)
     if smaller and (soon or full or deleted or failed):
         yield f"it has {size(moved)}, and the saves before it have {size(usual)}"
     if deleted and (smaller or any(part.temporary for part in deleted)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nlargest
 from itertools import combinations
 
@@ -12,9 +12,11 @@ from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, MAX_EACH, MOST_SHARE, WHOLE_SHARE
 from ckptprof.detect.transfers.ledger import counted_evenly
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import overlap_ns
+from ckptprof.frameworks.names import read_name, settled_path
 from ckptprof.model import Evidence, Risk
 from ckptprof.units import size
 
@@ -51,7 +53,25 @@ def failed_parts(candidate: Candidate) -> list[Transfer]:
     for part in parts:
         begun_ns[part.path] = max(begun_ns.get(part.path, part.start_ns), part.start_ns)
     # of one that is over in no time its own begin is no later one
-    return [p for p in parts if p.error is not None and not p.start_ns < p.end_ns <= begun_ns[p.path]]
+    failed = [p for p in parts if p.error is not None and not p.start_ns < p.end_ns <= begun_ns[p.path]]
+    return [p for p in failed if not is_superseded(p, parts)]
+
+
+def is_superseded(attempt: Transfer, parts: Iterable[Transfer]) -> bool:
+    """Return whether another file of a save took the place of one under a temporary name: it was written again.
+
+    The later one has the name that the first was to have in the end, or both began under names of Python's tempfile.
+    """
+    if not is_temporary(attempt.path) and not attempt.name.staging:
+        return False
+    later = [one for one in parts if one.start_ns >= attempt.end_ns and one.stored_size >= attempt.bytes]
+    final = settled_path(attempt.path)
+    return any(one.path == final or _are_of_tempfile(attempt, one) for one in later)
+
+
+def _are_of_tempfile(attempt: Transfer, later: Transfer) -> bool:
+    renamed = later.earlier_path is not None and read_name(later.earlier_path).staging
+    return attempt.name.staging and renamed and attempt.folder == later.folder
 
 
 def failures_of(failed: Sequence[Transfer]) -> str:

@@ -132,6 +132,7 @@ ROWS = (
     Row("data",                   -1.0, -1.0,  0.6, "outweighs the weak names"),
     Row("place",                  -1.2, -1.2,  0.6, "outweighs a weak name with a trainer"),
     Row("foreign",                -1.5, -1.5,  0.6, "outweighs all but the marks of a framework"),
+    Row("swapped",               -2.0, -2.0,  0.6, "what does not fit into memory; nobody goes on from it"),
     Row("copies-in-sum",          -0.7,  0.0,  0.0, "in sum only: a trainer may read data while it saves"),
     Row("copies-exactly",         -0.9,  0.0,  0.0, "file by file, in the kernel, or hand in hand"),
     Row("received",               -0.5,  0.0,  0.0, "as much came in by the network"),

@@ -74,6 +74,11 @@ class Event:
         return self.mostly(lambda part: part.name.hint or part.name.certain)
 
     @cached_property
+    def is_yielded(self) -> bool:
+        """Whether it is called a result of a model, and no state of it."""
+        return self.mostly(lambda part: part.name.yielded)
+
+    @cached_property
     def is_rotated(self) -> bool:
         """Whether its job deleted older files of these shapes."""
         return self.known.past.rotated(self.job, self.shapes) > 0

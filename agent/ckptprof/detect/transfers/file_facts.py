@@ -55,6 +55,7 @@ class FileFacts:
         self._trainers: frozenset[ProcessKey] = frozenset()  # for whom they wait
         self._used: Bounded[int, None] = Bounded(MAX_FACTS)  # by `_writing`
         self._first_names: Bounded[FileKey, str] = Bounded(MAX_EACH)  # of files that have several
+        self._links: Bounded[str, FileFact] = Bounded(MAX_EACH)  # further names of large files, by path, the latest
         self._unclaimed: Bounded[FileKey, str] = Bounded(MAX_EACH)  # that nobody can have written, by its shape
         self._claims: dict[tuple[ProcessKey, FileKey, int], Transfer] = {}  # what was written lately, judged or not
 
@@ -69,6 +70,8 @@ class FileFacts:
             self._first_names.pop(key, None)
         elif self._is_link(at_ns, fact, *earlier) or _is_lesser_name(fact, earlier[1]) or _is_no_news(fact, earlier[1]):
             self._facts.move_to_end(key)
+            if fact.path != earlier[1].path and fact.size >= TELLING_BYTES:
+                self._links[fact.path] = fact
             if key in self._fresh:
                 self._fresh[key][asker] = None
                 self._awaited.pop(key, None)
@@ -90,6 +93,11 @@ class FileFacts:
     def _settle(self, key: FileKey) -> None:
         self._fresh.pop(key, None)
         self._awaited.pop(key, None)
+
+    def linked_bytes(self, folder: str, before_ns: int) -> int:
+        """Return what files hold that have a name in a folder, and another, and were last written before a time."""
+        own = (fact for path, fact in self._links.items() if path.rpartition("/")[0] == folder)
+        return sum(fact.size for fact in own if self._world.clock.mono(fact.modified_ns) < before_ns)
 
     @property
     def is_pressing(self) -> bool:

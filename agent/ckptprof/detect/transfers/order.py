@@ -7,7 +7,7 @@ not used (pwrite), a new file grows by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, NEARLY_ALL, STAMP_NS
@@ -80,7 +80,7 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     """Return the order and the sizes of the operations of a group."""
     order = Order()
     traced = level_of(group) is Level.TRACE
-    telling = [transfer for transfer in group if transfer.bytes >= HEADER_BYTES]
+    telling = [transfer for transfer in _with_stages(group) if transfer.bytes >= HEADER_BYTES]
     for transfer in group:
         if (sums := transfer.operations) is not None:
             order.count(sums)
@@ -94,6 +94,13 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     _infer(order, sum(transfer.bytes for transfer in group) - mapped, sizes)
     order.gap = None
     return order, sizes
+
+
+def _with_stages(group: Iterable[Transfer]) -> Iterator[Transfer]:
+    """Yield the transfers, and the stages that some were copied from while these were still written."""
+    for transfer in group:
+        yield transfer
+        yield from transfer.copied_from
 
 
 def share_of(part: int, whole: int) -> float | None:
@@ -164,9 +171,10 @@ def _infer(order: Order, total: int, sizes: Sizes) -> None:
 
 
 def _is_alone(part: Transfer, parts: Sequence[Transfer]) -> bool:
-    """Return whether its process moved no other file of the candidate at the same time, give or take a look."""
+    """Return whether its process moved no other of the files at the same time, give or take a look."""
     return not any(
         other is not part
+        and other.writes == part.writes
         and other.process == part.process
         and other.start_ns - STAMP_NS < part.end_ns
         and part.start_ns < other.end_ns + STAMP_NS
@@ -268,7 +276,10 @@ def _moved(history: ProcessHistory | None, frame: tuple[int, int], *, writes: bo
 
 
 def _sizes_by_counters(group: Sequence[Transfer], histories: Histories) -> Sizes:
-    """Return the sizes as the calls of the processes tell, while the group lasted."""
+    """Return the sizes as the calls of the processes tell, while the group lasted.
+
+    The last call for a file is shorter than the others: without it, so many moved nearly as much.
+    """
     calls = [
         (one.writes, one.written_bytes) if group[0].writes else (one.reads, one.returned_bytes)
         for one in intervals_of(group, histories)
@@ -278,4 +289,6 @@ def _sizes_by_counters(group: Sequence[Transfer], histories: Histories) -> Sizes
         return Sizes()
     operations = sum(number for number, _ in calls)
     median = _median_bytes(calls)
-    return Sizes(operations, sum(moved for _, moved in calls) / operations, median, median)
+    whole = operations / max(1, operations - len({transfer.file for transfer in group}))
+    called = None if median is None else median * whole
+    return Sizes(operations, sum(moved for _, moved in calls) / operations, median, called)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found, Signal
-from ckptprof.detect.events.signals import copies, course, names, passes, reads, series, who
+from ckptprof.detect.events.signals import copies, course, names, passes, reads, series, swaps, who
 
 Answer = bool | str | Found | None  # a text is the detail that takes the place of {}
 
@@ -44,6 +44,7 @@ CHECKS: tuple[_Check, ...] = (
     _Check("data", names.is_data, "its name has a word for data sets or results"),
     _Check("place", names.is_placed, "it is in a place of caches, packages or databases"),
     _Check("foreign", names.is_foreign, "it is {}"),
+    _Check("swapped", swaps.swapped, "its process reads it and writes it anew again and again, as what is swapped"),
     _Check("received", passes.received, "as much came in by the network at the same time"),
     _Check("downloaded", names.downloaded, "it is where, or named as, downloads are"),
     _Check("copies", copies.copies, "{}"),

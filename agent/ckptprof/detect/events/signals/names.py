@@ -81,7 +81,7 @@ def downloaded(event: Event) -> bool:
 
 
 def _is_hinted(event: Event) -> bool:
-    return event.mostly(lambda part: part.name.hint)
+    return event.mostly(lambda part: part.name.hint and not part.name.yielded)
 
 
 def _mostly(event: Event, is_such: Callable[[Transfer], object]) -> bool:
@@ -97,7 +97,8 @@ def _other_format(part: Transfer) -> str | None:
     if DUMPS.search(path):
         return "a dump of memory"
     found = OTHER_ENDINGS.search(path)
-    if found is not None and not (part.name.hint and part.name.step is None and path.endswith(TEXTS)):
+    named = part.name.state or (part.name.hint and part.name.step is None)
+    if found is not None and not (named and path.endswith(TEXTS)):
         return f"a file of another kind, {found[0][:20]!r}"
     magic = (part.fact.magic if part.fact is not None else None) or b""
     for offset, mark, kind in OTHER_MAGICS:

@@ -67,8 +67,11 @@ def shards(event: Event) -> bool:
 
 
 def is_row_of_data(event: Event) -> bool:
-    """Return whether that it comes again says nothing: nothing calls it a checkpoint, and data sets grow so, too."""
-    return shards(event) or (_comes_soon_after(event) and _is_nameless(event))
+    """Return whether that it comes again says nothing: nothing calls it a checkpoint, and data sets grow so, too.
+
+    What a model yields is computed by what trains, and comes with each evaluation: that rhythm is no sign of a state.
+    """
+    return shards(event) or event.is_yielded or (_comes_soon_after(event) and _is_nameless(event))
 
 
 def _is_nameless(event: Event) -> bool:

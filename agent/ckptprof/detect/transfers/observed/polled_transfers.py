@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ckptprof.detect.tolerances import ALL_SHARE, FEW, LOOK_NS
@@ -18,6 +19,7 @@ O_ACCMODE = 0o3
 O_APPEND = 0o2000
 O_DIRECT = 0o40000 | 0o200000  # arch/arm64/include/uapi/asm/fcntl.h swaps it with O_DIRECTORY; a file is never that
 
+_LAST_STANDARD = 2  # of input, output and errors
 _O_TMPFILE = 0o20000000
 _UNLINKED = " (deleted)"  # behind a path of /proc/PID/fd
 
@@ -65,11 +67,7 @@ class PolledTransfers:
         if process is None:
             process = self._processes[key] = _Process(key, at_ns)
         before_ns = process.scanned_ns if at_ns - process.scanned_ns <= LOOK_NS else at_ns
-        foremost: dict[_Key, OpenFile] = {}
-        for file in scan.files:
-            place = (file.device, file.inode), bool(file.flags & O_ACCMODE)
-            if place not in foremost or file.position > foremost[place].position:
-                foremost[place] = file  # of several descriptors on one file: mmap keeps one that never moves
+        foremost = _foremost(scan.files)
         done = [self._look(process, place, at_ns, before_ns, file) for place, file in foremost.items()]
         for over in filter(None, done):  # once all positions are known
             self._reach(process, over, at_ns)
@@ -181,6 +179,20 @@ class PolledTransfers:
         """Return the transfers that were closed since the last call."""
         done, self.done = self.done, []
         return done
+
+
+def _foremost(files: Iterable[OpenFile]) -> dict[_Key, OpenFile]:
+    """Return of several descriptors on one file the one that is furthest in it: mmap keeps one that never moves.
+
+    An empty file that a process would print to is nothing: no server that tells sizes late gives it what it writes.
+    """
+    foremost: dict[_Key, OpenFile] = {}
+    for file in files:
+        place = (file.device, file.inode), bool(file.flags & O_ACCMODE)
+        is_output = file.fd <= _LAST_STANDARD and not file.size
+        if not is_output and (place not in foremost or file.position > foremost[place].position):
+            foremost[place] = file
+    return foremost
 
 
 def _is_direct(flags: int) -> bool:

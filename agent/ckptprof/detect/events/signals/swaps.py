@@ -1,0 +1,59 @@
+"""Whether its process takes files in and puts them back, again and again: what does not fit into memory is swapped."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from ckptprof.detect.events.event import Event
+from ckptprof.detect.events.grouping import LOOSE_GAP_NS
+from ckptprof.detect.tolerances import COMMIT_NS, MOST_SHARE
+from ckptprof.detect.transfers.model.transfer import Transfer
+
+_TURNS = 2  # once is a state that is read, changed and saved anew
+
+
+def swapped(event: Event) -> bool:
+    """Return whether most of it is read whole just before it is written anew, each time, by one process.
+
+    Optimizer states and activations are swapped so. A checkpoint that is checked is read right after its writing, and
+    what is changed in the folder of a step is of that save.
+    """
+    largest = event.largest
+    moved = sum(part.bytes for part in largest if not part.name.certain and _is_swapped(event, part))
+    return 2 * moved > sum(part.bytes for part in largest)
+
+
+def _is_swapped(event: Event, part: Transfer) -> bool:
+    near = event.start_ns - COMMIT_NS, event.end_ns + COMMIT_NS
+    of_file = event.known.transfers.recent.of_file(part.process, part.file, *near)
+    written = [one for one in of_file if one.writes]
+    if any(one.operations is not None for one in of_file):
+        read = [one for one in of_file if not one.writes]
+        turns = sum(_was_just_read(one, read) for one in written)
+    else:
+        turns = sum(_was_read_between(event, *pair) for pair in itertools.pairwise(written))
+    return turns >= _TURNS
+
+
+def _was_just_read(written: Transfer, read: Sequence[Transfer]) -> bool:
+    """Return whether as much as was written of a file had been read of it just before."""
+    begin_ns = written.data_span[0]
+    return any(
+        one.data_span[0] <= begin_ns <= one.data_span[1] + LOOSE_GAP_NS
+        and one.moved.best >= MOST_SHARE * written.moved.best
+        for one in read
+    )
+
+
+def _was_read_between(event: Event, earlier: Transfer, later: Transfer) -> bool:
+    """Return whether a process read as much as it writes in all between two writings of a file, as its counters tell.
+
+    Only where these follow each other at once: at another time it reads other files.
+    """
+    low_ns, high_ns = earlier.end.least, later.end.most
+    if later.begin.most - low_ns > LOOSE_GAP_NS:
+        return False
+    sizes = {part.file: part.used_size for part in event.largest}
+    returned = event.world.histories[later.process].returned_bytes(low_ns, high_ns)
+    return returned >= MOST_SHARE * sum(sizes.values())

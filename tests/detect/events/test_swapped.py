@@ -1,0 +1,39 @@
+"""What does not fit into memory: states that are swapped out and in at every step are no checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+from tests.detect.stage import MIB, Stage
+
+from ckptprof.model import Kind
+
+LEVELS = pytest.mark.parametrize("trace", [True, False], ids=["trace", "poll"])
+
+
+@LEVELS
+@pytest.mark.parametrize("steps", [8, 14])
+def test_what_is_swapped_at_every_step_hides_no_save(steps: int, *, trace: bool) -> None:
+    """ZeRO-Infinity reads each state of the optimizer, changes it and writes it back; the job saves beside."""
+    stage = Stage(trace=trace)
+    trainer = stage.process()
+    for step in range(steps):
+        for layer in range(3):
+            path, at_s = f"/nvme/optimizer/rank0/{layer}_exp_avg.tensor.swp", 2.0 + 0.6 * step + 0.1 * layer
+            if step:
+                stage.read(trainer, path, at_s, 0.03, 16 * MIB)
+            stage.write(trainer, path, at_s + 0.04, 0.03, 16 * MIB, magic=None, layout="pwrite")
+    stage.write(trainer, "/run/global_step8/mp_rank_00_model_states.pt", 3.0 + 0.6 * steps, 0.5, 100 * MIB)
+
+    assert [one.step for one in stage.play(50) if one.kind is not Kind.COPY] == [8]
+
+
+@LEVELS
+def test_a_state_that_is_checked_after_each_save_is_saved(*, trace: bool) -> None:
+    """It is read whole between two writings of it, but right after the first of them."""
+    stage = Stage(trace=trace)
+    trainer = stage.process()
+    for number in range(4):
+        stage.write(trainer, "/run/state.pt", 3.0 + 5 * number, 0.5, 100 * MIB)
+        stage.read(trainer, "/run/state.pt", 3.6 + 5 * number, 0.3, 100 * MIB, kept=0.0)
+
+    assert sum(one.kind is Kind.SAVE for one in stage.play(50)) == 4
