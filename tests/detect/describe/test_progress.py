@@ -10,7 +10,7 @@ from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
 from ckptprof.detect.describe.progress import MAX_POINTS, MAX_STREAMS
-from ckptprof.detect.thinning import thinned
+from ckptprof.detect.transfers.model.thinning import thinned
 from ckptprof.model import Checkpoint, Progress, Succession
 from ckptprof_collectors.samples import FileActivity
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ckptprof.detect.thinning import thinned
 from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.model.thinning import thinned
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import uses_position
 from ckptprof.detect.world.clock import Clock

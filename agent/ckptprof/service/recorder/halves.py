@@ -10,8 +10,8 @@ import msgspec
 
 from ckptprof.detect.describe.cuts import UNSEEN
 from ckptprof.detect.describe.progress import MAX_POINTS
-from ckptprof.detect.thinning import thinned
 from ckptprof.detect.tolerances import MAX_EACH, PATIENCE_NS
+from ckptprof.detect.transfers.model.thinning import thinned
 from ckptprof.model import (
     CUT_AT_BEGIN,
     CUT_AT_END,
