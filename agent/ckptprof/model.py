@@ -59,6 +59,13 @@ class Level(str, Enum):
     POLL = "poll"
 
 
+class Medium(str, Enum):
+    """What its bytes went to."""
+
+    FILE = "file"
+    OBJECT = "object"  # over the network, as a request to an object store: there is no file
+
+
 class PatternClass(str, Enum):
     """How the bytes were laid out, decided by bytes (design section 5)."""
 
@@ -211,6 +218,26 @@ class Point(msgspec.Struct, frozen=True, gc=False, array_like=True):
     bytes: int
 
 
+class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The end of a connection over which a checkpoint was sent to an object store."""
+
+    remote: str  # address
+    port: int
+    bytes: Count  # that were acknowledged, with what the protocol and its encryption add
+
+    @property
+    def place(self) -> str:
+        """Address and port, as a URL has them."""
+        return f"[{self.remote}]:{self.port}" if ":" in self.remote else f"{self.remote}:{self.port}"
+
+
+class Sent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """How a checkpoint without a file went over the network. Its objects have no names here: they are encrypted."""
+
+    destinations: tuple[Destination, ...]  # the one that got most first, so many at most
+    connections: Count  # as many as were seen to be open at once
+
+
 class DeviceShare(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a device under the checkpoint's files, or a NIC, did while it ran.
 
@@ -260,7 +287,8 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     durable_ns: int | None = None  # epoch nanoseconds: the last byte was on stable storage; see durable_is_most
     bytes: Count
     files: Count
-    path: str | None  # the file, or the directory that all files share
+    path: str | None  # the file, or the directory that all files share; None of what went to an object store
+    sent: Sent | None = None  # of what went to an object store, and to no file
     writers: tuple[Writer, ...]  # the processes that moved the bytes; they read, in a restore
     mode: Mode | None = None
     stall_ns: Count | None = None  # time in which training did not advance because of it
@@ -287,6 +315,11 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     timeline: tuple[Point, ...] = ()  # in `show --json` only
     devices: tuple[DeviceShare, ...] = ()  # in `show --json` only
     revision: int = 0  # told again with the same uid, as more becomes known (durable, clean-up): not stored
+
+    @property
+    def medium(self) -> Medium:
+        """What its bytes went to."""
+        return Medium.FILE if self.sent is None else Medium.OBJECT
 
     @property
     def cuts(self) -> frozenset[str]:

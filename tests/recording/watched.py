@@ -37,6 +37,7 @@ from ckptprof_collectors.samples import (
     QdiscSample,
     Sample,
     SamplerHealth,
+    TcpSample,
     ThreadLook,
     ThreadTime,
     ThrottleInfo,
@@ -130,7 +131,7 @@ class Scrubber:
     def frame(self, frame: Frame) -> Frame:
         """Return what is kept of a frame."""
         samples = [kept for sample in frame.samples if (kept := self._kept(sample)) is not None]
-        read = frame.read if self.host else tuple(name for name in frame.read if name == "processes")
+        read = frame.read if self.host else tuple(name for name in frame.read if name in {"processes", "tcp"})
         return Frame(frame.at_ns, frame.wall_ns, read, tuple(samples))
 
     def know(self, frames: Iterable[Frame], places: tuple[str, ...]) -> None:
@@ -160,6 +161,8 @@ class Scrubber:
             return self._of_host(sample)
         if isinstance(sample, LINKS):
             return sample if self.host == "links" else None
+        if isinstance(sample, TcpSample):  # `pid` is one of them
+            return msgspec.structs.replace(sample, interfaces=()) if sample.pid is not None else None
         if isinstance(sample, ProcessInfo):
             return msgspec.structs.replace(sample, cgroup=None)
         if isinstance(sample, FileScan):

@@ -51,6 +51,8 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "bytes",
         "files",
         "path",
+        "medium",
+        "sent",
         "writers",
         "mode",
         "stall_ns",

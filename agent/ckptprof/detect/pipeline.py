@@ -14,13 +14,13 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import State, Trigger
+from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.events.waits import LONGEST_CLOSING_NS
 from ckptprof.detect.recognition import Judged, Recogniser
 from ckptprof.detect.tolerances import CALLS_NS, FEW, MAX_EACH, PATIENCE_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.transfers import Transfers
+from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
@@ -216,6 +216,7 @@ class Detector:
         self._evaluated_ns = now_ns
         self._transfers.update(now_ns)
         done = self._judge(now_ns, hurried) if self._transfers.waiting else []
+        done += self._judge_sent(now_ns)
         done += self._recogniser.settle(now_ns, goes_on=goes_on)
         self._forget(now_ns)
         return done
@@ -237,6 +238,18 @@ class Detector:
             _close(candidate)
         self._transfers.waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
+
+    def _judge_sent(self, now_ns: int) -> list[Checkpoint]:
+        """Judge what went over the network, once nothing more of it comes."""
+        done: list[Checkpoint] = []
+        for job, parts in self._transfers.sent.over(now_ns, QUIET_NS):
+            candidate = Candidate(job, writes=True, life=Life(State.QUIET), patience_ns=QUIET_NS)
+            for part in parts:
+                candidate.add(part)
+            candidate.life.turn(Trigger.SETTLED)
+            done += self._recogniser.judge(candidate)
+            _close(candidate)
+        return done
 
     def _turn(self, candidate: Candidate, now_ns: int) -> None:
         if candidate.life.turn(self._gatherer.turn(candidate, now_ns)) is State.QUIET:

@@ -98,7 +98,7 @@ class Recogniser:
         if decision.ends_series:
             self._known.deferred.drop(event.job, event.remembered)
         self._note(candidate, signals, decision, made)
-        if event.writes:
+        if event.writes and not candidate.is_sent:
             self._stand_ins.written(event)
         if made is None:
             return []
@@ -170,7 +170,8 @@ class Recogniser:
         why = list(evidence), decision.confidence
         checkpoint, blind, stall = assemble(candidate, *why, self._known, is_copy=copied)
         note_stall(candidate, stall, self._known)
-        self._revisions.note(candidate, checkpoint, blind)
+        if not candidate.is_sent:  # of what went to files more becomes known
+            self._revisions.note(candidate, checkpoint, blind)
         if candidate.writes and checkpoint.status is Status.COMPLETE and not copied:
             note_complete(candidate, self._known.past)
         return self._as_copy(checkpoint, writes=candidate.writes) if copied else checkpoint
@@ -199,6 +200,8 @@ class Recogniser:
     def _saved(self, sure: Pending) -> Checkpoint:
         """Take note of what was saved; return it. A restore is returned with what is known of its save."""
         checkpoint, paths = sure.checkpoint, sure.event.paths
+        if checkpoint.sent is not None:
+            return checkpoint
         if checkpoint.kind is not Kind.SAVE:
             return recalled(paths, checkpoint, self._known)
         self._stand_ins.saved(sure.event)

@@ -74,9 +74,10 @@ class Sight:
 
     @property
     def remote(self) -> bool:
-        """Whether its files are behind a network."""
+        """Whether what it was written to is behind a network."""
         mount = self.measures.mount
-        return mount is not None and (mount.remote or mount.fs_type in _MOUNTED_FAR)
+        is_far = mount is not None and (mount.remote or mount.fs_type in _MOUNTED_FAR)
+        return is_far or self.checkpoint.sent is not None
 
     @property
     def direct(self) -> bool:

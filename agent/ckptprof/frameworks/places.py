@@ -34,6 +34,8 @@ NETWORKED_DAEMONS = (
     "alluxio", "ceph-fuse", "glusterfs", "hdfs", "davfs", "curlftpfs", "s3ql", "objectivefs", "cunofs", "cvmfs",
     "weed", "s3backer", "ossfs", "cosfs", "obsfs", "lustre", "gpfs", "beegfs", "daos", "moosefs", "mfs", "smbnetfs",
 )  # fmt: skip
+# where object stores answer: HTTP and HTTPS, MinIO, Ceph, ECS, SeaweedFS, StorageGRID, Ozone
+OBJECT_STORE_PORTS = frozenset((80, 443, 9000, 7480, 7481, 9020, 9021, 8333, 8082, 10443, 9878, 9879))
 SOURCE_ELSEWHERE = re.compile(
     r"^(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?:/|~|$)|^[A-Za-z][\w+.-]*://|^//[\w.-]+/"
 )  # HOST:PATH, URL://, //HOST/

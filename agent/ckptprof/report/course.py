@@ -33,11 +33,12 @@ def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     """Return the moments of a save in the order of time, and what was not seen; nothing of others."""
     if checkpoint.kind is not Kind.SAVE:
         return []
-    course, bound = checkpoint.moments, checkpoint.durable_is_most
+    course, bound, sent = checkpoint.moments, checkpoint.durable_is_most, checkpoint.sent
+    verb = "written" if sent is None else "sent"
     told = (
-        ("created", checkpoint.start_ns, "the first of its files was made or opened"),
-        ("first data", course.first_data_ns, "the first byte was written"),
-        ("last data", course.last_data_ns, "the last byte was written"),
+        *((("created", checkpoint.start_ns, "the first of its files was made or opened"),) if sent is None else ()),
+        ("first data", course.first_data_ns, f"the first byte was {verb}"),
+        ("last data", course.last_data_ns, f"the last byte was {verb}"),
         ("synced", course.synced_ns, "the last fsync, or its like, returned"),
         ("committed", course.committed_ns, "its marker, last rename or close: it counts as complete"),
         ("cleaned up", course.cleaned_ns, "the last old checkpoint was deleted"),

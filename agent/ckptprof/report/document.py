@@ -21,7 +21,7 @@ from ckptprof.verdicts import Headline, JobCost
 
 SCHEMA_VERSION = 1
 DETAIL = ("streams", "progress_left_out", "timeline", "devices", "measures")  # in `show --json` only
-WORKED_OUT = ("risks", "at_risk_ns", "durable_is_most")  # of a checkpoint: told beside its fields
+WORKED_OUT = ("medium", "risks", "at_risk_ns", "durable_is_most")  # of a checkpoint: told beside its fields
 UNREPORTED = ("revision",)
 # May be raw in JSON but not on a terminal: DEL, C1, invisible formats, line ends of Unicode. JSON escapes C0 itself.
 _UNSAFE = re.compile(

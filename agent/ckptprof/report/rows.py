@@ -140,6 +140,14 @@ def who(checkpoint: Checkpoint) -> str:
     return f"{job} ({clean(checkpoint.writers[0].comm)} {checkpoint.writers[0].pid})"
 
 
+def place(checkpoint: Checkpoint) -> str | None:
+    """Return its path, or the object store that it was sent to; None: not known."""
+    if checkpoint.sent is None or not checkpoint.sent.destinations:
+        return None if checkpoint.path is None else clean(checkpoint.path)
+    first, *others = checkpoint.sent.destinations
+    return f"object store {clean(first.place)}" + (f" and {len(others)} more" if others else "")
+
+
 def common_folder(paths: Sequence[str]) -> str | None:
     """Return the folder, with its slash, that holds all of two or more paths; None if it is / or there is none."""
     if len(paths) < 2 or not all(path.startswith("/") for path in paths):
@@ -193,9 +201,9 @@ def _row(checkpoint: Checkpoint, zone: timezone, clock: str, usual_seconds: floa
         Cell(units.size(checkpoint.bytes) + AGAIN * course.is_moved_again(checkpoint)),
         MISSING if speed is None else Cell(units.rate(speed)),
         MISSING if class_ is None else Cell(class_.value if full else _SHORT_CLASS.get(class_, class_.value)),
-        Cell(units.count(checkpoint.files)),
+        Cell(units.count(checkpoint.files)) if checkpoint.sent is None else MISSING,
         Cell(who(checkpoint)),
-        MISSING if checkpoint.path is None else Cell(clean(checkpoint.path)),
+        MISSING if (at := place(checkpoint)) is None else Cell(at),
     ]
 
 

@@ -9,7 +9,7 @@ from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
 from ckptprof.report import account, course
 from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.pictures import chart
-from ckptprof.report.rows import KIND_STYLE, LOW_CONFIDENCE
+from ckptprof.report.rows import KIND_STYLE, LOW_CONFIDENCE, place
 from ckptprof.report.sections import mount
 from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
@@ -61,7 +61,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
             chart.draw(checkpoint.timeline, inner, _CHART_ROWS, blocks=blocks, colour=colour)
             or wrap("the course over time was not seen", inner),
         ),
-        ("Pattern", facts(_pattern(checkpoint.pattern), inner, colour=colour)),
+        ("Pattern", facts(_pattern(checkpoint.pattern), inner, colour=colour) if checkpoint.sent is None else []),
         ("Operation sizes", _histogram(checkpoint.pattern, inner, blocks, colour=colour)),
         ("Streams", _streams(checkpoint, inner, colour=colour)),
         ("Readers" if checkpoint.kind is Kind.RESTORE else "Writers", _writers(checkpoint, inner, colour=colour)),
@@ -134,7 +134,9 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     speed = figures.rate_bytes_per_second(checkpoint)
     end = units.stamp(checkpoint.end_ns, zone, "%H:%M:%S.%f")[:-3]
     begin = units.stamp(checkpoint.start_ns, zone, "%Y-%m-%d %H:%M:%S.%f")[:-3]
-    moved = f"{units.size(checkpoint.bytes)} in {units.plural(checkpoint.files, 'file')}"
+    sent = checkpoint.sent
+    what = units.plural(checkpoint.files, "file") if sent is None else units.plural(sent.connections, "connection")
+    moved = f"{units.size(checkpoint.bytes)} {'in' if sent is None else 'over'} {what}"
     moved += f" in {units.duration(spent_ns)}, {units.rate(speed)}" if speed is not None else ""
     moved += _moved_again(checkpoint)
     class_ = checkpoint.pattern.class_
@@ -142,7 +144,7 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     own = {Kind.SAVE: course.of_save(checkpoint, zone), Kind.RESTORE: course.of_restore(checkpoint), Kind.COPY: []}
     return [
         *course.status(checkpoint),
-        ("Path", seen if checkpoint.path is None else clean(checkpoint.path)),
+        ("Path", place(checkpoint) or seen),
         ("Time", f"{begin} to {end} {units.offset_name(zone)}"),
         ("Moved", moved),
         ("Pattern", seen if class_ is None else class_.value),

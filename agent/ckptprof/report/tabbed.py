@@ -7,6 +7,7 @@ from datetime import tzinfo
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Report
 from ckptprof.report.clean import clean
+from ckptprof.report.rows import place
 from ckptprof.report.summary import ordered
 from ckptprof.report.table import NOTHING
 
@@ -32,7 +33,7 @@ def _fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
         NOTHING if class_ is None else class_.value,
         NOTHING if checkpoint.step is None else str(checkpoint.step),
         clean(checkpoint.job),
-        NOTHING if checkpoint.path is None else clean(checkpoint.path),
+        place(checkpoint) or NOTHING,
         checkpoint.status.value,
         NOTHING if checkpoint.mode is None else checkpoint.mode.value,
         NOTHING if checkpoint.stall_ns is None else f"{checkpoint.stall_ns / 1e9:.3f}",

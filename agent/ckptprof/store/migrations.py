@@ -145,7 +145,9 @@ _PROGRESS = Step(
 
 _FORMAT_2 = Step(())  # of new blocks (blocks.py); those of before stay as they are
 
-STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2)
+_SENT = Step(("ALTER TABLE checkpoints ADD COLUMN sent TEXT",))
+
+STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2, _SENT)
 LATEST = OLDEST + len(STEPS) - 1
 
 

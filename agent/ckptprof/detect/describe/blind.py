@@ -27,6 +27,10 @@ def blind_of(
     candidate: Candidate, pattern: Pattern, files: int, health: TraceHealthHistory, starvation: Starvation
 ) -> Iterator[str]:
     """Yield the sentences of what stays out of sight; `unsettled` has what may become known later."""
+    if candidate.is_sent:
+        yield from _of_sent()
+        yield from starvation.during(candidate.start_ns, candidate.end_ns)
+        return
     counted = [part.operations for part in candidate.parts if part.operations is not None]
     if level_of(candidate.parts) is not Level.TRACE:
         yield "offset, size and time of single operations: only their sums and means between two ticks were seen"
@@ -49,6 +53,8 @@ def blind_of(
 
 def unsettled(candidate: Candidate) -> str:
     """Return the sentence where it is not known when a save was durable, or where the bytes of a restore came from."""
+    if candidate.is_sent:
+        return "when the object store had it on stable storage: it answers within the connections"
     if not candidate.writes:
         return "which of the bytes came from the page cache and which from the device or the network"
     inside = "" if level_of(candidate.parts) is Level.TRACE else ", and the time inside fsync"
@@ -63,7 +69,7 @@ def not_yet_durable(unwritten_bytes: int) -> str:
 
 def unfound(candidate: Candidate, histories: Histories, written_bytes: int | None) -> list[str]:
     """Return a sentence if its processes moved far more while it went on than is in the files that polling found."""
-    if any(part.operations is not None for part in candidate.parts):
+    if candidate.is_sent or any(part.operations is not None for part in candidate.parts):
         return []
     writes = candidate.writes
     found = max(candidate.bytes, (written_bytes or 0) if writes else 0)
@@ -76,6 +82,11 @@ def unfound(candidate: Candidate, histories: Histories, written_bytes: int | Non
     if not writes:
         return [f"{share} read {size(moved)} about then, of the files found {size(found)}"]
     return [f"{share} wrote {size(moved)} meanwhile, the files found hold {size(found)}"]
+
+
+def _of_sent() -> Iterator[str]:
+    yield "names, number and sizes of its objects, and its step: they are encrypted, or within what nobody reads"
+    yield "size and time of single operations: only the sums of its connections between two looks were seen"
 
 
 def _of_files(candidate: Candidate, files: int) -> Iterator[str]:

@@ -8,7 +8,7 @@ import msgspec
 
 from ckptprof.detect.describe.blind import blind_of, unfound, unsettled
 from ckptprof.detect.describe.completeness import ending_of
-from ckptprof.detect.describe.connections import hidden
+from ckptprof.detect.describe.connections import hidden, sent_of
 from ckptprof.detect.describe.cuts import cuts_of, unseen_of
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of, writeback_measures
@@ -29,7 +29,7 @@ from ckptprof.detect.tolerances import MAX_POINTS
 from ckptprof.detect.transfers.model.group import level_of, points_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
-from ckptprof.model import Checkpoint, Evidence, Kind, Point, Progress, Status, Stream
+from ckptprof.model import Checkpoint, Evidence, Kind, Pattern, Point, Progress, Status, Stream
 
 
 def assemble(
@@ -42,9 +42,10 @@ def assemble(
     path = _path(candidate, complete=status is Status.COMPLETE)
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE
-    pattern = pattern_of(candidate, world.histories)
+    sent = sent_of(candidate.parts)
+    pattern = Pattern(class_=None) if sent is not None else pattern_of(candidate, world.histories)
     durable = durability(ends_of(candidate.parts if candidate.writes else (), clock), known.transfers.writeback)
-    files = len({part.path for part in candidate.parts})
+    files = 0 if sent is not None else len({part.path for part in candidate.parts})
     stall = stall_of(candidate, known)
     spent = amplification_of(candidate, known)
     source = source_of(candidate, world.histories, world.devices.mount_of(path))
@@ -75,7 +76,8 @@ def assemble(
         durable_ns=None if durable.at_ns is None else clock.wall(durable.at_ns),
         bytes=candidate.bytes,
         files=files,
-        path=path,
+        path=None if sent is not None else path,
+        sent=sent,
         writers=tuple(writers.values()),
         mode=stall.mode,
         stall_ns=stall_ns,
@@ -119,6 +121,8 @@ def _path(candidate: Candidate, *, complete: bool) -> str:
     files may have been seen under its new name, or none: a step's folder has it once that is `complete`. A copy under a
     further name (`last.ckpt`) is not the checkpoint.
     """
+    if candidate.is_sent:
+        return candidate.parts[0].path
     beside = candidate.step is not None
     copies = set(map(id, copies_of(candidate.parts))) if candidate.writes else set()
     kept = [part for part in candidate.parts if id(part) not in copies]
@@ -142,10 +146,11 @@ def _path(candidate: Candidate, *, complete: bool) -> str:
 
 
 def _stream(part: Transfer, known: Knowledge, clock: Clock, progress: tuple[Progress, ...]) -> Stream:
+    sent = sent_of([part])
     return Stream(
         pid=part.process[0],
         comm=known.world.jobs.comm(part.process),
-        path=part.path,
+        path=part.path if sent is None else sent.destinations[0].place,
         bytes=part.bytes,
         size=part.fact.size if part.fact else part.size or None,
         start_ns=clock.wall(part.start_ns),

@@ -5,17 +5,20 @@ Where none of these is known, those of a mount that a server is behind are told 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import members_of
 from ckptprof.detect.tolerances import FEW, LITTLE_SHARE, TELLING_BYTES
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.host.connections import Endpoint, Traffic
 from ckptprof.detect.world.host.devices import is_elsewhere
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 from ckptprof.measures import ConnectionMeasure, Measures
+from ckptprof.model import Destination, Sent
 
 _LOOPBACK = ("lo",)
 
@@ -72,6 +75,19 @@ def connections_of(draft: Draft) -> tuple[ConnectionMeasure, ...]:
         one.traffic.append(traffic)
     told = sorted(sums.values(), key=lambda one: -one.moved)[:FEW]
     return tuple(one.measure((end_ns - start_ns) / 1e9) for one in told)
+
+
+def sent_of(parts: Collection[Transfer]) -> Sent | None:
+    """Return where parts were sent; None: they went to files."""
+    sums: Counter[tuple[str, int]] = Counter()
+    for part in parts:
+        sums.update(part.endpoints)
+    if not sums:
+        return None
+    return Sent(
+        destinations=tuple(Destination(remote=at, port=port, bytes=sent) for (at, port), sent in sums.most_common(FEW)),
+        connections=sum(part.connections for part in parts),
+    )
 
 
 def hidden(world: World, measures: Measures, writers: Iterable[ProcessKey]) -> tuple[str, ...]:

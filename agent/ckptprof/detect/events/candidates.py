@@ -74,6 +74,11 @@ class Candidate:
         return next(iter(self.steps)) if len(self.steps) == 1 else None
 
     @property
+    def is_sent(self) -> bool:
+        """Whether it went over the network, to no file."""
+        return self.parts[0].is_sent
+
+    @property
     def directory(self) -> str:
         """What its files share by name."""
         return self.parts[0].name.directory

@@ -138,6 +138,12 @@ ROWS = (
     Row("received",               -0.5,  0.0,  0.0, "as much came in by the network"),
     Row("downloaded",             -0.5,  0.0,  0.0, "where, or named as, downloads are"),
     Row("uploads",                -0.7,  0.0,  0.0, "read by another thread of the process that wrote it"),
+    # Of what is sent to a port of object stores: what a process sends from memory, and nothing else, may be its state.
+    Row("sent",                    0.0,  0.0,  0.0, "where it went: all sorts of things go there"),
+    Row("answered",               -2.0,  0.0,  0.0, "gradients, calls and data sets come back as they go"),
+    Row("from-files",             -2.0,  0.0,  0.0, "an upload of what is told already, or of data"),
+    Row("beside-files",           -2.0,  0.0,  0.0, "the save is told by its files"),
+    Row("small",                  -2.0,  0.0,  0.0, "logs, pictures, figures; a state is much of the memory"),
     # That it only passed through its process; see OVERRIDES. Where `unkept` or `unseen` holds, `straight` does, too.
     Row("straight",               -0.3,  0.0,  0.0, "from end to end in even pieces"),
     Row("unkept",                -0.35,  0.0,  0.0, "who loads a model has it in memory then"),

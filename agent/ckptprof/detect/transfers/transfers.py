@@ -14,6 +14,7 @@ from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
+from ckptprof.detect.transfers.observed.sent_transfers import SentTransfers
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.remembered import RecentTransfers, Removals, SavedFiles, Writeback
 from ckptprof.detect.transfers.seen_twice import unexplained
@@ -38,6 +39,7 @@ class Transfers:
         self.openings = Openings()
         self.polled = PolledTransfers(world, self.openings)
         self.traced = TracedTransfers()
+        self.sent = SentTransfers(world)
         self.facts = FileFacts(world, self.traced, self.openings)
         self.writeback = Writeback()
         self.removals = Removals(world.jobs)
@@ -71,6 +73,7 @@ class Transfers:
         for life in samples.of(FileLifeEvent):
             self.traced.observe(life)
             self.removals.note(life)
+        self.sent.take(samples)
         self._frame_ns = at_ns
         for gone in samples.of(ProcessExit):
             process = (gone.pid, gone.start_ticks)
@@ -173,7 +176,8 @@ class Transfers:
 
     def oldest_ns(self, now_ns: int) -> int:
         """Return from when on something is still asked for by what waits."""
-        return min((transfer.first_ns for transfer in self.waiting), default=now_ns) - COMMIT_NS
+        first_ns = min((transfer.first_ns for transfer in self.waiting), default=now_ns)
+        return min(first_ns, self.sent.oldest_ns(now_ns)) - COMMIT_NS
 
     def forget_before(self, at_ns: int, counted_since_ns: int) -> None:
         """Drop what is older; `counted_since_ns` is from when on the counters of processes are kept."""

@@ -22,18 +22,19 @@ overheads=:overheads, storage_bytes=:storage_bytes, cache=:cache, cost=:cost,
 measures=:measures, blocked=:blocked, committed_ns=:committed_ns, "limit"=:limit,
 limit_seconds=:limit_seconds, limit_confidence=:limit_confidence,
 expected_seconds=:expected_seconds, gpu_seconds=:gpu_seconds, progress=:progress,
-progress_left_out=:progress_left_out WHERE checkpoints.uid = :known_uid RETURNING id"""
+progress_left_out=:progress_left_out, sent=:sent WHERE checkpoints.uid = :known_uid
+RETURNING id"""
 ADD_CHECKPOINT = """INSERT INTO checkpoints (uid, kind, job, framework, step, ranks, start_ns, end_ns,
 durable_ns, bytes, files, path, mode, stall_ns, level, confidence, pattern_class,
 pattern, verdict, blind, timeline, status, moments, metadata, written_bytes,
 unique_bytes, overheads, storage_bytes, cache, cost, measures, blocked, committed_ns,
 "limit", limit_seconds, limit_confidence, expected_seconds, gpu_seconds, progress,
-progress_left_out) VALUES (:uid, :kind, :job, :framework, :step, :ranks, :start_ns,
-:end_ns, :durable_ns, :bytes, :files, :path, :mode, :stall_ns, :level, :confidence,
-:pattern_class, :pattern, :verdict, :blind, :timeline, :status, :moments, :metadata,
-:written_bytes, :unique_bytes, :overheads, :storage_bytes, :cache, :cost, :measures,
-:blocked, :committed_ns, :limit, :limit_seconds, :limit_confidence, :expected_seconds,
-:gpu_seconds, :progress, :progress_left_out) RETURNING id"""
+progress_left_out, sent) VALUES (:uid, :kind, :job, :framework, :step, :ranks,
+:start_ns, :end_ns, :durable_ns, :bytes, :files, :path, :mode, :stall_ns, :level,
+:confidence, :pattern_class, :pattern, :verdict, :blind, :timeline, :status, :moments,
+:metadata, :written_bytes, :unique_bytes, :overheads, :storage_bytes, :cache, :cost,
+:measures, :blocked, :committed_ns, :limit, :limit_seconds, :limit_confidence,
+:expected_seconds, :gpu_seconds, :progress, :progress_left_out, :sent) RETURNING id"""
 CLEAR_CHILDREN = {
     "writers": """DELETE FROM writers WHERE writers.checkpoint_id = :of_checkpoint""",
     "evidence": """DELETE FROM evidence WHERE evidence.checkpoint_id = :of_checkpoint""",
@@ -74,29 +75,30 @@ END), 'status', checkpoints.status, 'written_bytes', checkpoints.written_bytes,
 'cache', checkpoints.cache, 'blind', json(checkpoints.blind), 'pattern',
 json(checkpoints.pattern), 'moments', json(checkpoints.moments), 'metadata',
 json(checkpoints.metadata), 'overheads', json(checkpoints.overheads), 'blocked',
-json(checkpoints.blocked), 'verdict', json(checkpoints.verdict), 'cost',
-json(checkpoints.cost), 'measures', json(checkpoints.measures), 'writers', json((SELECT
-json_group_array(json_object('pid', anon_1.pid, 'comm', anon_1.comm, 'bytes',
-anon_1.bytes, 'rank', anon_1.rank, 'start_ns', anon_1.start_ns, 'end_ns', anon_1.end_ns,
-'role', anon_1.role)) AS json_group_array_1 FROM (SELECT writers.checkpoint_id AS
-checkpoint_id, writers.ordinal AS ordinal, writers.pid AS pid, writers.comm AS comm,
-writers.bytes AS bytes, writers.rank AS rank, writers.start_ns AS start_ns,
-writers.end_ns AS end_ns, writers.role AS role FROM writers WHERE writers.checkpoint_id
-= checkpoints.id ORDER BY writers.ordinal) AS anon_1)), 'evidence', json((SELECT
-json_group_array(json_object('name', anon_2.name, 'weight', json(CASE WHEN
-(typeof(anon_2.weight) IN ('real', 'integer')) THEN printf('%!.17g', anon_2.weight) ELSE
-json_quote(anon_2.weight) END), 'text', anon_2.text)) AS json_group_array_2 FROM (SELECT
-evidence.checkpoint_id AS checkpoint_id, evidence.ordinal AS ordinal, evidence.name AS
-name, evidence.weight AS weight, evidence.text AS text FROM evidence WHERE
-evidence.checkpoint_id = checkpoints.id ORDER BY evidence.ordinal) AS anon_2)),
-'streams', json((SELECT json_group_array(json_object('pid', anon_3.pid, 'comm',
-anon_3.comm, 'path', anon_3.path, 'bytes', anon_3.bytes, 'size', anon_3.size,
-'start_ns', anon_3.start_ns, 'end_ns', anon_3.end_ns, 'class', anon_3.class, 'seen_by',
-anon_3.seen_by)) AS json_group_array_3 FROM (SELECT streams.checkpoint_id AS
-checkpoint_id, streams.ordinal AS ordinal, streams.pid AS pid, streams.comm AS comm,
-streams.path AS path, streams.bytes AS bytes, streams.size AS size, streams.start_ns AS
-start_ns, streams.end_ns AS end_ns, streams.class AS class, streams.seen_by AS seen_by
-FROM streams WHERE streams.checkpoint_id = checkpoints.id ORDER BY streams.ordinal) AS
+json(checkpoints.blocked), 'sent', json(checkpoints.sent), 'verdict',
+json(checkpoints.verdict), 'cost', json(checkpoints.cost), 'measures',
+json(checkpoints.measures), 'writers', json((SELECT json_group_array(json_object('pid',
+anon_1.pid, 'comm', anon_1.comm, 'bytes', anon_1.bytes, 'rank', anon_1.rank, 'start_ns',
+anon_1.start_ns, 'end_ns', anon_1.end_ns, 'role', anon_1.role)) AS json_group_array_1
+FROM (SELECT writers.checkpoint_id AS checkpoint_id, writers.ordinal AS ordinal,
+writers.pid AS pid, writers.comm AS comm, writers.bytes AS bytes, writers.rank AS rank,
+writers.start_ns AS start_ns, writers.end_ns AS end_ns, writers.role AS role FROM
+writers WHERE writers.checkpoint_id = checkpoints.id ORDER BY writers.ordinal) AS
+anon_1)), 'evidence', json((SELECT json_group_array(json_object('name', anon_2.name,
+'weight', json(CASE WHEN (typeof(anon_2.weight) IN ('real', 'integer')) THEN
+printf('%!.17g', anon_2.weight) ELSE json_quote(anon_2.weight) END), 'text',
+anon_2.text)) AS json_group_array_2 FROM (SELECT evidence.checkpoint_id AS
+checkpoint_id, evidence.ordinal AS ordinal, evidence.name AS name, evidence.weight AS
+weight, evidence.text AS text FROM evidence WHERE evidence.checkpoint_id =
+checkpoints.id ORDER BY evidence.ordinal) AS anon_2)), 'streams', json((SELECT
+json_group_array(json_object('pid', anon_3.pid, 'comm', anon_3.comm, 'path',
+anon_3.path, 'bytes', anon_3.bytes, 'size', anon_3.size, 'start_ns', anon_3.start_ns,
+'end_ns', anon_3.end_ns, 'class', anon_3.class, 'seen_by', anon_3.seen_by)) AS
+json_group_array_3 FROM (SELECT streams.checkpoint_id AS checkpoint_id, streams.ordinal
+AS ordinal, streams.pid AS pid, streams.comm AS comm, streams.path AS path,
+streams.bytes AS bytes, streams.size AS size, streams.start_ns AS start_ns,
+streams.end_ns AS end_ns, streams.class AS class, streams.seen_by AS seen_by FROM
+streams WHERE streams.checkpoint_id = checkpoints.id ORDER BY streams.ordinal) AS
 anon_3)), 'devices', json((SELECT json_group_array(json_object('device', anon_4.device,
 'kind', anon_4.kind, 'read_bytes', anon_4.read_bytes, 'written_bytes',
 anon_4.written_bytes, 'busy_seconds', json(CASE WHEN (typeof(anon_4.busy_seconds) IN

@@ -83,6 +83,7 @@ checkpoints = Table(
     Column("gpu_seconds", Float, nullable=True),
     Column("progress", LargeBinary, nullable=True),  # a block of the points of all streams (progress.py)
     _whole("progress_left_out"),
+    _text("sent", nullable=True),  # JSON
 )
 writers = Table(
     "writers",

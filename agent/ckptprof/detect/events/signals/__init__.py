@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found, Signal
-from ckptprof.detect.events.signals import copies, course, names, passes, reads, series, swaps, who
+from ckptprof.detect.events.signals import copies, course, names, passes, reads, sends, series, swaps, who
 
 Answer = bool | str | Found | None  # a text is the detail that takes the place of {}
 
@@ -62,10 +62,20 @@ CHECKS: tuple[_Check, ...] = (
     _Check("mapped", lambda event: event.mostly(lambda part: part.is_mapped)),
 )
 
+OF_SENT = frozenset(("runtime", "tool", "service", "recurs", "regular", "writes"))  # the others are about files
+CHECKS_OF_SENT: tuple[_Check, ...] = (
+    *(check for check in CHECKS if check.name in OF_SENT),
+    _Check("sent", sends.sent, "it was sent to {}, where object stores answer"),
+    _Check("answered", sends.answered, "more came back than answers to uploads are"),
+    _Check("from-files", sends.from_files, "its process read as much meanwhile, as who uploads files does"),
+    _Check("beside-files", sends.beside_files, "its process wrote as much to files just before or meanwhile"),
+    _Check("small", sends.small, "it is little of what its process has in memory, as far as that was seen"),
+)
+
 
 def signals_of(event: Event) -> tuple[Signal, ...]:
     """Return the signals that hold of an event."""
-    answers = ((check, check.holds(event)) for check in CHECKS)
+    answers = ((check, check.holds(event)) for check in (CHECKS_OF_SENT if event.candidate.is_sent else CHECKS))
     return tuple(_signal(check, answer) for check, answer in answers if answer)
 
 

@@ -38,7 +38,7 @@ def points_of(group: Sequence[Transfer], histories: Histories) -> list[tuple[int
 
     By the operations of the group where these were counted, else by the counters of its processes.
     """
-    counted = sum(transfer.bytes for transfer in group if transfer.operations is not None)
+    counted = sum(one.bytes for one in group if one.operations is not None or one.is_sent)
     if counted * 2 > sum(transfer.bytes for transfer in group):
         return [(one.start_ns, one.end_ns, one.bytes) for transfer in group for one in transfer.points]
     writes = group[0].writes

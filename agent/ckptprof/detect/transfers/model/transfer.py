@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -260,6 +260,21 @@ class Transfer:
         return None
 
     # How it came about.
+
+    @property
+    def endpoints(self) -> Mapping[tuple[str, int], int]:
+        """What went to which address and port over the network, and to no file."""
+        return {}
+
+    @property
+    def connections(self) -> int:
+        """Over how many connections that was, as far as they were seen to be open at once."""
+        return 0
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether it went over the network, and to no file."""
+        return bool(self.endpoints)
 
     @property
     def is_credited(self) -> bool:

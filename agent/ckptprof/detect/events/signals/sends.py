@@ -1,0 +1,47 @@
+"""What tells a save that is sent to an object store from all else that a process sends: by what it did beside that."""
+
+from __future__ import annotations
+
+from ckptprof.detect.events.event import Event
+from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LITTLE_SHARE
+
+_HALF = 0.5
+
+
+def sent(event: Event) -> str:
+    """Return where it went."""
+    endpoints = dict.fromkeys(place for part in event.parts for place in part.endpoints)
+    more = f" and {len(endpoints) - 1} more" if len(endpoints) > 1 else ""
+    address, port = next(iter(endpoints))
+    return f"port {port} of {address}{more}"
+
+
+def answered(event: Event) -> bool:
+    """Return whether more came back to its processes, over whatever connections, than answers to uploads are.
+
+    So do gradients, calls of services, data sets that are streamed meanwhile.
+    """
+    around = event.world.devices.connections.between(event.start_ns, event.end_ns + BESIDE_NS)
+    came = sum(traffic.received_bytes for endpoint, traffic in around if endpoint.owner in event.processes)
+    return came >= LITTLE_SHARE * event.bytes
+
+
+def from_files(event: Event) -> bool:
+    """Return whether its processes read as much meanwhile: files are uploaded, whoever wrote them."""
+    histories = (event.world.histories[process] for process in event.processes)
+    read = sum(history.returned_bytes(event.start_ns - BESIDE_NS, event.end_ns) for history in histories)
+    return read >= _HALF * event.bytes
+
+
+def beside_files(event: Event) -> bool:
+    """Return whether its processes wrote as much to files just before or meanwhile: the save is there, too."""
+    recent = event.known.transfers.recent
+    around = event.start_ns - COMMIT_NS, event.end_ns
+    return sum(recent.written_bytes(one, *around) for one in event.processes) >= _HALF * event.bytes
+
+
+def small(event: Event) -> bool:
+    """Return whether it is little of what its processes have in memory, or nobody looked: a state is much of that."""
+    looks = (event.world.usage.memory(one, event.start_ns, event.end_ns) for one in event.processes)
+    has = sum(max(look.level_bytes for look in one) if one else 0 for one in looks)
+    return not has or event.bytes < LITTLE_SHARE * has

@@ -1,0 +1,159 @@
+"""Saves that go straight to an object store, and all else that a process that trains sends to where one answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, play
+
+from ckptprof.model import Checkpoint, Kind, Medium
+from ckptprof_collectors.samples import Sample, TcpSample
+
+STORE = ("10.0.0.9", 443)
+SIZE = 50 * MIB
+AT_S = (10.3, 20.3, 30.3)
+TOOK_S = 2.0
+Ways = Callable[[float], tuple[int, int]]
+
+
+def saved(size: int = SIZE, at_s: tuple[float, ...] = AT_S, *, came: float = 0.001) -> Ways:
+    """Return what was sent and came back by a time, of a connection over which something goes now and then."""
+
+    def by(now_s: float) -> tuple[int, int]:
+        sent = sum(int(size * min(max(0.0, now_s - begin_s), TOOK_S) / TOOK_S) for begin_s in at_s)
+        return sent, int(came * sent)
+
+    return by
+
+
+def tcp(actor: Actor, by: Ways, at_s: float, **more: Any) -> TcpSample:
+    """Return an endpoint as it stands."""
+    sent, came = by(at_s)
+    told: dict[str, Any] = {
+        "remote": STORE[0], "port": STORE[1], "accepted": False, "local": "10.0.0.2", "interfaces": ("eth0",),
+        "pid": actor.pid, "start_ticks": actor.info.start_ticks, "sockets": 4, "bytes_acked": sent,
+        "bytes_received": came, "bytes_retrans": 0, "busy_us": 0, "rwnd_limited_us": 0, "sndbuf_limited_us": 0,
+        "rtt_us": 800, "min_rtt_us": 400, "delivery_rate": None,
+    }  # fmt: skip
+    return TcpSample(**{**told, **more})
+
+
+def look(stage: Stage, actor: Actor, by: Ways, until_s: float, *, every_s: float = 1.0, **more: Any) -> None:
+    """Let a sampler look at the endpoint from time to time; what did not change is not told."""
+    before: tuple[int, int] | None = None
+    for tick in range(1, int(until_s / every_s)):
+        at_s = tick * every_s
+        if by(at_s) != before:
+            hundredths = range(int(at_s * 100), 0, -1)
+            last = next((one for one in hundredths if by(one / 100) != by(one / 100 - 0.01)), 0)
+            sample = tcp(actor, by, at_s, sent_ns=MONOTONIC_NS + last * 10_000_000, is_new=before is None, **more)
+            stage.extra.append((at_s, sample))
+        before = by(at_s)
+
+
+def told(stage: Stage, until_s: float = 40.0) -> list[Checkpoint]:
+    """Return what is told; the connections were looked at once a second."""
+    stage.extra.sort(key=lambda pair: pair[0])
+    frames = [
+        msgspec.structs.replace(frame, read=(*frame.read, "tcp")) if index % 25 == 0 else frame
+        for index, frame in enumerate(stage.frames(until_s))
+    ]
+    return play(stage.header(), frames)
+
+
+def test_saves_to_an_object_store_are_told() -> None:
+    """They are saves as any, with no path, and where they went."""
+    stage = Stage()
+    look(stage, stage.process(), saved(), 40)
+    found = told(stage)
+
+    assert [one.kind for one in found] == [Kind.SAVE] * 3
+    assert {one.medium for one in found} == {Medium.OBJECT}
+    assert [one.bytes for one in found] == [SIZE] * 3
+    assert {(one.path, one.files, one.step, one.framework) for one in found} == {(None, 0, None, None)}
+    for one, at_s in zip(found, AT_S, strict=True):
+        assert one.sent is not None
+        assert [place.place for place in one.sent.destinations] == ["10.0.0.9:443"]
+        assert one.sent.connections == 4
+        assert abs(one.start_ns - stage.wall(at_s)) <= SECOND_NS // 10
+        assert abs(one.end_ns - stage.wall(at_s + TOOK_S)) <= SECOND_NS // 10
+
+
+def test_two_are_no_series() -> None:
+    """Whatever is sent twice may be anything."""
+    stage = Stage()
+    look(stage, stage.process(), saved(at_s=AT_S[:2]), 40)
+    assert told(stage) == []
+
+
+def test_ranks_that_send_at_a_time_save_together() -> None:
+    """One save, with both as writers."""
+    stage = Stage()
+    for pid in (100, 101):
+        actor = stage.process(pid, environment={"RANK": str(pid - 100), "WORLD_SIZE": "2"}, cgroup="/job")
+        look(stage, actor, saved(), 40)
+    found = told(stage)
+
+    assert [one.bytes for one in found] == [2 * SIZE] * 3
+    assert {len(one.writers) for one in found} == {2}
+
+
+@pytest.mark.parametrize(
+    ("by", "fields"),
+    [
+        (saved(), {"port": 40123}),
+        (saved(), {"port": 29500}),
+        (saved(), {"accepted": True}),
+        (saved(came=1.0), {}),
+        (saved(size=4 * MIB), {}),
+        (saved(at_s=tuple(range(4, 40, 2))), {}),
+    ],
+    ids=["a-rank", "a-meeting", "a-client", "gradients", "pictures", "no-pause"],
+)
+def test_what_else_is_sent_is_nothing(by: Ways, fields: dict[str, Any]) -> None:
+    """Gradients, gathered states, answers to clients, pictures and logs."""
+    stage = Stage()
+    look(stage, stage.process(), by, 40, **fields)
+    assert told(stage) == []
+
+
+def test_who_trains_nothing_saves_nothing() -> None:
+    """A program that uploads what it makes."""
+    stage = Stage()
+    look(stage, stage.process(runtimes=(), program="uploader.py"), saved(), 40)
+    assert told(stage) == []
+
+
+def test_an_upload_of_files_is_no_save() -> None:
+    """The process reads as much as it sends."""
+    stage = Stage()
+    actor = stage.process()
+    for number, at_s in enumerate(AT_S):
+        stage.read(actor, f"/data/{number}.bin", at_s, TOOK_S, SIZE)
+    look(stage, actor, saved(), 40)
+    assert told(stage) == []
+
+
+def test_a_save_to_files_that_is_sent_as_well_is_told_once() -> None:
+    """By its files, which have names."""
+    stage = Stage()
+    actor = stage.process()
+    for number, at_s in enumerate(AT_S):
+        stage.write(actor, f"/ckpt/step_{number}.pt", at_s - 1, 0.8, SIZE)
+    look(stage, actor, saved(), 40)
+    found = told(stage)
+
+    assert {one.medium for one in found} == {Medium.FILE}
+    assert len(found) == 3
+
+
+def test_what_an_unlooked_connection_did_before_is_not_known() -> None:
+    """It had sent much when the watch began."""
+    stage = Stage()
+    actor, samples = stage.process(), list[tuple[float, Sample]]()
+    samples += [(1.0, tcp(actor, lambda _: (900 * MIB, 0), 1.0)), (2.0, tcp(actor, lambda _: (901 * MIB, 0), 2.0))]
+    stage.extra += samples
+    assert told(stage) == []
