@@ -236,6 +236,8 @@ class Sent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     destinations: tuple[Destination, ...]  # the one that got most first, so many at most
     connections: Count  # as many as were seen to be open at once
+    parts: Count | None = None  # each sent by one connection without an answer before its end; None: not seen
+    part_bytes: Count | None = None  # of a part, in the mean
 
 
 class DeviceShare(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -279,6 +279,13 @@ JOBS = {
         f"unknown-{way}": Job(f"{{python}} {E2E}/jobs/unknown.py {way} {{dir}}/job {{truth}}", "record.py", framework)
         for way, framework in (("epochs", None), ("beside", None), ("rotated", None), ("activations", "numpy"))
     },
+    **{
+        f"sends-{way}": Job(f"{{python}} {E2E}/jobs/sends.py {way} --dir {{dir}}/job --truth {{truth}}", "record.py")
+        for way in (
+            "boto3", "boto3-tls", "put", "thread", "streams", "uploads-files", "beside-files", "logs", "pictures",
+            "gradients", "gathers",
+        )
+    },
     "short-of-cpu": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}} --short-of-cpu --saves 2",
                         "record.py", "numpy", host="disks", mode="sync"),
     **{

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, play
 
-from ckptprof.model import Checkpoint, Kind, Medium
-from ckptprof_collectors.samples import Sample, TcpSample
+from ckptprof.model import Checkpoint, Kind, Level, Medium
+from ckptprof_collectors.samples import Sample, SocketTraffic, TcpSample
 
 STORE = ("10.0.0.9", 443)
 SIZE = 50 * MIB
@@ -54,6 +54,20 @@ def look(stage: Stage, actor: Actor, by: Ways, until_s: float, *, every_s: float
         before = by(at_s)
 
 
+def count(stage: Stage, actor: Actor, number: int, at_s: float, *, part_bytes: int = 8 * MIB) -> None:
+    """Let the trace count a save of SIZE in parts; its bytes are told twice meanwhile, and once all is answered."""
+    for share, after_s in ((0.4, 1.0), (0.9, 1.8), (1.0, 3.0)):
+        sent, parts = int((number + share) * SIZE), int((number + share) * SIZE) // part_bytes
+        sample = SocketTraffic(
+            pid=actor.pid, start_ticks=actor.info.start_ticks, remote=STORE[0], port=STORE[1], local_port=50_000,
+            sockets=4, sent_bytes=sent, received_bytes=1000 * parts, sends=sent >> 14, receives=parts,
+            began_ns=MONOTONIC_NS + int(at_s * SECOND_NS), sent_ns=MONOTONIC_NS + int((at_s + share * 2) * SECOND_NS),
+            received_began_ns=None, received_ns=None, parts=parts, parts_bytes=min(sent, parts * part_bytes + MIB),
+            part_bytes=part_bytes, answers=0, answers_bytes=0, tid=actor.pid,
+        )  # fmt: skip
+        stage.extra.append((at_s + after_s, sample))
+
+
 def told(stage: Stage, until_s: float = 40.0) -> list[Checkpoint]:
     """Return what is told; the connections were looked at once a second."""
     stage.extra.sort(key=lambda pair: pair[0])
@@ -86,6 +100,30 @@ def test_two_are_no_series() -> None:
     """Whatever is sent twice may be anything."""
     stage = Stage()
     look(stage, stage.process(), saved(at_s=AT_S[:2]), 40)
+    assert told(stage) == []
+
+
+def test_two_in_parts_are_told_where_sends_are_counted() -> None:
+    """Exactly, however seldom anybody looks; the looks at the sockets tell of the same."""
+    stage = Stage()
+    actor = stage.process()
+    look(stage, actor, saved(at_s=AT_S[:2]), 40)
+    for number, at_s in enumerate(AT_S[:2]):
+        count(stage, actor, number, at_s)
+    found = told(stage)
+
+    assert [(one.bytes, one.level) for one in found] == [(SIZE, Level.TRACE)] * 2
+    assert [one.start_ns for one in found] == [stage.wall(at_s) for at_s in AT_S[:2]]
+    assert [one.end_ns for one in found] == [stage.wall(at_s + TOOK_S) for at_s in AT_S[:2]]
+    assert [(one.sent.connections, one.sent.parts) for one in found if one.sent is not None] == [(4, 6)] * 2
+
+
+def test_small_parts_are_no_upload_of_a_large_object() -> None:
+    """Batches of a log; stores take none so small."""
+    stage = Stage()
+    actor = stage.process()
+    for number, at_s in enumerate(AT_S[:2]):
+        count(stage, actor, number, at_s, part_bytes=MIB)
     assert told(stage) == []
 
 

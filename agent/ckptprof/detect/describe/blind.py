@@ -28,7 +28,7 @@ def blind_of(
 ) -> Iterator[str]:
     """Yield the sentences of what stays out of sight; `unsettled` has what may become known later."""
     if candidate.is_sent:
-        yield from _of_sent()
+        yield from _of_sent(candidate)
         yield from starvation.during(candidate.start_ns, candidate.end_ns)
         return
     counted = [part.operations for part in candidate.parts if part.operations is not None]
@@ -84,9 +84,10 @@ def unfound(candidate: Candidate, histories: Histories, written_bytes: int | Non
     return [f"{share} wrote {size(moved)} meanwhile, the files found hold {size(found)}"]
 
 
-def _of_sent() -> Iterator[str]:
+def _of_sent(candidate: Candidate) -> Iterator[str]:
     yield "names, number and sizes of its objects, and its step: they are encrypted, or within what nobody reads"
-    yield "size and time of single operations: only the sums of its connections between two looks were seen"
+    if level_of(candidate.parts) is not Level.TRACE:
+        yield "size and time of single operations: only the sums of its connections between two looks were seen"
 
 
 def _of_files(candidate: Candidate, files: int) -> Iterator[str]:

@@ -79,14 +79,20 @@ def connections_of(draft: Draft) -> tuple[ConnectionMeasure, ...]:
 
 def sent_of(parts: Collection[Transfer]) -> Sent | None:
     """Return where parts were sent; None: they went to files."""
-    sums: Counter[tuple[str, int]] = Counter()
-    for part in parts:
-        sums.update(part.endpoints)
-    if not sums:
+    sendings = [part.sending for part in parts if part.sending is not None]
+    if not sendings:
         return None
+    sums: Counter[tuple[str, int]] = Counter()
+    for one in sendings:
+        sums.update(one.endpoints)
+    counted = [one for one in sendings if one.is_counted]
+    number = sum(one.parts for one in counted)
+    is_all = len(counted) == len(sendings)
     return Sent(
         destinations=tuple(Destination(remote=at, port=port, bytes=sent) for (at, port), sent in sums.most_common(FEW)),
-        connections=sum(part.connections for part in parts),
+        connections=sum(one.connections for one in sendings),
+        parts=number if is_all else None,
+        part_bytes=sum(one.parts_bytes for one in counted) // number if is_all and number else None,
     )
 
 

@@ -76,7 +76,7 @@ class Candidate:
     @property
     def is_sent(self) -> bool:
         """Whether it went over the network, to no file."""
-        return self.parts[0].is_sent
+        return self.parts[0].sending is not None
 
     @property
     def directory(self) -> str:

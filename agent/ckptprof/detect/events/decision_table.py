@@ -140,6 +140,7 @@ ROWS = (
     Row("uploads",                -0.7,  0.0,  0.0, "read by another thread of the process that wrote it"),
     # Of what is sent to a port of object stores: what a process sends from memory, and nothing else, may be its state.
     Row("sent",                    0.0,  0.0,  0.0, "where it went: all sorts of things go there"),
+    Row("parts",                  0.15,  0.0,  0.0, "no log and no picture is so large; with a second one enough"),
     Row("answered",               -2.0,  0.0,  0.0, "gradients, calls and data sets come back as they go"),
     Row("from-files",             -2.0,  0.0,  0.0, "an upload of what is told already, or of data"),
     Row("beside-files",           -2.0,  0.0,  0.0, "the save is told by its files"),

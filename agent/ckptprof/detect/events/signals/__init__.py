@@ -66,6 +66,7 @@ OF_SENT = frozenset(("runtime", "tool", "service", "recurs", "regular", "writes"
 CHECKS_OF_SENT: tuple[_Check, ...] = (
     *(check for check in CHECKS if check.name in OF_SENT),
     _Check("sent", sends.sent, "it was sent to {}, where object stores answer"),
+    _Check("parts", sends.parts, "it went in {}, each answered, as uploads of large objects do"),
     _Check("answered", sends.answered, "more came back than answers to uploads are"),
     _Check("from-files", sends.from_files, "its process read as much meanwhile, as who uploads files does"),
     _Check("beside-files", sends.beside_files, "its process wrote as much to files just before or meanwhile"),

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from ckptprof import units
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LITTLE_SHARE
+from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LITTLE_SHARE, NEARLY_ALL
 
 _HALF = 0.5
+_LEAST_PART_BYTES = 5 << 20  # of an upload in parts, but for the last one: S3 refuses smaller ones (EntityTooSmall)
 
 
 def sent(event: Event) -> str:
     """Return where it went."""
-    endpoints = dict.fromkeys(place for part in event.parts for place in part.endpoints)
+    endpoints = dict.fromkeys(place for part in event.parts if part.sending for place in part.sending.endpoints)
     more = f" and {len(endpoints) - 1} more" if len(endpoints) > 1 else ""
     address, port = next(iter(endpoints))
     return f"port {port} of {address}{more}"
+
+
+def parts(event: Event) -> str | None:
+    """Return in how many parts it went, each answered, and as large as the least that a store takes but the last."""
+    seen = [part.sending for part in event.parts if part.sending is not None and part.sending.is_counted]
+    number, size = sum(one.parts for one in seen), sum(one.parts_bytes for one in seen)
+    whole = number > 1 and size >= NEARLY_ALL * event.bytes and size >= _LEAST_PART_BYTES * (number - 1)
+    return f"{number} parts of {units.size(size / number)}" if whole else None
 
 
 def answered(event: Event) -> bool:

@@ -14,7 +14,7 @@ def level_of(transfers: Iterable[Transfer]) -> Level:
     """Return `trace` if the operations of nearly all that was not moved by mappings were counted."""
     exact = others = 0
     for transfer in transfers:
-        if transfer.operations is not None:
+        if transfer.is_counted:
             exact += transfer.bytes
         elif not transfer.is_mapped:
             others += transfer.bytes
@@ -38,7 +38,7 @@ def points_of(group: Sequence[Transfer], histories: Histories) -> list[tuple[int
 
     By the operations of the group where these were counted, else by the counters of its processes.
     """
-    counted = sum(one.bytes for one in group if one.operations is not None or one.is_sent)
+    counted = sum(one.bytes for one in group if one.operations is not None or one.sending is not None)
     if counted * 2 > sum(transfer.bytes for transfer in group):
         return [(one.start_ns, one.end_ns, one.bytes) for transfer in group for one in transfer.points]
     writes = group[0].writes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.movement import Movement
 from ckptprof.detect.transfers.model.operations import Operations
 from ckptprof.detect.transfers.model.phase import Change, Phase, after
+from ckptprof.detect.transfers.model.sending import Sending
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.names import Name, read_name
@@ -262,19 +263,14 @@ class Transfer:
     # How it came about.
 
     @property
-    def endpoints(self) -> Mapping[tuple[str, int], int]:
-        """What went to which address and port over the network, and to no file."""
-        return {}
+    def sending(self) -> Sending | None:
+        """How it went over the network, to no file; None: it is of a file."""
+        return None
 
     @property
-    def connections(self) -> int:
-        """Over how many connections that was, as far as they were seen to be open at once."""
-        return 0
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether it went over the network, and to no file."""
-        return bool(self.endpoints)
+    def is_counted(self) -> bool:
+        """Whether the trace counted its operations."""
+        return self.operations is not None if self.sending is None else self.sending.is_counted
 
     @property
     def is_credited(self) -> bool:

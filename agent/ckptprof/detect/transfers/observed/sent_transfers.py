@@ -2,39 +2,52 @@
 
 Nothing is concluded here: signals say what speaks for a save, and what against it. A stretch is over when nothing more
 of it was seen for as long as files are waited for; what the ranks of one job send at a time belongs together.
+Where the trace counts sends it tells of the same as the looks at the sockets, and exactly: its stretch is taken then.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ckptprof.detect.tolerances import MAX_POINTS
+from ckptprof.detect.tolerances import MAX_POINTS, MOST_SHARE
 from ckptprof.detect.transfers.model.movement import Movement, merged
 from ckptprof.detect.transfers.model.phase import Phase
+from ckptprof.detect.transfers.model.sending import Sending
 from ckptprof.detect.transfers.model.sent import SentTransfer
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.places import OBJECT_STORE_PORTS
-from ckptprof_collectors.samples import TcpSample
+from ckptprof_collectors.samples import SocketTraffic, TcpSample
 
 _LONGEST_NS = 1_800_000_000_000  # what goes on for longer without a pause is no save, and is forgotten
 _Endpoint = tuple[ProcessKey, str, int, str]  # owner, remote address and port, local address
 _NO_FILE = (0, 0)
 
 
+class _Key(NamedTuple):
+    """What tells one stretch from another that goes on at the same time."""
+
+    process: ProcessKey
+    port: int
+    is_counted: bool  # by the trace, send by send
+
+
 @dataclass(slots=True)
 class _Stretch:
     """What one process sends to one port; it goes on."""
 
-    before_ns: int  # the look before the first one that saw something of it
+    before_ns: int  # the look before the first one that saw something of it; where sends are counted the first of them
     first_ns: int  # that look
     last_ns: int  # the last one
     endpoints: dict[tuple[str, int], int] = field(default_factory=dict)  # bytes by address and port
     sockets: dict[_Endpoint, int] = field(default_factory=dict)  # at most open at once
     early: list[Movement] = field(default_factory=list)  # what the first look found
     later: list[Movement] = field(default_factory=list)
+    parts: int = 0
+    parts_bytes: int = 0
 
     def add(self, endpoint: _Endpoint, moved: Movement, sockets: int, at_ns: int) -> None:
         """Add what a look found to have been sent since the look before."""
@@ -45,6 +58,16 @@ class _Stretch:
         if len(self.later) >= 2 * MAX_POINTS:
             self.later = [merged(*pair) for pair in zip(self.later[::2], self.later[1::2], strict=True)]
         self.last_ns = at_ns
+
+    @property
+    def bytes(self) -> int:
+        """All that was sent."""
+        return sum(self.endpoints.values())
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it goes on for longer than any save."""
+        return self.last_ns - self.before_ns > _LONGEST_NS
 
     def begun_ns(self, end_ns: int) -> int:
         """Return when it began: what the first look found took as long as the same of what came after, or was busy."""
@@ -62,75 +85,109 @@ class SentTransfers:
     def __init__(self, world: World) -> None:
         """Start with nothing."""
         self._world = world
-        self._sums: Bounded[_Endpoint, tuple[int, int]] = Bounded(MAX_THINGS)  # acknowledged bytes, busy microseconds
-        self._open: Bounded[tuple[ProcessKey, int], _Stretch] = Bounded(MAX_THINGS)  # by owner and port
+        self._looked: Bounded[_Endpoint, tuple[int, int]] = Bounded(MAX_THINGS)  # acknowledged bytes, busy microseconds
+        self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(MAX_THINGS)
+        self._open: Bounded[_Key, _Stretch] = Bounded(MAX_THINGS)
 
     def take(self, samples: FrameSamples) -> None:
         """Take what a frame tells of connections."""
         before_ns = samples.unchanged_ns("tcp")
-        for sample in samples.of(TcpSample):
-            if sample.pid is None or sample.start_ticks is None or sample.accepted:
+        for look in samples.of(TcpSample):
+            if look.pid is None or look.start_ticks is None or look.accepted:
                 continue
-            if sample.port in OBJECT_STORE_PORTS:
-                self._note((sample.pid, sample.start_ticks), sample, before_ns, samples.at_ns)
+            if look.port in OBJECT_STORE_PORTS:
+                self._note((look.pid, look.start_ticks), look, before_ns, samples.at_ns)
+        for traffic in samples.of(SocketTraffic):
+            if traffic.port in OBJECT_STORE_PORTS:
+                self._count((traffic.pid, traffic.start_ticks), traffic, samples.at_ns)
 
-    def _note(self, process: ProcessKey, sample: TcpSample, before_ns: int, at_ns: int) -> None:
-        endpoint = process, sample.remote, sample.port, sample.local
-        known = (0, 0) if sample.is_new and before_ns else self._sums.get(endpoint)
-        now = self._sums[endpoint] = sample.bytes_acked, sample.busy_us or 0
+    def _note(self, process: ProcessKey, look: TcpSample, before_ns: int, at_ns: int) -> None:
+        endpoint = process, look.remote, look.port, look.local
+        known = (0, 0) if look.is_new and before_ns else self._looked.get(endpoint)
+        now = self._looked[endpoint] = look.bytes_acked, look.busy_us or 0
         if known is None or now[0] <= known[0]:
             return
-        until_ns = min(at_ns, max(before_ns, sample.sent_ns or at_ns))
+        until_ns = min(at_ns, max(before_ns, look.sent_ns or at_ns))
         # several connections are busy at a time: each for as long as it took, if they share the work evenly
-        busy_ns = max(0, now[1] - known[1]) * 1000 // max(1, sample.sockets)
+        busy_ns = max(0, now[1] - known[1]) * 1000 // max(1, look.sockets)
         moved = Movement(max(before_ns, until_ns - max(busy_ns, 1)), until_ns, now[0] - known[0])
-        key = process, sample.port
+        stretch = self._stretch(_Key(process, look.port, is_counted=False), before_ns, at_ns)
+        stretch.add(endpoint, moved, look.sockets, at_ns)
+
+    def _count(self, process: ProcessKey, traffic: SocketTraffic, at_ns: int) -> None:
+        endpoint = process, traffic.remote, traffic.port, ""
+        known = self._counted.get(endpoint)
+        self._counted[endpoint] = traffic
+        if known is not None and traffic.sent_bytes < known.sent_bytes:
+            known = None  # it gave way, and begins anew
+        sent = traffic.sent_bytes - (known.sent_bytes if known is not None else 0)
+        if not sent or traffic.began_ns is None or traffic.sent_ns is None:
+            return
+        since_ns = max(traffic.began_ns, known.sent_ns or 0) if known is not None else traffic.began_ns
+        moved = Movement(min(since_ns, traffic.sent_ns - 1), traffic.sent_ns, sent, tid=traffic.tid)
+        stretch = self._stretch(_Key(process, traffic.port, is_counted=True), moved.start_ns, at_ns)
+        stretch.add(endpoint, moved, traffic.sockets, at_ns)
+        stretch.before_ns = min(stretch.before_ns, moved.start_ns)
+        stretch.parts += traffic.parts - (known.parts if known is not None else 0)
+        stretch.parts_bytes += traffic.parts_bytes - (known.parts_bytes if known is not None else 0)
+
+    def _stretch(self, key: _Key, before_ns: int, at_ns: int) -> _Stretch:
+        """Return the stretch that goes on; one that begins now, if there is none."""
         stretch = self._open.get(key)
         if stretch is None:
             stretch = self._open[key] = _Stretch(before_ns, at_ns, at_ns)
-        stretch.add(endpoint, moved, sample.sockets, at_ns)
+        return stretch
 
     def over(self, now_ns: int, quiet_ns: int) -> list[tuple[str, list[SentTransfer]]]:
         """Return what each job has sent, with the job, once nothing more of it was seen for so long."""
-        by_job: dict[str, list[tuple[ProcessKey, int]]] = {}
-        for process, port in self._open:
-            by_job.setdefault(self._world.jobs.job_of(process), []).append((process, port))
+        by_job: dict[str, list[_Key]] = {}
+        for key in self._open:
+            by_job.setdefault(self._world.jobs.job_of(key.process), []).append(key)
         found = []
         for job, keys in by_job.items():
             if now_ns - max(self._open[key].last_ns for key in keys) >= quiet_ns:
-                stretches = [(*key, self._open.pop(key)) for key in keys]
-                found.append((job, [_transfer(*one) for one in stretches if not _is_endless(one[-1])]))
+                found.append((job, _transfers({key: self._open.pop(key) for key in keys})))
         return [(job, parts) for job, parts in found if parts]
 
     def oldest_ns(self, now_ns: int) -> int:
         """Return from when on something is still asked for by what goes on."""
-        return min((one.before_ns for one in self._open.values() if not _is_endless(one)), default=now_ns)
+        return min((one.before_ns for one in self._open.values() if not one.is_endless), default=now_ns)
 
 
-def _is_endless(stretch: _Stretch) -> bool:
-    return stretch.last_ns - stretch.before_ns > _LONGEST_NS
+def _transfers(stretches: dict[_Key, _Stretch]) -> list[SentTransfer]:
+    """Return stretches that are over; of one that looks and the trace tell of, as the trace tells."""
+    made = []
+    for key, stretch in stretches.items():
+        other = stretches.get(key._replace(is_counted=not key.is_counted))
+        counted, looked = (stretch, other) if key.is_counted else (other, stretch)
+        is_whole = counted is not None and (looked is None or counted.bytes >= MOST_SHARE * looked.bytes)
+        if stretch.is_endless or (is_whole is not key.is_counted and other is not None):
+            continue
+        made.append(_transfer(key, stretch, looked or stretch))
+    return made
 
 
-def _transfer(process: ProcessKey, port: int, stretch: _Stretch) -> SentTransfer:
-    """Return a stretch that is over."""
+def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch) -> SentTransfer:
+    """Return a stretch that is over; how many connections are open at once only looks at them tell."""
     end_ns = max(one.end_ns for one in (*stretch.early, *stretch.later))
-    start_ns = min(stretch.begun_ns(end_ns), end_ns)
+    start_ns = stretch.before_ns if key.is_counted else min(stretch.begun_ns(end_ns), end_ns)
     early = [one._replace(start_ns=min(start_ns, one.start_ns)) for one in stretch.early]
     return SentTransfer(
-        process=process,
+        process=key.process,
         file=_NO_FILE,
         writes=True,
-        path=f"tcp:{port}/{start_ns}",
+        path=f"tcp:{key.port}/{start_ns}",
         first_ns=stretch.first_ns,
         last_ns=stretch.last_ns,
         before_ns=stretch.before_ns,
         closed_ns=stretch.last_ns,
         phase=Phase.OVER,
-        seen_by="connections",
+        seen_by="trace" if key.is_counted else "connections",
         start_ns=start_ns,
         end_ns=end_ns,
-        bytes=sum(stretch.endpoints.values()),
-        endpoints=stretch.endpoints,
-        connections=sum(stretch.sockets.values()),
+        bytes=stretch.bytes,
+        sending=Sending(
+            stretch.endpoints, sum(looked.sockets.values()), key.is_counted, stretch.parts, stretch.parts_bytes
+        ),
         points=(*early, *stretch.later),
     )
