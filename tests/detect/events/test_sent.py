@@ -29,6 +29,12 @@ def saved(size: int = SIZE, at_s: tuple[float, ...] = AT_S, *, came: float = 0.0
     return by
 
 
+def federated(now_s: float) -> tuple[int, int]:
+    """Return what was sent and came back by a time, where each state that is sent is answered by another one later."""
+    (sent, _), (fetched, _) = saved()(now_s), saved(at_s=tuple(at_s + 5 for at_s in AT_S))(now_s)
+    return sent, fetched
+
+
 def tcp(actor: Actor, by: Ways, at_s: float, **more: Any) -> TcpSample:
     """Return an endpoint as it stands."""
     sent, came = by(at_s)
@@ -56,14 +62,16 @@ def look(stage: Stage, actor: Actor, by: Ways, until_s: float, *, every_s: float
 
 def count(stage: Stage, actor: Actor, number: int, at_s: float, *, part_bytes: int = 8 * MIB) -> None:
     """Let the trace count a save of SIZE in parts; its bytes are told twice meanwhile, and once all is answered."""
-    for share, after_s in ((0.4, 1.0), (0.9, 1.8), (1.0, 3.0)):
-        sent, parts = int((number + share) * SIZE), int((number + share) * SIZE) // part_bytes
+    for share, after_s in ((0.4, 1.0), (0.9, 1.8), (1.0, 2.2), (1.0, 3.0)):
+        is_answered = after_s > TOOK_S + 0.5
+        sent, whole = int((number + share) * SIZE), -(-SIZE // part_bytes)
+        parts = number * whole + (whole if is_answered else int(share * SIZE) // part_bytes)
         sample = SocketTraffic(
             pid=actor.pid, start_ticks=actor.info.start_ticks, remote=STORE[0], port=STORE[1], local_port=50_000,
             sockets=4, sent_bytes=sent, received_bytes=1000 * parts, sends=sent >> 14, receives=parts,
             began_ns=MONOTONIC_NS + int(at_s * SECOND_NS), sent_ns=MONOTONIC_NS + int((at_s + share * 2) * SECOND_NS),
-            received_began_ns=None, received_ns=None, parts=parts, parts_bytes=min(sent, parts * part_bytes + MIB),
-            part_bytes=part_bytes, answers=0, answers_bytes=0, tid=actor.pid,
+            received_began_ns=None, received_ns=None, parts=parts, answers=0, answers_bytes=0, tid=actor.pid,
+            parts_bytes=sent if is_answered else parts * part_bytes, part_bytes=part_bytes,
         )  # fmt: skip
         stage.extra.append((at_s + after_s, sample))
 
@@ -115,7 +123,7 @@ def test_two_in_parts_are_told_where_sends_are_counted() -> None:
     assert [(one.bytes, one.level) for one in found] == [(SIZE, Level.TRACE)] * 2
     assert [one.start_ns for one in found] == [stage.wall(at_s) for at_s in AT_S[:2]]
     assert [one.end_ns for one in found] == [stage.wall(at_s + TOOK_S) for at_s in AT_S[:2]]
-    assert [(one.sent.connections, one.sent.parts) for one in found if one.sent is not None] == [(4, 6)] * 2
+    assert [(one.sent.connections, one.sent.parts) for one in found if one.sent is not None] == [(4, 7)] * 2
 
 
 def test_small_parts_are_no_upload_of_a_large_object() -> None:
@@ -146,10 +154,11 @@ def test_ranks_that_send_at_a_time_save_together() -> None:
         (saved(), {"port": 29500}),
         (saved(), {"accepted": True}),
         (saved(came=1.0), {}),
+        (federated, {}),
         (saved(size=4 * MIB), {}),
         (saved(at_s=tuple(range(4, 40, 2))), {}),
     ],
-    ids=["a-rank", "a-meeting", "a-client", "gradients", "pictures", "no-pause"],
+    ids=["a-rank", "a-meeting", "a-client", "gradients", "a-federation", "pictures", "no-pause"],
 )
 def test_what_else_is_sent_is_nothing(by: Ways, fields: dict[str, Any]) -> None:
     """Gradients, gathered states, answers to clients, pictures and logs."""

@@ -199,7 +199,7 @@ def row(one: Checkpoint, zone: tzinfo, clock: str, folder: str | None) -> Row:
     rate = units.speed(one.bytes, spent)
     verdict = one.verdict
     pattern = "" if one.pattern.class_ is None else one.pattern.class_.value
-    path = clean((one.path or "").removeprefix(folder or ""))
+    path = (rows.place(one) or "") if one.path is None else clean(one.path.removeprefix(folder or ""))
     cells = (
         Cell(str(one.id), one.id),
         Cell(units.stamp(one.start_ns, zone, clock), one.start_ns),

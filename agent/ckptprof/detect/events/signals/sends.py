@@ -5,6 +5,7 @@ from __future__ import annotations
 from ckptprof import units
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LITTLE_SHARE, NEARLY_ALL
+from ckptprof.frameworks.places import OBJECT_STORE_PORTS
 
 _HALF = 0.5
 _LEAST_PART_BYTES = 5 << 20  # of an upload in parts, but for the last one: S3 refuses smaller ones (EntityTooSmall)
@@ -27,13 +28,24 @@ def parts(event: Event) -> str | None:
 
 
 def answered(event: Event) -> bool:
-    """Return whether more came back to its processes, over whatever connections, than answers to uploads are.
+    """Return whether more came back to its processes than answers to uploads are.
 
-    So do gradients, calls of services, data sets that are streamed meanwhile.
+    Meanwhile, over whatever connections: gradients, calls of services, a data set. Since the last of its like, from
+    such ports: rounds of training in a federation send a state and fetch the next.
     """
-    around = event.world.devices.connections.between(event.start_ns, event.end_ns + BESIDE_NS)
-    came = sum(traffic.received_bytes for endpoint, traffic in around if endpoint.owner in event.processes)
-    return came >= LITTLE_SHARE * event.bytes
+    connections, processes = event.world.devices.connections, event.processes
+    around = connections.between(event.start_ns, event.end_ns + BESIDE_NS)
+    came = sum(traffic.received_bytes for endpoint, traffic in around if endpoint.owner in processes)
+    counted = sum(part.sending.received_bytes for part in event.parts if part.sending is not None)
+    if max(came, counted) >= LITTLE_SHARE * event.bytes:
+        return True
+    since = connections.between(event.series[-1].end_ns, event.start_ns) if event.series else ()
+    fetched = sum(
+        traffic.received_bytes
+        for endpoint, traffic in since
+        if endpoint.owner in processes and endpoint.port in OBJECT_STORE_PORTS
+    )
+    return fetched >= _HALF * event.bytes
 
 
 def from_files(event: Event) -> bool:

@@ -14,3 +14,4 @@ class Sending(NamedTuple):
     is_counted: bool = False  # by the trace, send by send
     parts: int = 0  # of those: how often one connection sent 64 KiB or more between two answers
     parts_bytes: int = 0
+    received_bytes: int = 0  # over the same connections; of what is not counted 0

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from ckptprof.detect.tolerances import MAX_POINTS, MOST_SHARE
 from ckptprof.detect.transfers.model.movement import Movement, merged
 from ckptprof.detect.transfers.model.phase import Phase
@@ -48,6 +50,7 @@ class _Stretch:
     later: list[Movement] = field(default_factory=list)
     parts: int = 0
     parts_bytes: int = 0
+    received_bytes: int = 0
 
     def add(self, endpoint: _Endpoint, moved: Movement, sockets: int, at_ns: int) -> None:
         """Add what a look found to have been sent since the look before."""
@@ -118,18 +121,21 @@ class SentTransfers:
         endpoint = process, traffic.remote, traffic.port, ""
         known = self._counted.get(endpoint)
         self._counted[endpoint] = traffic
-        if known is not None and traffic.sent_bytes < known.sent_bytes:
-            known = None  # it gave way, and begins anew
-        sent = traffic.sent_bytes - (known.sent_bytes if known is not None else 0)
-        if not sent or traffic.began_ns is None or traffic.sent_ns is None:
-            return
-        since_ns = max(traffic.began_ns, known.sent_ns or 0) if known is not None else traffic.began_ns
-        moved = Movement(min(since_ns, traffic.sent_ns - 1), traffic.sent_ns, sent, tid=traffic.tid)
-        stretch = self._stretch(_Key(process, traffic.port, is_counted=True), moved.start_ns, at_ns)
-        stretch.add(endpoint, moved, traffic.sockets, at_ns)
-        stretch.before_ns = min(stretch.before_ns, moved.start_ns)
-        stretch.parts += traffic.parts - (known.parts if known is not None else 0)
-        stretch.parts_bytes += traffic.parts_bytes - (known.parts_bytes if known is not None else 0)
+        if known is None or traffic.sent_bytes < known.sent_bytes:  # it gave way, and begins anew
+            known = msgspec.structs.replace(
+                traffic, sent_bytes=0, received_bytes=0, parts=0, parts_bytes=0, sent_ns=None
+            )
+        sent, key = traffic.sent_bytes - known.sent_bytes, _Key(process, traffic.port, is_counted=True)
+        if sent and traffic.began_ns is not None and traffic.sent_ns is not None:
+            since_ns = min(max(traffic.began_ns, known.sent_ns or 0), traffic.sent_ns - 1)
+            stretch = self._stretch(key, since_ns, at_ns)
+            stretch.add(endpoint, Movement(since_ns, traffic.sent_ns, sent, tid=traffic.tid), traffic.sockets, at_ns)
+            stretch.before_ns = min(stretch.before_ns, since_ns)
+        if key in self._open:  # the last part is one once it was answered
+            stretch = self._open[key]
+            stretch.parts += traffic.parts - known.parts
+            stretch.parts_bytes += traffic.parts_bytes - known.parts_bytes
+            stretch.received_bytes += max(0, traffic.received_bytes - known.received_bytes)
 
     def _stretch(self, key: _Key, before_ns: int, at_ns: int) -> _Stretch:
         """Return the stretch that goes on; one that begins now, if there is none."""
@@ -187,7 +193,12 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch) -> SentTransfer:
         end_ns=end_ns,
         bytes=stretch.bytes,
         sending=Sending(
-            stretch.endpoints, sum(looked.sockets.values()), key.is_counted, stretch.parts, stretch.parts_bytes
+            stretch.endpoints,
+            sum(looked.sockets.values()),
+            key.is_counted,
+            stretch.parts,
+            stretch.parts_bytes,
+            stretch.received_bytes,
         ),
         points=(*early, *stretch.later),
     )
