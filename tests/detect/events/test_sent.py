@@ -131,7 +131,7 @@ def test_small_parts_are_no_upload_of_a_large_object() -> None:
     stage = Stage()
     actor = stage.process()
     for number, at_s in enumerate(AT_S[:2]):
-        count(stage, actor, number, at_s, part_bytes=MIB)
+        count(stage, actor, number, at_s, part_bytes=4 * MIB)
     assert told(stage) == []
 
 
@@ -174,14 +174,15 @@ def test_who_trains_nothing_saves_nothing() -> None:
     assert told(stage) == []
 
 
-def test_an_upload_of_files_is_no_save() -> None:
-    """The process reads as much as it sends."""
+@pytest.mark.parametrize(("share", "saves"), [(0.3, 3), (0.7, 0)])
+def test_an_upload_of_files_is_no_save(share: float, saves: int) -> None:
+    """The process reads most of what it sends; who reads less reads something else."""
     stage = Stage()
     actor = stage.process()
     for number, at_s in enumerate(AT_S):
-        stage.read(actor, f"/data/{number}.bin", at_s, TOOK_S, SIZE)
+        stage.read(actor, f"/data/{number}.bin", at_s, TOOK_S, int(share * SIZE), kept=0.0)
     look(stage, actor, saved(), 40)
-    assert told(stage) == []
+    assert len([one for one in told(stage) if one.medium is Medium.OBJECT]) == saves
 
 
 def test_a_save_to_files_that_is_sent_as_well_is_told_once() -> None:

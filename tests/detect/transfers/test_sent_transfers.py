@@ -1,0 +1,66 @@
+"""What goes over the network and to no file, stretch by stretch: where it begins and ends, and what is forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.detect.observed import frame, observed
+from tests.detect.stage import MIB
+
+from ckptprof.detect.tolerances import MAX_POINTS
+from ckptprof.detect.transfers.observed.sent_transfers import SentTransfers
+from ckptprof_collectors.samples import TcpSample
+
+SECOND = 1_000_000_000
+TRAINER = (100, 1)
+QUIET_NS = 90 * SECOND
+
+
+def tcp(sent: int, **more: Any) -> TcpSample:
+    """Return a connection with an object store that has sent so much."""
+    told: dict[str, Any] = {
+        "remote": "10.0.0.9", "port": 443, "accepted": False, "local": "10.0.0.2", "interfaces": (), "pid": TRAINER[0],
+        "start_ticks": TRAINER[1], "sockets": 2, "bytes_acked": sent, "bytes_received": 0, "bytes_retrans": 0,
+        "busy_us": 0, "rwnd_limited_us": 0, "sndbuf_limited_us": 0, "rtt_us": 800, "min_rtt_us": 40,
+        "delivery_rate": None,
+    }  # fmt: skip
+    return TcpSample(**{**told, **more})
+
+
+def sending(seconds: int, every_s: int = 60) -> SentTransfers:
+    """Return what is known of a process that has sent for so long."""
+    made = SentTransfers(observed(trainers=(TRAINER[0],)))
+    for tick in range(seconds // every_s + 1):
+        at_ns = (tick + 1) * every_s * SECOND
+        made.take(frame(at_ns, at_ns - every_s * SECOND, tcp(tick * MIB, is_new=not tick)))
+    return made
+
+
+@pytest.mark.parametrize(("minutes", "transfers"), [(20, 1), (45, 0)])
+def test_what_never_pauses_is_forgotten(minutes: int, transfers: int) -> None:
+    """A log goes on for days, a save does not."""
+    made = sending(minutes * 60)
+    now_ns = (minutes + 10) * 60 * SECOND
+
+    assert (made.oldest_ns(now_ns) == now_ns) is not bool(transfers)
+    assert sum(len(parts) for _, parts in made.over(now_ns, QUIET_NS)) == transfers
+    assert made.over(now_ns, QUIET_NS) == []
+
+
+def test_a_long_one_is_kept_in_few_points() -> None:
+    """With all of its bytes."""
+    ((_, (transfer,)),) = sending(1700, every_s=1).over(4000 * SECOND, QUIET_NS)
+
+    assert len(transfer.points) < 2 * MAX_POINTS
+    assert sum(point.bytes for point in transfer.points) == transfer.bytes == 1700 * MIB
+
+
+def test_it_begins_as_early_as_data_was_on_its_way() -> None:
+    """Where it is over by the next look, the sum of that over its connections tells, shared out among them."""
+    made = SentTransfers(observed(trainers=(TRAINER[0],)))
+    made.take(frame(SECOND, 0, tcp(0)))
+    made.take(frame(2 * SECOND, SECOND, tcp(50 * MIB, busy_us=600_000, sent_ns=int(1.9 * SECOND))))
+    ((_, (transfer,)),) = made.over(200 * SECOND, QUIET_NS)
+
+    assert (transfer.start_ns, transfer.end_ns) == (int(1.6 * SECOND), int(1.9 * SECOND))

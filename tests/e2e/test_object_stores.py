@@ -1,0 +1,61 @@
+"""Saves that go straight to an object store are found at both levels; what else a trainer sends is told by nobody.
+
+The captures `sends-*` hold the other ways of jobs/sends.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from recorder import JobBrokeError, Recorder, check_job
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("live"),
+    pytest.mark.torch,
+    pytest.mark.root,
+    pytest.mark.bpf,
+]
+
+JOB = Path(__file__).parent / "jobs" / "sends.py"
+LEVELS = ("trace", "poll")
+SAVES = 4
+MORE = 0.02  # of the bytes: HTTP and TLS
+
+
+def watched(recorder: Recorder, way: str) -> tuple[list[dict[str, int]], list[Recorder]]:
+    """Run the job once, watched at both levels; return what it logged, and who watched."""
+    truth = recorder.work / "truth.jsonl"
+    job = [sys.executable, str(JOB), way, "--dir", str(recorder.work / "job"), "--truth", str(truth)]
+    first, *others = watching = [recorder.at(level) for level in LEVELS]
+    check_job(first.run_with(others, *job, "--saves", str(SAVES)))
+    return [json.loads(line) for line in truth.read_text().splitlines()] if truth.exists() else [], watching
+
+
+@pytest.mark.parametrize("way", ["boto3", "boto3-tls", "thread"])
+def test_saves_without_a_file_are_found(recorder: Recorder, way: str) -> None:
+    """Every one, with its bytes and its end, and where it went."""
+    logged, watching = watched(recorder, way)
+    if len(logged) != SAVES:
+        raise JobBrokeError(f"it has logged {len(logged)} saves")
+    for one in watching:
+        found = sorted(one.checkpoints(), key=lambda save: save["start_ns"])
+        who = f"at the level {one.level}: {found}"
+        assert [(save["kind"], save["medium"], save["path"]) for save in found] == [("save", "object", None)] * SAVES, (
+            who
+        )
+        for save, event in zip(found, logged, strict=True):
+            assert event["bytes"] <= save["bytes"] <= event["bytes"] * (1 + MORE), who
+            assert event["start_ns"] - 10**9 <= save["start_ns"] <= save["end_ns"] <= event["end_ns"] + 10**9, who
+            assert {place["port"] for place in save["sent"]["destinations"]} == {9000}, who
+
+
+@pytest.mark.parametrize("way", ["streams", "gathers"])
+def test_what_else_a_trainer_sends_is_no_save(recorder: Recorder, way: str) -> None:
+    """A data set that comes from the store, a state that goes to another rank."""
+    _, watching = watched(recorder, way)
+    for one in watching:
+        assert one.checkpoints() == [], one.level
