@@ -100,6 +100,8 @@ def test_saves_to_an_object_store_are_told() -> None:
         assert one.sent is not None
         assert [place.place for place in one.sent.destinations] == ["10.0.0.9:443"]
         assert one.sent.connections == 4
+        assert one.measures is not None
+        assert [(place.remote, place.relation) for place in one.measures.connections] == [(STORE[0], "server")]
         assert abs(one.start_ns - stage.wall(at_s)) <= SECOND_NS // 10
         assert abs(one.end_ns - stage.wall(at_s + TOOK_S)) <= SECOND_NS // 10
 

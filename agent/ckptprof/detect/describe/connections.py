@@ -113,10 +113,12 @@ def _related(draft: Draft) -> Iterable[tuple[Endpoint, Traffic, str]]:
     addresses = frozenset(mount.addresses) if mount is not None else frozenset()
     daemon = frozenset(draft.world.fuse.daemon_of(mount)) if mount is not None else frozenset()
     members = frozenset(members_of(draft))
+    stores = {place for part in candidate.parts if part.sending for place in part.sending.endpoints}
     found = []
     rest = []
     for endpoint, traffic in devices.connections.between(candidate.start_ns, candidate.end_ns):
-        if endpoint.remote in addresses and not endpoint.accepted:
+        is_store = (endpoint.remote, endpoint.port) in stores and endpoint.owner in members
+        if (endpoint.remote in addresses or is_store) and not endpoint.accepted:
             found.append((endpoint, traffic, "server"))
         elif endpoint.owner in daemon:
             found.append((endpoint, traffic, "daemon"))

@@ -25,6 +25,7 @@ _MOMENT = 0.02  # seconds; of what is shorter no rate is told
 _STEADY = 0.8
 _IDLE = 0.3  # of the time: a device that has so little to do does not hold its writers up
 _AT_SERVER = "asleep waiting for the server of the mount"
+_AT_STORE = "asleep waiting for the object store"
 _ASLEEP = {
     Limit.SERVER: _AT_SERVER,
     Limit.NETWORK: "asleep waiting for the network",
@@ -51,7 +52,9 @@ def resolve(sight: Sight, *, data: float, sync: float, waiting: float) -> Storag
     """Return what was waited for; `data` and `sync` are the seconds asleep in such calls, `waiting` all of them."""
     flush = _flushes(sight, data, sync)
     if sight.remote:
-        return _remote(sight, waiting, flush)
+        found = _remote(sight, waiting, flush)
+        is_sent = sight.checkpoint.sent is not None
+        return replace(found, text=found.text.replace(_AT_SERVER, _AT_STORE)) if is_sent else found
     return flush or _small(sight, waiting) or _device(sight, waiting)
 
 
