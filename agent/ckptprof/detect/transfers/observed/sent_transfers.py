@@ -127,14 +127,15 @@ class SentTransfers:
             )
         sent, key = traffic.sent_bytes - known.sent_bytes, _Key(process, traffic.port, is_counted=True)
         if sent and traffic.began_ns is not None and traffic.sent_ns is not None:
-            since_ns = min(max(traffic.began_ns, known.sent_ns or 0), traffic.sent_ns - 1)
+            until_ns = min(at_ns, traffic.sent_ns)
+            since_ns = min(max(traffic.began_ns, known.sent_ns or 0), until_ns - 1)
             stretch = self._stretch(key, since_ns, at_ns)
-            stretch.add(endpoint, Movement(since_ns, traffic.sent_ns, sent, tid=traffic.tid), traffic.sockets, at_ns)
+            stretch.add(endpoint, Movement(since_ns, until_ns, sent, tid=traffic.tid), traffic.sockets, at_ns)
             stretch.before_ns = min(stretch.before_ns, since_ns)
         if key in self._open:  # the last part is one once it was answered
             stretch = self._open[key]
-            stretch.parts += traffic.parts - known.parts
-            stretch.parts_bytes += traffic.parts_bytes - known.parts_bytes
+            stretch.parts += max(0, traffic.parts - known.parts)
+            stretch.parts_bytes += max(0, traffic.parts_bytes - known.parts_bytes)
             stretch.received_bytes += max(0, traffic.received_bytes - known.received_bytes)
 
     def _stretch(self, key: _Key, before_ns: int, at_ns: int) -> _Stretch:
