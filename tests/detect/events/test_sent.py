@@ -207,3 +207,14 @@ def test_what_an_unlooked_connection_did_before_is_not_known() -> None:
     samples += [(1.0, tcp(actor, lambda _: (900 * MIB, 0), 1.0)), (2.0, tcp(actor, lambda _: (901 * MIB, 0), 2.0))]
     stage.extra += samples
     assert told(stage) == []
+
+
+@pytest.mark.parametrize(("is_served", "saves"), [(False, 3), (True, 0)])
+def test_a_store_on_this_host_may_be_at_any_port(*, is_served: bool, saves: int) -> None:
+    """But not where another process that trains is called: ranks meet at ports that the kernel chose."""
+    stage = Stage()
+    here = {"remote": "127.0.0.1", "local": "127.0.0.1", "port": 40123}
+    look(stage, stage.process(), saved(), 40, **here)
+    if is_served:
+        look(stage, stage.process(101), lambda now_s: saved()(now_s)[::-1], 40, accepted=True, **here)
+    assert len(told(stage)) == saves

@@ -40,10 +40,9 @@ def answered(event: Event) -> bool:
     if max(came, counted) >= LITTLE_SHARE * event.bytes:
         return True
     since = connections.between(event.series[-1].end_ns, event.start_ns) if event.series else ()
+    ports = OBJECT_STORE_PORTS.union(port for part in event.parts if part.sending for _, port in part.sending.endpoints)
     fetched = sum(
-        traffic.received_bytes
-        for endpoint, traffic in since
-        if endpoint.owner in processes and endpoint.port in OBJECT_STORE_PORTS
+        traffic.received_bytes for endpoint, traffic in since if endpoint.owner in processes and endpoint.port in ports
     )
     return fetched >= _HALF * event.bytes
 

@@ -1,4 +1,7 @@
-"""What processes send over TCP to ports of object stores, with pauses between: each such stretch is a transfer.
+"""What processes send over TCP to where an object store may be, with pauses between: each such stretch is a transfer.
+
+That is a port of object stores on whatever host, and on this host any port that no process that trains serves: who else
+may have another host's port, nobody knows.
 
 Nothing is concluded here: signals say what speaks for a save, and what against it. A stretch is over when nothing more
 of it was seen for as long as files are waited for; what the ranks of one job send at a time belongs together.
@@ -27,6 +30,7 @@ from ckptprof_collectors.samples import SocketTraffic, TcpSample
 _LONGEST_NS = 1_800_000_000_000  # what goes on for longer without a pause is no save, and is forgotten
 _Endpoint = tuple[ProcessKey, str, int, str]  # owner, remote address and port, local address
 _NO_FILE = (0, 0)
+MOST_RANKS = 32  # on this host: of more processes the sampler does not see who has which socket
 
 
 class _Key(NamedTuple):
@@ -91,18 +95,30 @@ class SentTransfers:
         self._looked: Bounded[_Endpoint, tuple[int, int]] = Bounded(MAX_THINGS)  # acknowledged bytes, busy microseconds
         self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(MAX_THINGS)
         self._open: Bounded[_Key, _Stretch] = Bounded(MAX_THINGS)
+        self._served: Bounded[int, None] = Bounded(MAX_THINGS)  # ports at which processes that train are called
 
     def take(self, samples: FrameSamples) -> None:
         """Take what a frame tells of connections."""
-        before_ns = samples.unchanged_ns("tcp")
-        for look in samples.of(TcpSample):
+        before_ns, looks = samples.unchanged_ns("tcp"), samples.of(TcpSample)
+        for look in looks:
+            if look.accepted and look.pid is not None:
+                self._served[look.port] = None
+        for look in looks:
             if look.pid is None or look.start_ticks is None or look.accepted:
                 continue
-            if look.port in OBJECT_STORE_PORTS:
-                self._note((look.pid, look.start_ticks), look, before_ns, samples.at_ns)
+            process = look.pid, look.start_ticks
+            if self._may_be_store(process, look.port, here=look.remote == look.local or _is_loopback(look.remote)):
+                self._note(process, look, before_ns, samples.at_ns)
         for traffic in samples.of(SocketTraffic):
-            if traffic.port in OBJECT_STORE_PORTS:
-                self._count((traffic.pid, traffic.start_ticks), traffic, samples.at_ns)
+            process = traffic.pid, traffic.start_ticks
+            if self._may_be_store(process, traffic.port, here=_is_loopback(traffic.remote)):
+                self._count(process, traffic, samples.at_ns)
+
+    def _may_be_store(self, process: ProcessKey, port: int, *, here: bool) -> bool:
+        """Return whether an object store may be at a port: `here`, on this host, nobody who trains is."""
+        if port in OBJECT_STORE_PORTS:
+            return True
+        return here and port not in self._served and len(self._world.jobs.living_ranks(process)) <= MOST_RANKS
 
     def _note(self, process: ProcessKey, look: TcpSample, before_ns: int, at_ns: int) -> None:
         endpoint = process, look.remote, look.port, look.local
@@ -147,6 +163,8 @@ class SentTransfers:
 
     def over(self, now_ns: int, quiet_ns: int) -> list[tuple[str, list[SentTransfer]]]:
         """Return what each job has sent, with the job, once nothing more of it was seen for so long."""
+        for key in [key for key in self._open if key.port not in OBJECT_STORE_PORTS and key.port in self._served]:
+            del self._open[key]  # ranks met there, and were seen to only later
         by_job: dict[str, list[_Key]] = {}
         for key in self._open:
             by_job.setdefault(self._world.jobs.job_of(key.process), []).append(key)
@@ -203,3 +221,7 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch) -> SentTransfer:
         ),
         points=(*early, *stretch.later),
     )
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
