@@ -240,6 +240,18 @@ class Sent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     part_bytes: Count | None = None  # of a part, in the mean
 
 
+class Run(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One execution of a job on all its nodes; a restart is another one. None: not told."""
+
+    key: str  # each of its nodes makes the same one, and no other run
+    scheduler: Annotated[str, one_of("slurm", "kubernetes", "flux", "rendezvous")]  # who tells
+    job: str | None = None  # as its scheduler calls it
+    restart: Count | None = None  # how often the scheduler has started it again
+    nodes: Count | None = None  # that it was given
+    node: Count | None = None  # which of them this is, from 0
+    conflict: str | None = None  # what the environment says otherwise than the cgroup, which is right
+
+
 class DeviceShare(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a device under the checkpoint's files, or a NIC, did while it ran.
 
@@ -291,6 +303,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     files: Count
     path: str | None  # the file, or the directory that all files share; None of what went to an object store
     sent: Sent | None = None  # of what went to an object store, and to no file
+    run: Run | None = None  # what joins it with those of other nodes; None: nothing that they would see, too
     writers: tuple[Writer, ...]  # the processes that moved the bytes; they read, in a restore
     mode: Mode | None = None
     stall_ns: Count | None = None  # time in which training did not advance because of it

@@ -53,6 +53,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "path",
         "medium",
         "sent",
+        "run",
         "writers",
         "mode",
         "stall_ns",

@@ -20,6 +20,7 @@ from ckptprof.model import (
     Overhead,
     Pattern,
     Point,
+    Run,
     Status,
     Stream,
 )
@@ -401,3 +402,20 @@ def test_each_limit_has_one_bar(make_diagnosed: Callable[..., Checkpoint], zone:
     assert [len(re.findall("^  serialize ", text, re.MULTILINE)) for text in texts] == [1, 1]
     assert all("20.0 s at 20; 10.0 s at 10: so" in text for text in texts)
     assert re.search("  serialize +30.0 s +76.5 %", texts[0])
+
+
+@pytest.mark.parametrize(
+    ("run", "line"),
+    [
+        (Run(key="slurm:alps/7.0", scheduler="slurm", nodes=8, node=3), "slurm:alps/7.0, node 4 of 8"),
+        (Run(key="rendezvous:a:1", scheduler="rendezvous"), "rendezvous:a:1"),
+        (
+            Run(key="slurm:/7.0", scheduler="slurm", conflict="SLURM_JOB_ID is 1\x1b, step 0"),
+            "slurm:/7.0; its environment says otherwise: SLURM_JOB_ID is 1\\x1b, step 0",
+        ),
+    ],
+)
+def test_the_run_is_told(make_checkpoint: Callable[..., Checkpoint], zone: timezone, run: Run, line: str) -> None:
+    """By what other nodes call it, and which of its nodes this one is."""
+    text = show.render(make_checkpoint(1, 0, run=run), width=120, colour=False, zone=zone)
+    assert [found[1] for found in re.finditer(r"^ *Run +(.*)$", text, re.MULTILINE)] == [line]

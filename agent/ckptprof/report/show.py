@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timezone, tzinfo
 
 from ckptprof import figures, units
-from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
+from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Run, Status
 from ckptprof.report import account, course
 from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.pictures import chart
@@ -152,10 +152,18 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         ("Moved", moved),
         ("Pattern", seen if class_ is None else class_.value),
         *([] if checkpoint.kind is Kind.COPY else [("Ranks", units.count(checkpoint.ranks))]),
+        *([] if checkpoint.run is None else [("Run", _run(checkpoint.run))]),
         *own[checkpoint.kind],
         ("Confidence", f"{checkpoint.confidence:.2f} to be a checkpoint"),
         ("Level", _LEVELS[checkpoint.level]),
     ]
+
+
+def _run(run: Run) -> str:
+    """Return what it is called on all of its nodes, and which of them this is."""
+    node = "" if run.node is None or run.nodes is None else f", node {run.node + 1} of {run.nodes}"
+    otherwise = "" if run.conflict is None else f"; its environment says otherwise: {clean(run.conflict)}"
+    return clean(run.key) + node + otherwise
 
 
 def _moved_again(checkpoint: Checkpoint) -> str:

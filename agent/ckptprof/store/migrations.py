@@ -145,9 +145,9 @@ _PROGRESS = Step(
 
 _FORMAT_2 = Step(())  # of new blocks (blocks.py); those of before stay as they are
 
-_SENT = Step(("ALTER TABLE checkpoints ADD COLUMN sent TEXT",))
+_SENT_AND_RUN = Step(("ALTER TABLE checkpoints ADD COLUMN sent TEXT", "ALTER TABLE checkpoints ADD COLUMN run TEXT"))
 
-STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2, _SENT)
+STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2, _SENT_AND_RUN)
 LATEST = OLDEST + len(STEPS) - 1
 
 

@@ -16,7 +16,7 @@ from ckptprof.store.sql import compiled, schema
 
 Holds = Literal["text", "json", "whole", "real", "truth", "time_ns", "duration_ns"]
 _JSON = frozenset(
-    ("pattern", "verdict", "blind", "moments", "metadata", "overheads", "cost", "measures", "blocked", "sent")
+    ("pattern", "verdict", "blind", "moments", "metadata", "overheads", "cost", "measures", "blocked", "sent", "run")
 )
 _DURATIONS = frozenset(("stall_ns",))
 _AT_ONCE = 1000  # rows

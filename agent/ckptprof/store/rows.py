@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ckptprof.measures import Measures
-from ckptprof.model import Checkpoint, Point, Sent, Session
+from ckptprof.model import Checkpoint, Point, Run, Sent, Session
 from ckptprof.store.blocks import BlockError, decode, encode
 from ckptprof.store.progress import packed, unpacked
 from ckptprof.store.sql import compiled
@@ -21,7 +21,9 @@ MAX_CHILDREN = 4096  # rows of one kind that a checkpoint may have; the rest is 
 MAX_POINTS = 4096
 MAX_OVERHEADS = 64
 _MAX_TIMELINE_BYTES = 1 << 20
-_DIAGNOSIS: dict[str, Any] = {"sent": Sent, "verdict": Verdict, "cost": Cost, "measures": Measures}  # JSON or NULL
+_DIAGNOSIS: dict[str, Any] = {  # JSON or NULL
+    "sent": Sent, "run": Run, "verdict": Verdict, "cost": Cost, "measures": Measures,
+}  # fmt: skip
 _SESSION = Session.__struct_fields__
 _encode = msgspec.json.Encoder().encode
 _decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode

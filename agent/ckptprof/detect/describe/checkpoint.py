@@ -20,7 +20,7 @@ from ckptprof.detect.describe.progress import progress_of
 from ckptprof.detect.describe.risks import risks_of
 from ckptprof.detect.describe.sources import source_of
 from ckptprof.detect.describe.stall import Stall, intervals, stall_of
-from ckptprof.detect.describe.writers import ranks_of, writers_of
+from ckptprof.detect.describe.writers import ranks_of, run_of, writers_of
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.event import framework_of
 from ckptprof.detect.events.gathering import MANY_PARTS
@@ -78,6 +78,7 @@ def assemble(
         files=files,
         path=None if sent is not None else path,
         sent=sent,
+        run=run_of(candidate, world.jobs),
         writers=tuple(writers.values()),
         mode=stall.mode,
         stall_ns=stall_ns,

@@ -9,7 +9,7 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
-from ckptprof.model import Writer
+from ckptprof.model import Run, Writer
 
 
 def by_process(parts: Iterable[Transfer]) -> dict[ProcessKey, list[Transfer]]:
@@ -65,3 +65,9 @@ def ranks_of(candidate: Candidate, jobs: Jobs) -> int:
     if len(named) == len(set(named)):  # else they are parts of one rank's own making
         found += [name.rank + 1 for name in names if name.rank is not None]
     return max(found)
+
+
+def run_of(candidate: Candidate, jobs: Jobs) -> Run | None:
+    """Return what joins it with checkpoints of other nodes: as the processes that moved it tell, if they agree."""
+    told = {run.key: run for process in candidate.processes if (run := jobs.run(process)) is not None}
+    return next(iter(told.values())) if len(told) == 1 else None

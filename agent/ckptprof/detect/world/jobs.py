@@ -10,6 +10,8 @@ from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, is_launcher, is_runner, is_script, key_of, title
 from ckptprof.frameworks.launchers import RUNNERS
+from ckptprof.frameworks.runkeys import run_of
+from ckptprof.model import Run
 from ckptprof_collectors.samples import ProcessInfo
 
 
@@ -207,6 +209,11 @@ class Jobs(Processes):
         """Return how many ranks the job has, from the environment."""
         info = self._told(process)
         return rendezvous.size_of(info.environment) if info is not None else None
+
+    def run(self, process: ProcessKey) -> Run | None:
+        """Return what joins its job with what it is on other nodes."""
+        info = self._told(process)
+        return run_of(info.environment, info.cgroup) if info is not None else None
 
     def are_all_here(self, process: ProcessKey) -> bool:
         """Return whether all ranks of its job run on this host, as its environment tells."""

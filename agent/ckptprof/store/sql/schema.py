@@ -84,6 +84,7 @@ checkpoints = Table(
     Column("progress", LargeBinary, nullable=True),  # a block of the points of all streams (progress.py)
     _whole("progress_left_out"),
     _text("sent", nullable=True),  # JSON
+    _text("run", nullable=True),  # JSON
 )
 writers = Table(
     "writers",

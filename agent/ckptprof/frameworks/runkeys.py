@@ -1,0 +1,155 @@
+"""What joins the checkpoints of one run over its nodes: a key that each node makes alone of what it sees, or none.
+
+Nothing is resolved and nobody is asked. Two runs never have one key; a run whose nodes see different things has
+several, and is then told node by node.
+
+Slurm's paths: `src/plugins/cgroup/v1/xcgroup.c`, `doc/man/man5/cgroup.conf.5` (`CgroupJobIdPaths`),
+`src/common/sluid.c`; its steps without a number: `slurm/slurm.h`. Kubernetes: both cgroup drivers of the kubelet.
+How often torchrun has restarted is no part of a key: each node's agent counts for itself (`api.py` of torch's elastic
+agent: "membership changes do not count as retries"), and a new rendezvous has another port.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ckptprof.model import Run
+
+_HERE = frozenset(("", "localhost", "localhost.localdomain", "127.0.0.1", "::1", "0.0.0.0", "::"))  # noqa: S104
+_MADE_UP = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # torchrun's own run id: another on each node
+_SLUID = "s[0-9A-HJKMNP-TV-Z]{13}"
+_SLURM = re.compile(
+    r"/(?:slurm(?:_[^/]+)?/uid_\d+|(?:[^/]+_)?slurmstepd\.scope|\.\.)"
+    rf"/(?:job_(?P<job>\d+)|(?P<sluid>{_SLUID}))/step_(?P<step>[a-z]+|\d+)(?=/|$)"
+)
+_OF_USERS = re.compile(r"/user\.slice/|/user@\d+\.service(?:/|$)")  # where users make folders of any name
+_STEPS = {"4294967290": "interactive", "4294967291": "batch", "4294967292": "extern"}
+_POD = re.compile(
+    r"kubepods[^/]*(?:/[^/]*)*?[/-]pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+    r"(?=[./:]|$)"
+)
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_WORD = re.compile(r"[\w.:@+-]{1,128}", re.ASCII)
+
+
+class SlurmStep(NamedTuple):
+    """A step of a Slurm job."""
+
+    job: str | None
+    sluid: str | None  # since 26.05: unique over clusters and requeues
+    step: str  # a number, or batch, interactive, extern
+
+
+def slurm_step_of(cgroup: str | None) -> SlurmStep | None:
+    """Return the step that a process of this cgroup is of."""
+    if not cgroup or _OF_USERS.search(cgroup):
+        return None
+    found = _SLURM.search(cgroup)
+    return SlurmStep(found["job"], found["sluid"], found["step"]) if found else None
+
+
+def pod_of(cgroup: str | None) -> str | None:
+    """Return the uid of the pod, with dashes, that a process of this cgroup is of."""
+    if not cgroup or _OF_USERS.search(cgroup) or "/crio-conmon-" in cgroup:
+        return None
+    found = _POD.search(cgroup)
+    return found["uid"].replace("_", "-") if found else None
+
+
+def run_of(environment: Mapping[str, str], cgroup: str | None) -> Run | None:
+    """Return the run that a rank with this environment and cgroup is of; None: nothing says what other nodes say, too.
+
+    `environment` is that of the rank itself: a pod's, or a launcher's, says other things by the same names.
+    """
+    meeting = _meeting(environment, cgroup)
+    slurm = _slurm(environment, cgroup, meeting)
+    if slurm is not None:
+        return slurm
+    flux = environment.get("FLUX_JOB_ID", "")
+    if _WORD.fullmatch(flux):
+        return Run(key=f"flux:{flux}", scheduler="flux", job=flux)
+    if not meeting:
+        return None
+    if pod_of(cgroup) is not None or "KUBERNETES_SERVICE_HOST" in environment:
+        node = _number(environment, "JOB_COMPLETION_INDEX")
+        return Run(key=f"kubernetes:{meeting}", scheduler="kubernetes", node=node)
+    return Run(key=f"rendezvous:{meeting}", scheduler="rendezvous")
+
+
+def _slurm(environment: Mapping[str, str], cgroup: str | None, meeting: str | None) -> Run | None:
+    placed, told = slurm_step_of(cgroup), _told_step(environment)
+    step = placed or told
+    if step is None:
+        return None
+    conflict = None
+    if placed is not None and told is not None and _are_others(placed, told):
+        conflict = f"SLURM_JOB_ID is {told.job}, step {told.step}"
+        environment = {}
+    elif placed is not None and told is not None:
+        step = SlurmStep(placed.job or told.job, placed.sluid or told.sluid, placed.step)
+    restart = _number(environment, "SLURM_RESTART_COUNT")
+    if step.sluid is not None:
+        key = f"slurm:{step.sluid}.{step.step}"
+    else:
+        cluster = environment.get("SLURM_CLUSTER_NAME", "")
+        key = f"slurm:{cluster if _WORD.fullmatch(cluster) else ''}/{step.job}.{step.step}"
+        key += f"+{restart}" if restart else ""
+    nodes, node = _number(environment, "SLURM_JOB_NUM_NODES"), _number(environment, "SLURM_NODEID")
+    if meeting:  # a step may start several runs
+        key = f"{key}@{meeting}"
+    elif meeting is not None and (nodes or 2) > 1:  # they meet on this node, and others on theirs
+        if node is None:
+            return None
+        key = f"{key}@node{node}"
+    job = step.job or step.sluid
+    return Run(key=key, scheduler="slurm", job=job, restart=restart, nodes=nodes, node=node, conflict=conflict)
+
+
+def _are_others(placed: SlurmStep, told: SlurmStep) -> bool:
+    same = [a == b for a, b in zip(placed[:2], told[:2], strict=True) if a is not None and b is not None]
+    return not all(same) or placed.step != told.step
+
+
+def _told_step(environment: Mapping[str, str]) -> SlurmStep | None:
+    job, sluid = environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_JOB_SLUID", "")
+    step = environment.get("SLURM_STEP_ID") or environment.get("SLURM_STEPID") or "batch"
+    if not _NUMBER.fullmatch(job) or not (_NUMBER.fullmatch(step) or step == "batch"):
+        return None
+    return SlurmStep(job, sluid if re.fullmatch(_SLUID, sluid) else None, _STEPS.get(step, step))
+
+
+def _meeting(environment: Mapping[str, str], cgroup: str | None) -> str | None:
+    """Return where the ranks meet, as all nodes call it; "": on this host, whatever others call it; None: not told."""
+    named = environment.get("TORCHELASTIC_RUN_ID", "")
+    named = named if _WORD.fullmatch(named) and named != "none" and not _MADE_UP.fullmatch(named) else ""
+    host, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
+    if "RANK" not in environment or not port:
+        coordinator = environment.get("JAX_COORDINATOR_ADDRESS") or environment.get("COORDINATOR_ADDRESS") or ""
+        host, _, port = coordinator.rpartition(":")
+    if not _NUMBER.fullmatch(port):
+        return named or None
+    host = _plain(host)
+    if host in _HERE and pod_of(cgroup) is not None and environment.get("RANK") == "0":
+        host = _plain(environment.get("HOSTNAME", ""))  # of a PyTorchJob: the others call the first pod by its name
+    if host in _HERE:
+        return ""
+    if not _WORD.fullmatch(host):
+        return named or None
+    return f"{host}:{port}" + (f"/{named}" if named else "")
+
+
+def _plain(host: str) -> str:
+    """Return a host as all nodes may call it: without case, brackets and domain; an address stays what it is."""
+    host = host.strip().lower().strip("[]").rstrip(".")
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.partition(".")[0]
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    value = environment.get(name, "")
+    return int(value) if _NUMBER.fullmatch(value) else None

@@ -1,0 +1,173 @@
+"""What joins the checkpoints of one run over nodes: keys that its nodes make alike, and no two runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptprof.frameworks.runkeys import SlurmStep, pod_of, run_of, slurm_step_of
+from ckptprof.model import Run
+from ckptprof_collectors.processes.programs import environment_of
+
+_SLUID = "sEKNKTV3WPV500"
+_POD = "2942c55e-c9cb-428a-93f4-eaf89c1f3ce0"
+_POD_PATH = f"/kubepods.slice/kubepods-pod{_POD.replace('-', '_')}.slice/cri-containerd-{'ab' * 32}.scope"
+_STEP = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_3"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "step"),
+    [
+        ("/slurm/uid_1000/job_42/step_0/task_0", SlurmStep("42", None, "0")),
+        ("/slurm/uid_1000/job_42/step_batch/task_0", SlurmStep("42", None, "batch")),
+        ("/slurm/uid_1000/job_42/step_extern", SlurmStep("42", None, "extern")),
+        ("/slurm/uid_1000/job_42/step_interactive/task_0", SlurmStep("42", None, "interactive")),
+        ("/slurm_node7/uid_0/job_42/step_11/task_0", SlurmStep("42", None, "11")),  # MULTIPLE_SLURMD
+        (_STEP, SlurmStep("4711", None, "0")),
+        ("/system.slice/slurmstepd.scope/job_42/step_batch/user/task_special", SlurmStep("42", None, "batch")),
+        ("/system.slice/node7_slurmstepd.scope/job_42/step_1/user/task_0", SlurmStep("42", None, "1")),
+        ("/hpc.slice/slurmstepd.scope/job_42/step_1/slurm", SlurmStep("42", None, "1")),  # CgroupSlice
+        (f"/system.slice/slurmstepd.scope/{_SLUID}/step_0/user/task_0", SlurmStep(None, _SLUID, "0")),  # 26.05
+        (f"/system.slice/n1_slurmstepd.scope/{_SLUID}/step_batch/user", SlurmStep(None, _SLUID, "batch")),
+        (f"/slurm/uid_1000/{_SLUID}/step_3/task_0", SlurmStep(None, _SLUID, "3")),
+        ("/../../job_42/step_0/user/task_0", SlurmStep("42", None, "0")),  # of a private cgroup namespace
+        (_POD_PATH + _STEP, SlurmStep("4711", None, "0")),  # slurmd in a pod
+        (_STEP + "/slurmstepd.scope/job_1/step_9", SlurmStep("4711", None, "0")),  # made by the job itself
+        ("/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_1/step_0", None),
+        ("/user.slice/slurm/uid_0/job_1/step_0", None),
+        ("/system.slice/slurmstepd.scope/system", None),
+        ("/system.slice/slurmstepd.scope/job_42", None),
+        ("/system.slice/slurmstepd.scope/job_x/step_0", None),
+        ("/system.slice/slurmstepd.scope/sEKNKTV3WPV50/step_0", None),  # one letter short
+        ("/system.slice/slurmstepd.scope/sEKNKTV3WPV50I/step_0", None),  # Crockford's base 32 has no I
+        ("/system.slice/my-slurmstepd.service/job_42/step_0", None),
+        ("/slurm/uid_1000/job_42/step_0x/task_0", None),
+        ("/", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_cgroup_tells_the_step(cgroup: str | None, step: SlurmStep | None) -> None:
+    """All layouts of Slurm are read, and no folder that a user made himself."""
+    assert slurm_step_of(cgroup) == step
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "pod"),
+    [
+        (f"/kubepods/burstable/pod{_POD}/{'ab' * 32}", _POD),
+        (f"/kubepods/pod{_POD}/{'ab' * 32}", _POD),  # guaranteed, as those that train
+        (f"/kubepods/pod{_POD}/crio-{'ab' * 32}", _POD),
+        (_POD_PATH, _POD),
+        (f"{_POD_PATH}/container", _POD),
+        (_POD_PATH.replace("kubepods-pod", "kubepods-besteffort-pod").replace("cri-containerd", "docker"), _POD),
+        (
+            f"/system.slice/containerd.service/kubepods-burstable-pod{_POD.replace('-', '_')}.slice:cri-containerd:"
+            + "ab" * 32,
+            _POD,
+        ),
+        (f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{_POD.replace('-', '_')}.slice/x.scope", _POD),
+        (f"/docker/{'cd' * 32}/kubelet.slice/kubelet-kubepods.slice/pod{_POD}/{'ab' * 32}", _POD),  # kind
+        (f"/../../kubepods-burstable.slice/kubepods-burstable-pod{_POD.replace('-', '_')}.slice/a.scope", _POD),
+        ("/kubepods/burstable/pod" + "0f" * 16 + "/" + "ab" * 32, "0f" * 16),  # static
+        (_POD_PATH.replace("cri-containerd-", "crio-conmon-"), None),
+        ("/kubepods.slice/kubepods-burstable.slice", None),
+        (f"/kubepods/pod{_POD[:-1]}/x", None),
+        (f"/user.slice/user-1000.slice/kubepods/pod{_POD}/x", None),
+        (None, None),
+    ],
+)
+def test_a_cgroup_tells_the_pod(cgroup: str | None, pod: str | None) -> None:
+    """Both drivers, all classes of service and runtimes, nested or not."""
+    assert pod_of(cgroup) == pod
+
+
+_TORCH = {"RANK": "9", "MASTER_ADDR": "Node-1.Cluster.example", "MASTER_PORT": "29500"}
+_SLURM = {
+    "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_CLUSTER_NAME": "alps", "SLURM_JOB_NUM_NODES": "8",
+    "SLURM_NODEID": "3",
+}  # fmt: skip
+_KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "cgroup", "key"),
+    [
+        (_SLURM, _STEP, "slurm:alps/4711.0"),
+        (_SLURM, None, "slurm:alps/4711.0"),
+        ({**_SLURM, **_TORCH}, _STEP, "slurm:alps/4711.0@node-1:29500"),
+        ({**_SLURM, "SLURM_RESTART_COUNT": "2"}, _STEP, "slurm:alps/4711.0+2"),
+        ({**_SLURM, "SLURM_RESTART_COUNT": "0"}, _STEP, "slurm:alps/4711.0"),
+        ({**_SLURM, "SLURM_JOB_SLUID": _SLUID}, _STEP, f"slurm:{_SLUID}.0"),  # a requeue has another
+        ({**_SLURM, "SLURM_JOB_SLUID": _SLUID, "SLURM_RESTART_COUNT": "2"}, _STEP, f"slurm:{_SLUID}.0"),
+        ({}, f"/system.slice/slurmstepd.scope/{_SLUID}/step_0/user/task_0", f"slurm:{_SLUID}.0"),
+        ({}, _STEP, "slurm:/4711.0"),
+        ({**_SLURM, "SLURM_JOB_ID": "1"}, _STEP, "slurm:/4711.0"),  # overwritten: the cgroup is right
+        ({**_SLURM, "SLURM_STEP_ID": "7"}, _STEP, "slurm:/4711.0"),
+        ({**_SLURM, "SLURM_STEP_ID": "4294967291"}, None, "slurm:alps/4711.batch"),
+        ({"SLURM_JOB_ID": "4711"}, None, "slurm:/4711.batch"),
+        ({**_SLURM, "SLURM_CLUSTER_NAME": "a/b;c d"}, _STEP, "slurm:/4711.0"),
+        ({"SLURM_JOB_ID": "47 11"}, None, None),
+        # torchrun on each node by itself: eight runs
+        ({**_SLURM, **_TORCH, "MASTER_ADDR": "localhost"}, _STEP, "slurm:alps/4711.0@node3"),
+        ({**_SLURM, **_TORCH, "MASTER_ADDR": "127.0.0.1", "SLURM_JOB_NUM_NODES": "1"}, _STEP, "slurm:alps/4711.0"),
+        ({"SLURM_JOB_ID": "4711", **_TORCH, "MASTER_ADDR": "::1"}, None, None),
+        (_TORCH, None, "rendezvous:node-1:29500"),
+        ({**_TORCH, "MASTER_ADDR": "NODE-1"}, None, "rendezvous:node-1:29500"),
+        ({**_TORCH, "MASTER_ADDR": "node-1."}, None, "rendezvous:node-1:29500"),
+        ({**_TORCH, "MASTER_ADDR": "10.0.0.1"}, None, "rendezvous:10.0.0.1:29500"),
+        ({**_TORCH, "MASTER_ADDR": "[FD00::1]"}, None, "rendezvous:fd00::1:29500"),
+        ({**_TORCH, "TORCHELASTIC_RUN_ID": "llama"}, None, "rendezvous:node-1:29500/llama"),
+        ({**_TORCH, "TORCHELASTIC_RUN_ID": "none"}, None, "rendezvous:node-1:29500"),
+        (
+            {**_TORCH, "TORCHELASTIC_RUN_ID": "0a1b2c3d-0000-1111-2222-0123456789ab"},
+            None,
+            "rendezvous:node-1:29500",
+        ),
+        # agents count restarts for themselves: another node may say 0 of the same run
+        ({**_TORCH, "TORCHELASTIC_RESTART_COUNT": "1"}, None, "rendezvous:node-1:29500"),
+        ({**_TORCH, "MASTER_ADDR": "localhost"}, None, None),
+        ({**_TORCH, "MASTER_PORT": "x"}, None, None),
+        ({"MASTER_ADDR": "node-1", "MASTER_PORT": "29500"}, None, None),  # of the launcher
+        ({"TORCHELASTIC_RUN_ID": "llama"}, None, "rendezvous:llama"),
+        ({**_TORCH, "MASTER_ADDR": "no de"}, None, None),
+        ({"JAX_COORDINATOR_ADDRESS": "node-1:1234"}, None, "rendezvous:node-1:1234"),
+        ({"COORDINATOR_ADDRESS": "localhost:1234"}, None, None),
+        ({"FLUX_JOB_ID": "f2Ww4Jx3"}, None, "flux:f2Ww4Jx3"),
+        ({**_KUBERNETES, **_TORCH}, _POD_PATH, "kubernetes:node-1:29500"),
+        (_TORCH, _POD_PATH, "kubernetes:node-1:29500"),
+        # the master of a PyTorchJob calls itself localhost, the workers call it by its pod's name
+        (
+            {**_TORCH, "RANK": "0", "MASTER_ADDR": "localhost", "HOSTNAME": "llama-master-0"},
+            _POD_PATH,
+            "kubernetes:llama-master-0:29500",
+        ),
+        ({**_TORCH, "MASTER_ADDR": "llama-master-0.ml.svc"}, _POD_PATH, "kubernetes:llama-master-0:29500"),
+        ({**_TORCH, "MASTER_ADDR": "localhost", "HOSTNAME": "llama-master-0"}, _POD_PATH, None),
+        (_KUBERNETES, _POD_PATH, None),
+        ({}, None, None),
+    ],
+)
+def test_all_nodes_of_a_run_make_its_key(environment: dict[str, str], cgroup: str | None, key: str | None) -> None:
+    """Of what an agent keeps of an environment."""
+    run = run_of(environment_of(environment), cgroup)
+    assert (run.key if run else None) == key
+
+
+def test_what_the_environment_says_otherwise_is_told() -> None:
+    """A user may overwrite it, not the cgroup."""
+    run = run_of(environment_of({**_SLURM, "SLURM_JOB_ID": "1"}), _STEP)
+    assert run == Run(key="slurm:/4711.0", scheduler="slurm", job="4711", conflict="SLURM_JOB_ID is 1, step 0")
+
+
+def test_a_run_knows_its_nodes() -> None:
+    """As many as the scheduler gave it, and which of them this one is."""
+    run = run_of(environment_of({**_SLURM, "SLURM_RESTART_COUNT": "2"}), _STEP)
+    assert run == Run(key="slurm:alps/4711.0+2", scheduler="slurm", job="4711", restart=2, nodes=8, node=3)
+
+
+@pytest.mark.parametrize(
+    "secret", ["AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "HF_TOKEN", "SLURM_JWT", "MASTER_PASSWORD"]
+)
+def test_no_secret_is_kept(secret: str) -> None:
+    """Whatever else an environment holds."""
+    assert environment_of({secret: "x", "RANK": "0"}) == {"RANK": "0"}
