@@ -136,7 +136,7 @@ class Trace(Tracer):
         self._operations = -1
         self._pauses: dict[bytes, bytes] = {}
         self._sockets = SocketReader(
-            self._files.object.map("connections"), self._files.object.map("crowds"), self._decoder.ticks, self._gone
+            self._files.object.map("connections"), self._files.object.map("crowds"), self._decoder.ticks
         )
         self._follow_sockets(wanted=bool(family_of))
 
