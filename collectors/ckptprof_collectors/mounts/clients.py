@@ -16,6 +16,7 @@ from ckptprof_collectors.samples import ClientSample, MountInfo, Sample
 
 MAX_MOUNTS = 64
 SHARE = 0.01  # of a core
+RETRY_SECONDS = 30.0  # after one could not be read: that changes with a privilege, or a module that is loaded
 
 
 class Client(Protocol):
@@ -51,6 +52,7 @@ class RemoteClients:
         self._clients: dict[Callable[[KernelFs], Client], Client] = {}
         self._last: dict[tuple[int, int], ClientSample] = {}
         self._next = 0.0
+        self._retry: dict[Callable[[KernelFs], Client], float] = {}  # those that failed, and when they are tried again
 
     def follow(self, mounts: Sequence[MountInfo]) -> None:
         """Take these mounts for those that are there; the same sequence has not changed."""
@@ -76,11 +78,14 @@ class RemoteClients:
         samples: list[Sample] = []
         failed: OSError | None = None
         for make, mounts in self._by_client.items():
+            if now < self._retry.get(make, now):
+                continue
             try:
                 counted = self._client(make).read(mounts)
             except OSError as error:  # the others have something to tell all the same
                 failed = error
                 self._drop(make)
+                self._retry[make] = now + RETRY_SECONDS
                 continue
             for sample in counted:
                 device = sample.major, sample.minor
