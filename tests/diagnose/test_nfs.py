@@ -201,7 +201,7 @@ def mount(*operations: OperationMeasure, **more: Any) -> MountMeasure:
     """Return a mount over one connection, to which 1 GiB went."""
     told_: dict[str, Any] = {
         "client": "nfs 4.2", "transport": "tcp", "wire_written_bytes": GIB, "wire_read_bytes": GIB, "connections": 1,
-        "slots": 64, "settings": {"wsize": MIB, "rsize": MIB}, "operations": operations,
+        "slots": 64, "settings": {"wsize": MIB, "rsize": MIB, "timeo": 600}, "operations": operations,
     }  # fmt: skip
     return replace(far(), **{**told_, **more})
 
@@ -242,6 +242,10 @@ def connection(round_s: float) -> ConnectionMeasure:
         (mount(writes(queue=0.0), commits(1, 2.1)), mount(writes(queue=0.0), commits(1, 2.0)), Cause.COMMITS),
         (mount(writes(retransmissions=11)), mount(writes(retransmissions=10)), Cause.RESENT),
         (mount(writes(timeouts=1)), mount(writes()), Cause.RESENT),
+        (
+            mount(writes(timeouts=2), settings={"timeo": 10}),
+            mount(writes(timeouts=1), settings={"timeo": 10}), Cause.RESENT,
+        ),
         (mount(writes(), delays=20), mount(writes(), delays=18), Cause.DELAYED),
         (mount(writes(17_500)), mount(writes(16_000)), Cause.SMALL_REQUESTS),
         (
@@ -250,10 +254,7 @@ def connection(round_s: float) -> ConnectionMeasure:
         ),
         (mount(writes(queue=0.05, answer=0.02)), mount(writes(queue=0.02, answer=0.021)), Cause.ONE_CONNECTION),
         (mount(writes(queue=1.2, answer=0.58)), mount(writes(queue=1.2, answer=0.61)), Cause.ONE_CONNECTION),
-        (
-            mount(writes(queue=0.05), slots=None, in_use_mean=60.0),
-            mount(writes(queue=0.05), slots=None), Cause.ONE_CONNECTION,
-        ),
+        (mount(writes(queue=0.05)), mount(writes(queue=0.05), slots=None), Cause.ONE_CONNECTION),
         (mount(writes(queue=0.05)), mount(writes(queue=0.05), connections=8), Cause.ONE_CONNECTION),
         (mount(writes(timeouts=1)), mount(writes(timeouts=1), wire_written_bytes=GIB // 3), Cause.RESENT),
         (mount(writes(timeouts=1)), mount(writes(timeouts=1), wire_written_bytes=None), Cause.RESENT),
