@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.mounts.lustreclients import LustreClients
 from ckptprof_collectors.mounts.nfsclients import NfsClients
 from ckptprof_collectors.samples import ClientSample, MountInfo, Sample
 
@@ -32,7 +33,11 @@ class Client(Protocol):
 
 
 # By the type of the file system. To add a client: a module with a class like `Client`, and a line for each type.
-CLIENTS: Mapping[str, Callable[[KernelFs], Client]] = {"nfs": NfsClients, "nfs4": NfsClients}
+CLIENTS: Mapping[str, Callable[[KernelFs], Client]] = {
+    "lustre": LustreClients,
+    "nfs": NfsClients,
+    "nfs4": NfsClients,
+}
 
 
 class RemoteClients:
