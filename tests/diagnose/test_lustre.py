@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ckptprof_collectors.mounts.clients import RemoteClients
 from tests.detect.stage import MIB, Stage
 from tests.diagnose.hand import GIB, link, measured, save, thread
 from tests.lustretree import LustreTree, lustre_mount
@@ -21,6 +20,7 @@ from ckptprof.diagnose.judging import diagnose
 from ckptprof.measures import MountMeasure, ServerMeasure
 from ckptprof.model import Checkpoint, Level
 from ckptprof.verdicts import Limit, Verdict
+from ckptprof_collectors.mounts.clients import RemoteClients
 from ckptprof_collectors.samples import RdmaInfo, RdmaSample, Sample, ThreadLook
 
 HYBRID = {"hybrid_io": 1, "hybrid_io_write_threshold_bytes": 2 * MIB, "hybrid_io_read_threshold_bytes": 8 * MIB}
