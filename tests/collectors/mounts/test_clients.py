@@ -95,10 +95,10 @@ def test_one_that_fails_keeps_no_other_from_telling(tmp_path: Path, monkeypatch:
         def close(self) -> None:
             closed.append("failing")
 
-    monkeypatch.setattr(clients, "CLIENTS", {"lustre": Failing, **clients.CLIENTS})
+    monkeypatch.setattr(clients, "CLIENTS", {"afs": Failing, **clients.CLIENTS})
     clock = Clock()
     collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock)
-    collector.follow([mounted(50, "/l", fs_type="lustre"), mounted()])
+    collector.follow([mounted(50, "/l", fs_type="afs"), mounted()])
     assert len(collector.read() or ()) == 1
     clock.now += 20
     assert (collector.read(), closed) == ([], ["failing"])

@@ -131,7 +131,7 @@ def _switch(checkpoint: Checkpoint) -> str | None:
     if known is None:
         return None
     piece, most = known.piece_bytes or 0.0, known.threshold_bytes
-    lower = 1 << int(_NEAR * piece).bit_length() - 1
+    lower = 1 << max(1, int(_NEAR * piece)).bit_length() - 1
     wanted = most is not None and piece < most
     on = "`lctl set_param llite.*.hybrid_io=1`"
     if wanted and lower >= _LEAST_BYTES:
