@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.detect.stage import MIB, Stage
 from tests.diagnose.hand import GIB, link, measured, save, thread
@@ -308,3 +309,75 @@ def test_what_targets_do_not_tell_is_left_to_the_link(mount: MountMeasure) -> No
 
     assert verdict.limit is Limit.SERVER
     assert "took" not in verdict.sentence
+
+
+def cause(mount: MountMeasure) -> str | None:
+    """Return what is told to be the cause of such a wait."""
+    return said(mount).cause
+
+
+def four(**last: Any) -> tuple[ServerMeasure, ...]:
+    """Return four targets of which the last one is otherwise."""
+    return (*(ost(number) for number in range(3)), ost(3, **last))
+
+
+def test_how_much_slower_is_slow() -> None:
+    """Three times the others, of several requests that fill half of the time."""
+    assert cause(far(*four(seconds=0.16))) == "slow-target"
+    assert cause(far(*four(seconds=0.08))) == "slow-server"
+    assert cause(far(*four(seconds=1.6, operations=10))) == "slow-target"
+    assert cause(far(*four(seconds=2.6, operations=6))) == "slow-server"
+    assert cause(far(*four(seconds=0.16, operations=30))) == "slow-server"
+
+
+def test_how_many_requests_fill_a_target() -> None:
+    """Seven tenths of those that may be on their way; of less the link alone is told."""
+    assert "took 40.0 ms for each request, with 6.4 of 8" in said(far(*four(), in_use_mean=6.4)).sentence
+    assert "took" not in said(far(*four(), in_use_mean=4.0)).sentence
+    assert "took" not in said(far(ost(0, operations=6), in_use_mean=7.5)).sentence
+
+
+def test_how_small_is_small() -> None:
+    """Sixteen KiB: four pages."""
+    each = {"operations": 5000, "seconds": 0.004}
+    assert said(far(*(ost(one, **each, written_bytes=5000 * (12 << 10)) for one in range(4)))).limit is Limit.SMALL_IO
+    assert said(far(*(ost(one, **each, written_bytes=5000 * (24 << 10)) for one in range(4)))).limit is Limit.SERVER
+
+
+def test_how_much_on_one_is_all() -> None:
+    """Nine tenths; the link has to have room, and there have to be others."""
+    most, rest = ost(0, written_bytes=950 * MIB), ost(1, written_bytes=50 * MIB)
+    assert cause(far(most, rest, settings={"osts": 8})) == "stripes"
+    assert cause(far(most, ost(1, written_bytes=600 * MIB), settings={"osts": 8})) == "slow-server"
+    assert cause(far(most, settings={"osts": 1})) == "slow-server"
+    assert cause(far()) == "stripes"  # nobody counted it
+
+
+def test_how_little_grant_is_none() -> None:
+    """Less than one request takes."""
+    assert cause(far(*four(gauges={"grant_bytes": 3 * MIB}))) == "grant"
+    assert cause(far(*four(gauges={"grant_bytes": 6 * MIB}))) == "slow-server"
+
+
+def switched(piece: int, **settings: int) -> str | None:
+    """Return the remedy of a save that was copied in pieces of a size, by a client with hybrid I/O."""
+    at = thread(Level.TRACE, 20, copy=20)
+    mount = far(ost(1), settings={**HYBRID, **settings}, counters={"writes": 100}, in_use_mean=1.0, written_bytes=GIB)
+    told_ = save(Level.TRACE, 20, measured(at, mount=mount, links=(link(),)))
+    pattern = msgspec.structs.replace(told_.pattern, median_operation_bytes=piece)
+    verdict = diagnose(msgspec.structs.replace(told_, pattern=pattern)).verdict
+    assert verdict is not None
+    assert verdict.cause == "hybrid-io"
+    return verdict.remedy
+
+
+def test_what_would_switch_hybrid_io() -> None:
+    """A threshold as large as the pieces; larger pieces where they are small; switching it on."""
+    lower = "`lctl set_param llite.*.hybrid_io_write_threshold_bytes=1048576`"
+    larger = "write in pieces of 2.10 MB and more (`buffering=`, packed tensors)"
+    on = "`lctl set_param llite.*.hybrid_io=1`"
+    assert switched(MIB) == switched(1_040_000) == lower
+    assert switched(600 << 10) == larger
+    assert switched(MIB, hybrid_io=0) == f"{on} and {lower}"
+    assert switched(600 << 10, hybrid_io=0) == f"{on} and {larger}"
+    assert switched(4 * MIB, hybrid_io=0) == on
