@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.mounts.beegfsclients import BeegfsClients
 from ckptprof_collectors.mounts.lustreclients import LustreClients
 from ckptprof_collectors.mounts.nfsclients import NfsClients
+from ckptprof_collectors.mounts.wekaclients import WekaClients
 from ckptprof_collectors.samples import ClientSample, MountInfo, Sample
 
 MAX_MOUNTS = 64
@@ -34,9 +36,11 @@ class Client(Protocol):
 
 # By the type of the file system. To add a client: a module with a class like `Client`, and a line for each type.
 CLIENTS: Mapping[str, Callable[[KernelFs], Client]] = {
+    "beegfs": BeegfsClients,
     "lustre": LustreClients,
     "nfs": NfsClients,
     "nfs4": NfsClients,
+    "wekafs": WekaClients,
 }
 
 

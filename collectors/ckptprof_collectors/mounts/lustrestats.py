@@ -10,12 +10,10 @@ has not been counted yet has no line. Any write to the file begins all of them a
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-MOST_BYTES = 64 << 10  # of one of these files: more is not read
 _ABSURD = 1 << 63
 _UNITS = {b"[bytes]": "bytes", b"[usec]": "usec", b"[usecs]": "usec"}
 _IMPORT = re.compile(rb'^ *(state|current_connection|timeouts): +"?([^"\s]+)', re.MULTILINE)
@@ -41,20 +39,6 @@ class Import(NamedTuple):
     address: str | None = None  # of the server that the target is on now
     transport: str | None = None
     timeouts: int | None = None
-
-
-def read_some(path: str | os.PathLike[str]) -> bytes:
-    """Return the file, at most so much of it that its last line may be missing; raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts, offset = [], 0
-        while offset < MOST_BYTES and (part := os.pread(fd, MOST_BYTES - offset, offset)):
-            parts.append(part)
-            offset += len(part)
-    finally:
-        os.close(fd)
-    data = b"".join(parts)
-    return data if offset < MOST_BYTES else data[: data.rfind(b"\n") + 1]
 
 
 def counts_of(data: bytes) -> dict[str, Count]:

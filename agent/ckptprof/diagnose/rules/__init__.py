@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.rules import job, lustre, nfs, no_limit, page_cache, storage
+from ckptprof.diagnose.rules import beegfs, job, lustre, nfs, no_limit, page_cache, storage
 from ckptprof.diagnose.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -42,6 +42,7 @@ RULES: tuple[Rule, ...] = (
     nfs.SMALL_REQUESTS,
     nfs.HELD_BACK,
     storage.READ_BY_ALL,
+    beegfs.RDMA_FALLBACK,
     lustre.SLOW_TARGET,
     lustre.STRIPES,
     lustre.GRANT,
