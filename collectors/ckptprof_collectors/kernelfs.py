@@ -8,6 +8,7 @@ from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/vmstat
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
+_ABSURD = 1 << 63
 _MOST_BYTES = 64 << 10  # of a file of a few lines, whatever there is
 
 
@@ -106,6 +107,14 @@ def read_some(path: str | os.PathLike[str]) -> bytes:
         os.close(fd)
     data = b"".join(parts)
     return data if offset < _MOST_BYTES else data[: data.rfind(b"\n") + 1]
+
+
+def whole(word: bytes) -> int | None:
+    """Return a number that can be; None of one that is negative or absurd, or of what is none."""
+    if not word.isdigit() or len(word) > 19:
+        return None
+    value = int(word)
+    return value if value < _ABSURD else None
 
 
 def number_after(data: bytes, key: bytes, unit: int) -> int | None:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.mounts.beegfsclients import BeegfsClients
+from ckptprof_collectors.mounts.cephclients import CephClients
 from ckptprof_collectors.mounts.lustreclients import LustreClients
 from ckptprof_collectors.mounts.nfsclients import NfsClients
 from ckptprof_collectors.mounts.wekaclients import WekaClients
@@ -37,6 +38,7 @@ class Client(Protocol):
 # By the type of the file system. To add a client: a module with a class like `Client`, and a line for each type.
 CLIENTS: Mapping[str, Callable[[KernelFs], Client]] = {
     "beegfs": BeegfsClients,
+    "ceph": CephClients,
     "lustre": LustreClients,
     "nfs": NfsClients,
     "nfs4": NfsClients,

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ckptprof_collectors.kernelfs import KernelFs, read_some, read_text
-from ckptprof_collectors.mounts.lustrestats import Count, Import, added, counts_of, import_of, whole
+from ckptprof_collectors.kernelfs import KernelFs, read_some, read_text, whole
+from ckptprof_collectors.mounts.lustrestats import Count, Import, added, counts_of, import_of
 from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget, MountInfo
 
 REVIEW_SECONDS = 10.0  # file systems are mounted and unmounted

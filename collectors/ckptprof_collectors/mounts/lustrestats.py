@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-_ABSURD = 1 << 63
+from ckptprof_collectors.kernelfs import whole
+
 _UNITS = {b"[bytes]": "bytes", b"[usec]": "usec", b"[usecs]": "usec"}
 _IMPORT = re.compile(rb'^ *(state|current_connection|timeouts): +"?([^"\s]+)', re.MULTILINE)
 _MEANS = {"o2ib": "rdma", "kfi": "rdma", "gni": "rdma", "tcp": "tcp", "lo": "local"}  # by the name of an LNet network
@@ -72,11 +73,3 @@ def import_of(data: bytes) -> Import:
     address, _, network = told.get("current_connection", "").rpartition("@")
     means = _MEANS.get(network.rstrip("0123456789"))  # o2ib1 is one of several of o2ib
     return Import(told.get("state"), address or None, means, whole(told.get("timeouts", "").encode()))
-
-
-def whole(word: bytes) -> int | None:
-    """Return a number that can be; None of one that is negative or absurd, or of what is none."""
-    if not word.isdigit() or len(word) > 19:
-        return None
-    value = int(word)
-    return value if value < _ABSURD else None
