@@ -381,3 +381,4 @@ def test_what_would_switch_hybrid_io() -> None:
     assert switched(MIB, hybrid_io=0) == f"{on} and {lower}"
     assert switched(600 << 10, hybrid_io=0) == f"{on} and {larger}"
     assert switched(4 * MIB, hybrid_io=0) == on
+    assert (switched(4 * MIB) or "").startswith("write with O_DIRECT")

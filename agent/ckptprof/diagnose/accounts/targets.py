@@ -18,7 +18,8 @@ _SLOWER = 3.0  # times the median of the others
 _FEW = 8  # requests: of fewer no mean is told
 _FULL = 0.7  # of the requests that may be on their way at a time
 _SMALL_BYTES = 16 << 10  # of a request: one to four pages
-_HEALTHY = frozenset((None, "FULL", "IDLE"))  # of Lustre: connected, or not needed for a while
+# of Lustre: connected, not needed for a while, or about to be connected after that
+_HEALTHY = frozenset((None, "FULL", "IDLE", "NEW", "CONNECTING"))
 
 
 def targets_of(sight: Sight) -> list[ServerMeasure]:

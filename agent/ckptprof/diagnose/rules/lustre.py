@@ -19,6 +19,10 @@ _ONE = 0.9  # of the bytes: all but what names and markers are
 _REQUEST_BYTES = 4 << 20  # the largest request of a client: with less grant it is written piece by piece, synchronously
 _NEAR = 1.1  # times the size of a call: polling knows it as the mean of some
 _LEAST_BYTES = 1 << 20  # of a threshold that is advised: smaller pieces do not gain by it
+_UNSWITCHED = (
+    "write with O_DIRECT in aligned pieces of 1 MiB and more: what goes through pipes, splice or sendfile is never "
+    "switched, nor anything where the servers do no unaligned direct I/O"
+)
 _OF_THE_LINK = frozenset({Cause.LINK, Cause.LINK_SHAPED, Cause.CONGESTION, Cause.PATH})
 
 
@@ -126,19 +130,18 @@ def _not_switched(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | 
 
 
 def _switch(checkpoint: Checkpoint) -> str | None:
-    """Return the setting that would have switched these pieces."""
+    """Return what would have switched these pieces."""
     known = hybrid(look(checkpoint))
     if known is None:
         return None
-    piece, most = known.piece_bytes or 0.0, known.threshold_bytes
+    piece, most = known.piece_bytes or 0.0, known.threshold_bytes or 0.0
     lower = 1 << max(1, int(_NEAR * piece)).bit_length() - 1
-    wanted = most is not None and piece < most
-    on = "`lctl set_param llite.*.hybrid_io=1`"
-    if wanted and lower >= _LEAST_BYTES:
-        lowered = f"`lctl set_param llite.*.hybrid_io_write_threshold_bytes={lower}`"
-        return lowered if known.on else f"{on} and {lowered}"
-    larger = f"write in pieces of {size(most)} and more (`buffering=`, packed tensors)" if wanted else ""
-    return " and ".join(filter(None, ("" if known.on else on, larger))) or None
+    steps = [] if known.on else ["`lctl set_param llite.*.hybrid_io=1`"]
+    if _LEAST_BYTES <= lower < most:
+        steps.append(f"`lctl set_param llite.*.hybrid_io_write_threshold_bytes={lower}`")
+    elif lower < most:
+        steps.append(f"write in pieces of {size(most)} and more (`buffering=`, packed tensors)")
+    return " and ".join(steps) or _UNSWITCHED
 
 
 def _in_pcc(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
