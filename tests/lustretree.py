@@ -49,10 +49,12 @@ class LustreTree:
     network: str = "o2ib"
     settings: Mapping[str, int] = field(default_factory=dict)  # of llite, beside the counters
     _counts: dict[str, dict[str, tuple[int, str, int]]] = field(default_factory=dict)
-    _timeouts: dict[str, int] = field(default_factory=dict)
+    _changed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Make the folders, and what does not move."""
+        (self.root / "proc/self").mkdir(parents=True, exist_ok=True)
+        (self.root / "proc/self/mountinfo").touch()
         self.write("version", f"{self.version}\n" if self._minor >= 12 else f"lustre: {self.version}\n", settings=True)
         self._folders = {"llite": f"llite/{self.name}-{self.hex}", "MDT0000": self._folder("MDT0000", "mdc")}
         self._folders.update((ost, self._folder(ost, "osc")) for ost in self.names)
@@ -64,6 +66,7 @@ class LustreTree:
                 self.connect(target, f"10.0.3.{number}@{self.network}")
         for ost in self.names:
             self.gauge(ost, "cur_grant_bytes", 27815936)
+        self._changed.update(self._folders)
         self.flush()
 
     @property
@@ -108,6 +111,7 @@ class LustreTree:
         counters = self._counts.setdefault(who, {})
         old = counters.get(counter, (0, unit, 0))
         counters[counter] = (old[0] + times, unit, old[2] + total)
+        self._changed.add(who)
 
     def wrote(self, ost: str, requests: int, size: int, each_us: int, *, reads: bool = False, active: int = 1) -> None:
         """Count requests to an OST, each of so many bytes, with so many at a time."""
@@ -120,11 +124,13 @@ class LustreTree:
     def clear(self, who: str) -> None:
         """Begin its counters anew, as any write to the file does."""
         self._counts.pop(who, None)
+        self._changed.add(who)
 
     def flush(self) -> None:
         """Write what was counted; what has not been counted has no line."""
-        for who, folder in self._folders.items():
-            self.write(f"{folder}/stats", self._stats(self._counts.get(who, {})))
+        for who in self._changed:
+            self.write(f"{self._folders[who]}/stats", self._stats(self._counts.get(who, {})))
+        self._changed.clear()
 
     def _stats(self, counters: Mapping[str, tuple[int, str, int]]) -> str:
         width, plural = (35, "s") if self._minor > 14 else (25, "")

@@ -217,9 +217,9 @@ class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     connections: int | None = None
     slots: int | None = None  # requests that were ever on their way at a time over one connection
     backlog_mean: float | None = None  # requests without a slot, as each one was sent
-    in_use_mean: float | None = None  # slots in use, as each one was sent
+    in_use_mean: float | None = None  # requests without an answer, as each one was sent
     servers: int | None = None  # or what takes a share of the data there; None: the client does not tell them apart
-    per_server: tuple[ServerMeasure, ...] = ()  # those that moved most first; at most 16
+    per_server: tuple[ServerMeasure, ...] = ()  # those whose operations took most time first; at most 16
     settings: dict[str, int] | None = None  # of the mount and its client: wsize
     counters: dict[str, int] | None = None  # what only this kind of client counts, from start to end
 

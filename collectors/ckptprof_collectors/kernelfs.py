@@ -8,6 +8,8 @@ from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/vmstat
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
+_ABSURD = 1 << 63
+_MOST_BYTES = 64 << 10  # of a file of a few lines, whatever there is
 
 
 class UnavailableError(Exception):
@@ -91,6 +93,28 @@ class KeptFile:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def read_some(path: str | os.PathLike[str]) -> bytes:
+    """Return the file, at most so much of it that its last line may be missing; raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts, offset = [], 0
+        while offset < _MOST_BYTES and (part := os.pread(fd, _MOST_BYTES - offset, offset)):
+            parts.append(part)
+            offset += len(part)
+    finally:
+        os.close(fd)
+    data = b"".join(parts)
+    return data if offset < _MOST_BYTES else data[: data.rfind(b"\n") + 1]
+
+
+def whole(word: bytes) -> int | None:
+    """Return a number that can be; None of one that is negative or absurd, or of what is none."""
+    if not word.isdigit() or len(word) > 19:
+        return None
+    value = int(word)
+    return value if value < _ABSURD else None
 
 
 def number_after(data: bytes, key: bytes, unit: int) -> int | None:

@@ -393,7 +393,7 @@ class ClientSample(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     connections: int | None = None  # a gauge
     sends: int | None = None  # requests that went out over them, as is the sum below
     backlog: int | None = None  # summed up at each of these sends: requests that had no slot
-    in_use: int | None = None  # summed up at each of these sends: slots in use
+    in_use: int | None = None  # summed up at each of these sends: requests without an answer
     slots: int | None = None  # a gauge: at most so many requests at a time were on their way over one connection
     settings: dict[str, int] = {}  # gauges: wsize, sync, hybrid_io_write_threshold_bytes
     counters: dict[str, int] = {}  # what only this kind of client has: pcc_hit_bytes

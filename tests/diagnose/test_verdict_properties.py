@@ -33,6 +33,7 @@ _LOOKS = (
     "sleep",
     "running",
 )
+_SETTINGS = ("hybrid_io", "hybrid_io_write_threshold_bytes", "grant_bytes", "osts", "writes", "pcc_hit_bytes")
 _MOMENT = st.integers(START_NS - 20 * 10**9, START_NS + 60 * 10**9) | st.integers(-(2**62), 2**62)
 _NUMBER = st.integers(-5, 2**50)
 _FLOAT = st.floats(-1, 1e12) | st.floats()
@@ -41,8 +42,13 @@ _FLOAT = st.floats(-1, 1e12) | st.floats()
 def _of(type_: Any, name: str) -> st.SearchStrategy[Any]:
     """Return a strategy for a field: wild numbers for numbers, None where that may be."""
     text = str(type_)
+    structs = [one for one in getattr(type_, "__args__", ()) if hasattr(one, "__struct_fields__")]
+    if structs and text.startswith("tuple"):
+        return st.lists(_wild(structs[0]), max_size=3).map(tuple)
     if "dict" in text:
-        values = st.dictionaries(st.sampled_from(_LOOKS) | st.text(max_size=4), st.integers(-3, 10**6), max_size=6)
+        values = st.dictionaries(
+            st.sampled_from(_LOOKS + _SETTINGS) | st.text(max_size=4), st.integers(-3, 10**6), max_size=6
+        )
     elif name.endswith("_ns") and name.startswith(("start", "end", "first", "last")):
         values = _MOMENT
     elif "bool" in text:
@@ -52,7 +58,9 @@ def _of(type_: Any, name: str) -> st.SearchStrategy[Any]:
     elif "int" in text:
         values = _NUMBER if name not in ("pid", "rank") else st.integers(0, 3)
     else:
-        values = st.sampled_from(["a", "nfs4", "ext4", "nic", "loopback", "trainer", "child"])
+        values = st.sampled_from(
+            ["a", "nfs4", "ext4", "lustre", "WRITE", "COMMIT", "FULL", "nic", "loopback", "trainer", "child"]
+        )
     return st.none() | values if "None" in text else values
 
 
@@ -66,7 +74,7 @@ def _measures() -> st.SearchStrategy[Measures]:
     for field in msgspec.structs.fields(Measures):
         options = [one for one in getattr(field.type, "__args__", ()) if hasattr(one, "__struct_fields__")]
         if str(field.type).startswith("tuple"):
-            told[field.name] = st.lists(_wild(options[0]), max_size=3).map(tuple)
+            told[field.name] = _of(field.type, field.name)
         elif options:
             told[field.name] = st.none() | _wild(options[0])
         else:

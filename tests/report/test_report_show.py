@@ -10,6 +10,7 @@ from datetime import timezone
 import msgspec
 import pytest
 
+from ckptprof.measures import Measures, MountMeasure, OperationMeasure, ServerMeasure
 from ckptprof.model import (
     Checkpoint,
     DeviceShare,
@@ -419,3 +420,30 @@ def test_the_run_is_told(make_checkpoint: Callable[..., Checkpoint], zone: timez
     """By what other nodes call it, and which of its nodes this one is."""
     text = show.render(make_checkpoint(1, 0, run=run), width=120, colour=False, zone=zone)
     assert [found[1] for found in re.finditer(r"^ *Run +(.*)$", text, re.MULTILINE)] == [line]
+
+
+def test_what_the_client_of_its_mount_counted_has_a_section(detailed_checkpoint: Checkpoint, zone: timezone) -> None:
+    """Operations and servers, in lines that fit; without such a client there is none."""
+    write = OperationMeasure(kind="WRITE", count=8192, seconds=0.068, queue_seconds=0.06, server_seconds=0.008)
+    servers = tuple(ServerMeasure(name=f"OST\x1b{at}", written_bytes=1 << 30, seconds=0.02) for at in range(3))
+    mount = MountMeasure(
+        mount_point="/ckpt", fs_type="nfs4", source="filer:/x", remote=True, server="filer", client="nfs 4.2",
+        transport="tcp", wire_written_bytes=8 << 30, operations=(write,), connections=1, slots=64, delays=3,
+        servers=40, per_server=servers,
+    )  # fmt: skip
+
+    def lines(one: MountMeasure, width: int) -> list[str]:
+        told = msgspec.structs.replace(detailed_checkpoint, measures=Measures(mount=one))
+        return show.render(told, width=width, colour=False, zone=zone).splitlines()
+
+    for width in (60, 80, 160):
+        found = lines(mount, width)
+        assert "At its mount meanwhile" in found
+        assert max(map(cells, found)) <= width
+        assert "\x1b" not in "".join(found)
+    text = "\n".join(lines(mount, 160))
+    assert re.search(r"Client +nfs 4\.2 over tcp, of filer", text)
+    assert re.search(r"WRITE +8,192 +68 ms +60 ms +8\.0 ms +-", text)
+    assert "and 37 servers more, which moved less" in text
+    assert "3 answers to ask again later" in text
+    assert "At its mount meanwhile" not in lines(msgspec.structs.replace(mount, client=None), 80)

@@ -41,6 +41,8 @@ class Cause(Enum):
     ONE_CONNECTION = auto()  # requests waited at this end for one connection
     SMALL_REQUESTS = auto()  # each carried far less than it could
     ANSWERS = auto()  # the server took long for each
+    SLOTS = auto()  # as many requests as there may be were at its targets, while the link had room
+    TARGET = auto()  # one of several servers, or what takes a share of the data there, was far slower than the others
     QUEUED = auto()  # without a CPU in the kernel
     STARVED = auto()  # without a CPU in its own code
     COPYING = auto()  # into or out of the page cache

@@ -11,11 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.mounts.beegfsclients import BeegfsClients
+from ckptprof_collectors.mounts.cephclients import CephClients
+from ckptprof_collectors.mounts.lustreclients import LustreClients
 from ckptprof_collectors.mounts.nfsclients import NfsClients
+from ckptprof_collectors.mounts.wekaclients import WekaClients
 from ckptprof_collectors.samples import ClientSample, MountInfo, Sample
 
 MAX_MOUNTS = 64
 SHARE = 0.01  # of a core
+RETRY_SECONDS = 30.0  # after one could not be read: that changes with a privilege, or a module that is loaded
 
 
 class Client(Protocol):
@@ -31,7 +36,14 @@ class Client(Protocol):
 
 
 # By the type of the file system. To add a client: a module with a class like `Client`, and a line for each type.
-CLIENTS: Mapping[str, Callable[[KernelFs], Client]] = {"nfs": NfsClients, "nfs4": NfsClients}
+CLIENTS: Mapping[str, Callable[[KernelFs], Client]] = {
+    "beegfs": BeegfsClients,
+    "ceph": CephClients,
+    "lustre": LustreClients,
+    "nfs": NfsClients,
+    "nfs4": NfsClients,
+    "wekafs": WekaClients,
+}
 
 
 class RemoteClients:
@@ -51,6 +63,7 @@ class RemoteClients:
         self._clients: dict[Callable[[KernelFs], Client], Client] = {}
         self._last: dict[tuple[int, int], ClientSample] = {}
         self._next = 0.0
+        self._retry: dict[Callable[[KernelFs], Client], float] = {}  # those that failed, and when they are tried again
 
     def follow(self, mounts: Sequence[MountInfo]) -> None:
         """Take these mounts for those that are there; the same sequence has not changed."""
@@ -76,11 +89,14 @@ class RemoteClients:
         samples: list[Sample] = []
         failed: OSError | None = None
         for make, mounts in self._by_client.items():
+            if now < self._retry.get(make, now):
+                continue
             try:
                 counted = self._client(make).read(mounts)
             except OSError as error:  # the others have something to tell all the same
                 failed = error
                 self._drop(make)
+                self._retry[make] = now + RETRY_SECONDS
                 continue
             for sample in counted:
                 device = sample.major, sample.minor

@@ -10,13 +10,12 @@ has not been counted yet has no line. Any write to the file begins all of them a
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-MOST_BYTES = 64 << 10  # of one of these files: more is not read
-_ABSURD = 1 << 63
+from ckptprof_collectors.kernelfs import whole
+
 _UNITS = {b"[bytes]": "bytes", b"[usec]": "usec", b"[usecs]": "usec"}
 _IMPORT = re.compile(rb'^ *(state|current_connection|timeouts): +"?([^"\s]+)', re.MULTILINE)
 _MEANS = {"o2ib": "rdma", "kfi": "rdma", "gni": "rdma", "tcp": "tcp", "lo": "local"}  # by the name of an LNet network
@@ -41,20 +40,6 @@ class Import(NamedTuple):
     address: str | None = None  # of the server that the target is on now
     transport: str | None = None
     timeouts: int | None = None
-
-
-def read_some(path: str | os.PathLike[str]) -> bytes:
-    """Return the file, at most so much of it that its last line may be missing; raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts, offset = [], 0
-        while offset < MOST_BYTES and (part := os.pread(fd, MOST_BYTES - offset, offset)):
-            parts.append(part)
-            offset += len(part)
-    finally:
-        os.close(fd)
-    data = b"".join(parts)
-    return data if offset < MOST_BYTES else data[: data.rfind(b"\n") + 1]
 
 
 def counts_of(data: bytes) -> dict[str, Count]:
@@ -88,11 +73,3 @@ def import_of(data: bytes) -> Import:
     address, _, network = told.get("current_connection", "").rpartition("@")
     means = _MEANS.get(network.rstrip("0123456789"))  # o2ib1 is one of several of o2ib
     return Import(told.get("state"), address or None, means, whole(told.get("timeouts", "").encode()))
-
-
-def whole(word: bytes) -> int | None:
-    """Return a number that can be; None of one that is negative or absurd, or of what is none."""
-    if not word.isdigit() or len(word) > 19:
-        return None
-    value = int(word)
-    return value if value < _ABSURD else None

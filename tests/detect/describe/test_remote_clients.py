@@ -8,6 +8,8 @@ import pytest
 from msgspec.structs import replace
 from tests.detect.observed import frame
 
+from ckptprof.detect.world.bounded import MAX_THINGS
+from ckptprof.detect.world.counter_history import MOST_BYTES
 from ckptprof.detect.world.host.devices import Devices
 from ckptprof.detect.world.host.remote_clients import RemoteClients
 from ckptprof.measures import MountMeasure
@@ -159,3 +161,17 @@ def test_a_client_of_hundreds_of_servers_is_bounded() -> None:
 
     assert before < 8_000_000
     assert made.kept_bytes < before / 2
+
+
+def test_the_rows_of_many_clients_are_bounded() -> None:
+    """The oldest go first; of an hour there are fewer looks the older they are."""
+    made = RemoteClients()
+    for minor in range(8):
+        places = tuple(target(f"OST{at}", 3, 1_000) for at in range(256))
+        made.take(frame((minor + 1) * SECOND, minor * SECOND, client(3, minor=minor, targets=places)))
+    assert len(made._operations) == 2 * MAX_THINGS
+    long = RemoteClients()
+    for tick in range(2000):
+        long.take(frame((tick + 1) * SECOND, tick * SECOND, client(tick)))
+    (past,) = long._operations.values()
+    assert MOST_BYTES // 64 < 8 * 10 * len(past) <= MOST_BYTES // 16

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from tests.report.html.seen import Seen, times
 
+from ckptprof.measures import Measures, MountMeasure, OperationMeasure, ServerMeasure
 from ckptprof.model import Checkpoint, Interval, Report, Watched, Writer
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, Axis, axis_of
@@ -266,3 +267,24 @@ def test_ranks_are_told_the_latest_first(make_checkpoint: Callable[..., Checkpoi
     assert (first.rank, first.late_seconds, first.worst_seconds, first.last, first.checkpoints) == (2, 3, 2, 2, 2)
     assert (second.late_seconds, third.late_seconds, second.last, third.last) == (0, 0, 0, 0)
     assert latenesses([make_checkpoint(1, 0)]) == []
+
+
+def test_what_the_client_of_a_mount_counted_is_a_table_of_a_single_checkpoint(
+    make_report: Callable[..., Report], make_checkpoint: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """Servers, then operations; names are text. Without such a client, and of several, there is none."""
+    write = OperationMeasure(kind="WRITE", count=8192, seconds=0.068, queue_seconds=0.06, server_seconds=0.008)
+    mount = MountMeasure(
+        mount_point="/ckpt", fs_type="lustre", source="mgs:/x", remote=True, client="lustre 2.15", operations=(write,),
+        per_server=(ServerMeasure(name=HOSTILE, written_bytes=10**9, operations=7, seconds=0.02),),
+    )  # fmt: skip
+    one = make_checkpoint(1, 10, measures=Measures(mount=mount))
+    plain = make_checkpoint(2, 10, measures=Measures(mount=msgspec.structs.replace(mount, client=None)))
+    page = Seen(render(make_report([one]), [], zone=zone))
+
+    assert ("section", {"id": "mount"}) in page.elements
+    assert "img" not in {tag for tag, _ in page.elements}
+    for text in ("WRITE", "8,192", "68 ms", "60 ms", "8.0 ms", "1.00 GB", "20 ms"):
+        assert text in page.texts["td"]
+    for checkpoints in ([plain], [one, plain]):
+        assert ("section", {"id": "mount"}) not in Seen(render(make_report(checkpoints), [], zone=zone)).elements

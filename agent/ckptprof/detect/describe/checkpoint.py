@@ -18,7 +18,7 @@ from ckptprof.detect.describe.moments import metadata_of, moments_of
 from ckptprof.detect.describe.overheads import amplification_of, copies_of
 from ckptprof.detect.describe.progress import progress_of
 from ckptprof.detect.describe.risks import risks_of
-from ckptprof.detect.describe.sources import source_of
+from ckptprof.detect.describe.sources import source_of, told_by_client
 from ckptprof.detect.describe.stall import Stall, intervals, stall_of
 from ckptprof.detect.describe.writers import ranks_of, run_of, writers_of
 from ckptprof.detect.events.candidates import Candidate
@@ -49,7 +49,6 @@ def assemble(
     stall = stall_of(candidate, known)
     spent = amplification_of(candidate, known)
     source = source_of(candidate, world.histories, world.devices.mount_of(path))
-    settled = durable.at_ns is not None if candidate.writes else source.cache is not None
     blind = tuple(blind_of(candidate, pattern, files, world.health, world.starvation))
     unseen = (*unfound(candidate, world.histories, spent.written_bytes), *stall.blind, *unseen_of(cuts))
     writers = writers_of(candidate, world, stall.roles)
@@ -59,6 +58,8 @@ def assemble(
         span = candidate.start_ns, candidate.end_ns
         told = writeback_measures(durable, path, span, world.devices, clock.wall)
         measures = msgspec.structs.replace(measures, **told)
+    source = told_by_client(source, candidate, measures.mount)
+    settled = durable.at_ns is not None if candidate.writes else source.cache is not None
     unseen += hidden(world, measures, writers) + world.devices.clients.unseen_of(world.devices.mount_of(path))
     stall_ns, spans = (None, ()) if cuts else stall.with_before(measures.before, candidate)
     blocked = [(clock.wall(begin_ns), clock.wall(until_ns)) for begin_ns, until_ns in spans]

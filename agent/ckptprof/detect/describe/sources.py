@@ -7,7 +7,7 @@ storage fetch in threads of their own or do not count: what was counted came fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ckptprof.detect.describe.writers import by_process
@@ -18,6 +18,7 @@ from ckptprof.detect.world.keys import FileKey
 from ckptprof.detect.world.process_counters import Histories, ProcessHistory
 from ckptprof.detect.world.spans import length, merged
 from ckptprof.frameworks.places import COUNTED, IN_MEMORY
+from ckptprof.measures import MountMeasure
 from ckptprof_collectors.samples import MountInfo
 
 _FAULT_BYTES = 1 << 20  # of them may come with one page fault
@@ -55,6 +56,24 @@ def source_of(candidate: Candidate, histories: Histories, mount: MountInfo | Non
         return Source(unique_bytes=unique)
     is_warm = fetched - sum(one.code_bytes for one in seen) <= LITTLE_SHARE * unique
     return Source(fetched, unique, "cold" if is_cold else "warm" if is_warm else "partly")
+
+
+def told_by_client(source: Source, candidate: Candidate, mount: MountMeasure | None) -> Source:
+    """Return where the bytes came from, if only the client of its mount tells: from its servers, or from here.
+
+    The client counts for everybody: where others read much of the same mount meanwhile, it tells nothing.
+    """
+    if source.cache is not None or not source.unique_bytes or candidate.writes or mount is None:
+        return source
+    came, asked = mount.wire_read_bytes, (mount.read_bytes or 0) + (mount.direct_read_bytes or 0)
+    if came is None:
+        return source
+    if came <= LITTLE_SHARE * source.unique_bytes:
+        return replace(source, storage_bytes=came, cache="warm")
+    if WHOLE_SHARE * asked > candidate.bytes:
+        return source
+    is_cold = came >= WHOLE_SHARE * source.unique_bytes
+    return replace(source, storage_bytes=came, cache="cold" if is_cold else "partly")
 
 
 def _unique_bytes(parts: list[Transfer]) -> int:

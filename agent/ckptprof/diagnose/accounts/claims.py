@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ckptprof.diagnose.accounts import cleaning
 from ckptprof.diagnose.accounts.locks import locked
+from ckptprof.diagnose.accounts.lustre import could_pass_the_cache
 from ckptprof.diagnose.accounts.pages import Pauses
 from ckptprof.diagnose.accounts.parts import IDLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath
@@ -204,8 +205,9 @@ def copying(known: Known, parts: Parts) -> Claim:
     thread = max((some(one.bytes) for one in sight.measures.threads), default=0.0)
     speed = max(speed, thread / spent)
     way = "into" if sight.writes else "out of"
-    slow = speed < MEMORY_SPEED and sight.writes
-    text = f"copying {way} the page cache at {rate(speed)}"
+    passed_by = could_pass_the_cache(sight)
+    slow = sight.writes and (speed < MEMORY_SPEED or passed_by)
+    text = f"copying {way} the page cache at {rate(speed)}" + (", while its servers had room" if passed_by else "")
     return _claimed(left, Cause.COPYING, Limit.PAGE_CACHE if slow else Limit.NONE, spent, text)
 
 

@@ -22,6 +22,7 @@ _READS = frozenset({"READ", "READ_PLUS"})
 _COMMITS = frozenset({"COMMIT"})
 _FEW = 8  # requests: no mean is told of fewer
 _AGAIN = 0.01  # of the requests: each that is sent again waited for its timeout, a minute as it is set
+_TIMEO_A_SECOND = 10.0  # nfs(5): `timeo` is in tenths of a second
 _DELAY_SECONDS = 0.1  # a client waits at least so long before it asks again: NFS4_POLL_RETRY_MIN
 _SMALL_BYTES = 64 << 10  # of a request
 _OF_SIZE = 0.25  # of the size that the mount has room for
@@ -51,7 +52,7 @@ def told_by_client(sight: Sight, waiting: float) -> Told | None:
         return None
     commits = _of(mount, _COMMITS)
     return (
-        _again(mount)
+        _again(mount, waiting)
         or _delayed(mount, waiting)
         or _small(sight, mount, data, moved, waiting)
         or _committed(sight, data, commits, waiting)
@@ -69,11 +70,12 @@ def _took(operations: Iterable[OperationMeasure]) -> float:
     return sum(some(one.count) * some(one.seconds) for one in operations)
 
 
-def _again(mount: MountMeasure) -> Told | None:
+def _again(mount: MountMeasure, waiting: float) -> Told | None:
     count = sum(some(one.count) for one in mount.operations)
     again = sum(some(one.retransmissions) for one in mount.operations)
     late = sum(some(one.timeouts) for one in mount.operations)
-    if again < max(1.0, _AGAIN * count) and not late:
+    held = late * some((mount.settings or {}).get("timeo")) / _TIMEO_A_SECOND
+    if again < max(1.0, _AGAIN * count) and held < max(1.0, SLIGHT * waiting):
         return None
     timed_out = f", {plural(int(late), 'request')} timed out" if late else ""
     text = f"of {plural(int(count), 'request')} {int(again):,} were sent again{timed_out}"
@@ -114,7 +116,7 @@ def _committed(
 def _queued(sight: Sight, mount: MountMeasure, data: list[OperationMeasure], waiting: float) -> Told | None:
     """Return that requests waited at this end, though not all the slots were at the server: one stream is too few."""
     whole, queued = _took(data), sum(some(one.count) * some(one.queue_seconds) for one in data)
-    slots = number(mount.slots) or number(mount.in_use_mean)
+    slots = number(mount.slots)
     if not sight.writes or mount.connections != 1 or not slots or not whole or queued < MOST * whole:
         return None
     sent = sum(some(one.count) * some(one.server_seconds) for one in data) / waiting

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ckptprof.diagnose.accounts.clients import Told, told_by_client
 from ckptprof.diagnose.accounts.congestion import congestion
 from ckptprof.diagnose.accounts.connections import Transport, transport
+from ckptprof.diagnose.accounts.targets import told_by_targets
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import MOST, Sight, number, pace, some
 from ckptprof.units import per_second, percent, plural, rate, size
@@ -182,12 +183,14 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     """Return what the network tells of it, unless the client of the mount knows better."""
     tcp = transport(sight, waiting)
     found = _of_network(sight, waiting, flush, tcp)
-    client = told_by_client(sight, waiting)
+    client = told_by_client(sight, waiting) or told_by_targets(sight, waiting)
     if client is None or not _knows_better(client, found, tcp):
         return found
     free = found.excluded if client.limit is found.limit else ()
     free = (client.excluded,) if client.excluded else free
-    imposed = client.cause in (Cause.COMMITS, Cause.DELAYED) or (client.cause is Cause.ANSWERS and found.imposed)
+    imposed = client.cause in (Cause.COMMITS, Cause.DELAYED, Cause.TARGET) or (
+        client.cause is Cause.ANSWERS and found.imposed
+    )
     return Storage(client.cause, client.limit, f"{_ASLEEP[client.limit]}: {client.text}", free, client.rival,
                    imposed=imposed, sure=client.sure)  # fmt: skip
 
@@ -198,6 +201,8 @@ def _knows_better(client: Told, found: Storage, tcp: Transport | None) -> bool:
         return False
     if client.cause is Cause.ANSWERS:
         return found.limit is Limit.SERVER and found.cause is not Cause.WINDOW
+    if client.cause is Cause.SLOTS and found.cause is Cause.CONGESTION:
+        return False
     if found.cause is Cause.WINDOW:
         return client.limit is Limit.SERVER
     if found.cause is Cause.PATH:  # one connection is as fast as its window and the way allow: more of them are faster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.rules import job, nfs, no_limit, page_cache, storage
+from ckptprof.diagnose.rules import beegfs, job, lustre, nfs, no_limit, page_cache, storage
 from ckptprof.diagnose.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -42,11 +42,15 @@ RULES: tuple[Rule, ...] = (
     nfs.SMALL_REQUESTS,
     nfs.HELD_BACK,
     storage.READ_BY_ALL,
-    storage.STRIPES,
+    beegfs.RDMA_FALLBACK,
+    lustre.SLOW_TARGET,
+    lustre.STRIPES,
+    lustre.GRANT,
     storage.SINGLE_STREAM,
     storage.MANY_FILES_RANKS,
     storage.MANY_FILES,
     job.PREVIOUS,
+    lustre.HYBRID,
     page_cache.DIRTY_LIMITS,
     page_cache.COPYING,
     storage.BUFFERED,
@@ -58,6 +62,7 @@ RULES: tuple[Rule, ...] = (
     storage.SLOW_SERVER,
     no_limit.TIMEOUT,
     no_limit.UNEXPLAINED,
+    lustre.IN_PCC,
     no_limit.WARM,
 )
 

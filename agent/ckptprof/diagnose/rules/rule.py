@@ -21,7 +21,8 @@ class Rule:
     limits: tuple[Limit, ...]  # that it explains
     when: Callable[[Checkpoint], bool] | None = None  # what has to hold of the checkpoint
     causes: tuple[Cause, ...] = ()  # what the account was spent in
-    words: Words | None = None  # what a person reads where it is more than an account; None if the rule does not fit
+    # what a person reads where it is more than an account, or an account; None if the rule does not fit
+    words: Callable[[Checkpoint, tuple[Spent, ...]], Spent | str | None] | None = None
     exclusion: str  # what would speak against it
     remedy: str  # one concrete line, for any framework: it names no library
     reference: str  # where that was seen

@@ -117,22 +117,6 @@ READ_BY_ALL = Rule(
 )
 
 
-def _is_lustre(checkpoint: Checkpoint) -> bool:
-    return fs_type(checkpoint) == "lustre"
-
-
-# A large file on one Lustre target.
-STRIPES = Rule(
-    name="stripes",
-    limits=(Limit.SERVER, Limit.NETWORK),
-    when=_is_lustre,
-    exclusion="another file system",
-    remedy="stripe the directory before the first save: `lfs setstripe -c -1 -S 16M DIR`",
-    reference="ornladios/ADIOS2#4621; E3SM#4280; darshan#444",
-    without="over more targets",
-)
-
-
 def _one_mount(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
     mount = look(checkpoint).measures.mount
     if not fs_type(checkpoint).startswith("nfs") or len(checkpoint.writers) > 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
+from ckptprof.diagnose.accounts.lustre import was_in_pcc
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import NS, SLIGHT, number, pace, some
 from ckptprof.diagnose.verdict.series import stall_share
@@ -33,7 +34,7 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
     if short is not None:
         return short
     if found.sight.checkpoint.cache == "warm" and (limit not in _BUSY or own < LEAST_SHARE * found.seconds):
-        return "it came from the page cache"
+        return f"it came from {'PCC, on a disk of this host' if was_in_pcc(found.sight) else 'the page cache'}"
     copied = found.share_of(Limit.NONE)
     if limit is None or found.share_of(limit) < LEAST_SHARE:
         fine = copied >= LEAST_SHARE and (limit is None or copied >= found.share_of(limit))

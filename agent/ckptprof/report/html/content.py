@@ -20,10 +20,12 @@ from ckptprof.report.html.rates import Counted, Throughput, throughputs
 from ckptprof.report.html.tables import (
     COLUMNS,
     FileRow,
+    MountRow,
     OrderRow,
     RankRow,
     Row,
     SizeRow,
+    at_mount,
     files,
     orders,
     patterns,
@@ -92,6 +94,7 @@ class Page:
     offsets: Offsets | None
     files: tuple[FileRow, ...]
     files_style: str
+    mount: tuple[MountRow, ...]  # of a single checkpoint, as the files are
     costs: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     columns: tuple[tuple[str, bool], ...]  # name, and whether it is a number
     rows: tuple[Row, ...]
@@ -140,6 +143,7 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
         jobs=len(late),
         offsets=offsets(every),
         files=tuple(files(every[0])) if len(every) == 1 else (),
+        mount=tuple(at_mount(every[0])) if len(every) == 1 else (),
         files_style="read" if every and every[0].kind is Kind.RESTORE else "written",
         costs=tuple((clean(one.job), tuple(answer.of_job(one))) for one in told.costs[:MAX_JOBS]),
         columns=COLUMNS,

@@ -62,6 +62,18 @@ class RankRow:
 
 
 @dataclass(frozen=True)
+class MountRow:
+    """A kind of operation of a remote mount, or a server of it."""
+
+    name: str
+    moved: str
+    count: str
+    each: str
+    queued: str
+    answered: str
+
+
+@dataclass(frozen=True)
 class FileRow:
     """One file of a checkpoint, and when a process was at it."""
 
@@ -169,6 +181,25 @@ def ranks(jobs: Mapping[str, Sequence[Lateness]]) -> list[RankRow]:
             told = (units.seconds(rank.late_seconds), units.seconds(rank.worst_seconds), last)
             made.append(RankRow(clean(job), rank.rank, *told, share))
     return made
+
+
+def at_mount(one: Checkpoint) -> list[MountRow]:
+    """Return what the client of its mount did meanwhile: servers that took a share of the data, then operations."""
+    mount = one.measures.mount if one.measures is not None else None
+    if mount is None or mount.client is None:
+        return []
+    servers = [
+        MountRow(clean(place.name), units.size((place.read_bytes or 0) + (place.written_bytes or 0)),
+                 units.count(place.operations), units.latency(place.seconds), units.NOT_SEEN, units.NOT_SEEN)
+        for place in mount.per_server
+    ]  # fmt: skip
+    operations = [
+        MountRow(clean(each.kind), units.size((each.sent_bytes or 0) + (each.received_bytes or 0)),
+                 units.count(each.count), units.latency(each.seconds), units.latency(each.queue_seconds),
+                 units.latency(each.server_seconds))
+        for each in mount.operations
+    ]  # fmt: skip
+    return servers + operations
 
 
 def files(one: Checkpoint) -> list[FileRow]:

@@ -112,7 +112,7 @@ class RemoteClients:
             return measure
         kinds = self._by_kind(last, start_ns, end_ns)
         operations = sorted((_operation(*one) for one in kinds.items()), key=_weight, reverse=True)
-        servers = sorted(self._by_server(last, start_ns, end_ns), key=_moved, reverse=True)
+        servers = sorted(self._by_server(last, start_ns, end_ns), key=_held, reverse=True)
         asked_seconds, late_share = self._asked(device, start_ns, end_ns) or (None, None)
         return replace(
             measure,
@@ -280,8 +280,9 @@ def _weight(one: OperationMeasure) -> tuple[float, int]:
     return (one.seconds or one.server_seconds or 0.0) * one.count, one.count
 
 
-def _moved(one: ServerMeasure) -> int:
-    return (one.read_bytes or 0) + (one.written_bytes or 0)
+def _held(one: ServerMeasure) -> tuple[float, int]:
+    """Return what tells which servers matter: the time of all their operations, else what they moved."""
+    return (one.seconds or 0.0) * (one.operations or 0), (one.read_bytes or 0) + (one.written_bytes or 0)
 
 
 def _written(values: Sequence[int]) -> int:

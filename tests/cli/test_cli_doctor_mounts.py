@@ -1,0 +1,62 @@
+"""What doctor says of remote mounts: whether their clients tell what they do, without touching them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.collectors.mounts.mountstats import block, put
+
+from ckptprof.cli.checks import mounts
+from ckptprof.report.doctor import Check
+from ckptprof_collectors.kernelfs import KernelFs
+
+Tree = Callable[..., KernelFs]
+NFS = "40 1 0:40 / /ckpt rw - nfs4 filer:/x rw,vers=4.2,addr=10.0.0.9"
+LOCAL = "1 0 8:1 / / rw - ext4 /dev/sda1 rw"
+
+
+def told(tmp_path: Path, *lines: str, stats: bytes | None = b"") -> list[Check]:
+    """Return what is said of such mounts."""
+    root = put(tmp_path / "proc", *([stats] if stats is not None else []))
+    (root / "self/mountinfo").write_text("".join(f"{line}\n" for line in (LOCAL, *lines)))
+    if stats is None:
+        (root / "self/mountstats").unlink()
+    return mounts.remote(KernelFs(root, tmp_path / "sys", tmp_path / "dev"))
+
+
+def test_a_client_that_can_be_read_is_told_with_what_it_counts(tmp_path: Path) -> None:
+    """And what stays out of sight."""
+    (found,) = told(tmp_path, NFS, stats=block(read_write=(0, 1, 0, 0, 0, 1, 0, 0), pnfs="LAYOUT_NFSV4_1_FILES"))
+
+    assert (found.id, found.status, found.fix) == ("mount:/ckpt", "ok", None)
+    assert found.text == (
+        "nfs4 of filer: nfs 4.2 over tcp tells bytes, operations and their times, connections, requests without a "
+        "slot; out of sight: which of its data servers took what, and the connections to them (pNFS)"
+    )
+
+
+def test_one_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
+    """With the reason: nothing that is needed is missing."""
+    (none,) = told(tmp_path / "none", NFS, stats=None)
+    (hidden,) = told(tmp_path / "hidden", NFS)
+    (weka,) = told(tmp_path / "weka", "41 1 0:41 / /w rw - wekafs backend/fs rw")
+    (sshfs,) = told(tmp_path / "sshfs", "42 1 0:42 / /s rw - fuse.sshfs host:/x rw")
+
+    assert [one.status for one in (none, hidden, weka, sshfs)] == ["note"] * 4
+    assert "cannot be read ([Errno 2]" in none.text
+    assert "not told apart" in hidden.text
+    assert "wekafs of backend: its client tells nothing that is read here" in weka.text
+    assert "requests without an answer are counted" in sshfs.text
+
+
+def test_of_many_a_few_are_told(tmp_path: Path) -> None:
+    """Names as they are; a host without remote mounts has no line."""
+    many = [f"{at} 1 0:{at} / /h\\040{at} rw - nfs4 filer:/{at} rw" for at in range(50, 90)]
+    found = told(tmp_path / "many", *many)
+
+    assert len(found) == mounts.MAX_MOUNTS + 1
+    assert (found[0].id, found[-1].text) == ("mount:/h 50", "24 more remote mounts are not told here")
+    assert told(tmp_path / "local") == []
+    (unknown,) = mounts.remote(KernelFs(tmp_path / "nowhere"))
+    assert unknown.status == "warn"
