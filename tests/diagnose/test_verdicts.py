@@ -142,6 +142,19 @@ def test_nothing_is_blocked_where_no_stall_was_seen(level: Level) -> None:
 
 
 @BOTH
+def test_a_tenth_of_a_second_of_work_is_what_nobody_waited_for(level: Level) -> None:
+    """A twentieth of the time had a CPU: 0.08 s of the others may be chance, 0.15 s are not."""
+
+    def waited(work: float) -> Limit:
+        at = thread(level, 2, user=0.02, copy=0.05, runqueue=1.3, moved=GIB, other={"lock": 0.6})
+        at = msgspec.structs.replace(at, looks_in={"lock": 6, "running": 14})
+        known = measured(at, processes=(process(busy=(0.07 + work) / 2),), devices=(device(2, busy_seconds=0.1),))
+        return told(save(level, 2, known)).limit
+
+    assert (waited(0.08), waited(0.15)) == (Limit.CPU, Limit.SERIALIZE)
+
+
+@BOTH
 def test_a_pool_that_got_no_cpu_still_is_what_its_writer_waited_for(level: Level) -> None:
     """Half of the time that a thread wants a CPU, it has one; so had the pool, whose 0.4 cores are 0.8 of its work."""
     for busy, limit in ((0.45, Limit.SERIALIZE), (0.1, Limit.UNCLEAR)):

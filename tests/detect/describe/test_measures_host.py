@@ -172,7 +172,7 @@ def test_a_limit_that_was_lifted_and_a_device_that_is_gone_are_forgotten() -> No
 
     book.forget("sda")
     assert book.measures(["sda"], (0, SECOND), Users(frozenset(), frozenset()), writes=True) == ()
-    assert book.written("sda", 0, SECOND) is None
+    assert book.written_bytes("sda", 0, SECOND) is None
 
 
 def links() -> NetworkCounters:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import takewhile
 
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.gpu_idleness import STILL
+from ckptprof.detect.describe.gpu_idleness import REACH_NS, STILL
 from ckptprof.detect.describe.process_measures import members_of
-from ckptprof.detect.describe.stall import LEAST_NS
+from ckptprof.detect.describe.stall import GATHERED_PART, LEAST_NS
 from ckptprof.detect.describe.training_activity import STEADY_SHARE
 from ckptprof.detect.tolerances import AT_ONCE_NS, NEAR_NS, TELLING_BYTES
+from ckptprof.detect.world.host.connections import Inflow
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.training_threads import BASELINE_NS
@@ -24,8 +25,9 @@ def before_of(draft: Draft) -> BeforeMeasure | None:
         return None
     first_ns = start_ns = min(part.first_data_ns for part in draft.candidate.parts)
     stood = [span for process in _ranks(draft) for span in _stood_still(draft, process, first_ns)]
-    gap_ns = AT_ONCE_NS
-    for span in sorted((*draft.stall.spans, *stood), reverse=True):
+    gathered, gap_ns = _gathered(draft, first_ns), AT_ONCE_NS
+    received = [] if gathered is None else [gathered.span]
+    for span in sorted((*draft.stall.spans, *stood, *received), reverse=True):
         if span[0] < start_ns and span[1] >= start_ns - gap_ns:
             start_ns, gap_ns = span[0], NEAR_NS
     start_ns = max(start_ns, draft.known.past.blocked_until_ns(draft.candidate.job, first_ns))
@@ -33,14 +35,28 @@ def before_of(draft: Draft) -> BeforeMeasure | None:
         return None
     leading, usage = next(iter(draft.writers)), draft.world.usage
     used = {process: usage.used(process, start_ns, first_ns) for process in draft.writers}
+    came = (draft.world.devices.links.received_bytes(start_ns, first_ns), gathered.bytes if gathered else None)
     of_leading, grown = used[leading], [one.grown_bytes for one in used.values() if one is not None]
     return BeforeMeasure(
         held_ns=first_ns - start_ns,
         busy=of_leading.busy if of_leading is not None else None,
-        received_bytes=draft.world.devices.links.received_bytes(start_ns, first_ns),
+        received_bytes=max((one for one in came if one is not None), default=None),
         grown_bytes=max(0, sum(grown)) if grown else None,
         growing_ns=usage.growing_ns(leading, start_ns, first_ns, TELLING_BYTES),
     )
+
+
+def _gathered(draft: Draft, first_ns: int) -> Inflow | None:
+    """Return what came in right before the first byte for the one writer of several ranks, who may be busy with it.
+
+    By its own sockets: others of the host can fill an interface.
+    """
+    jobs, writers = draft.world.jobs, list(draft.writers)
+    if len(writers) > 1 or (jobs.ranks(writers[0]) or 1) == 1:
+        return None
+    since_ns = max(first_ns - REACH_NS, draft.world.trainers.saved_until_ns(first_ns) + AT_ONCE_NS)
+    least = draft.candidate.bytes // GATHERED_PART
+    return draft.world.devices.connections.came_in(writers[0], since_ns, first_ns, least)
 
 
 def _ranks(draft: Draft) -> list[ProcessKey]:

@@ -47,8 +47,8 @@ def _devices(draft: Draft) -> tuple[DeviceMeasure, ...]:
     chain = draft.world.devices.chain_of(draft.path)
     start_ns, end_ns = candidate.start_ns, candidate.end_ns
     if candidate.writes and chain and draft.durable_ns is not None and draft.durable_ns > end_ns:
-        written = disks.written(chain[0], start_ns, end_ns)
-        if written is not None and written.bytes < WHOLE_SHARE * candidate.bytes:  # they write on until it is durable
+        written = disks.written_bytes(chain[0], start_ns, end_ns)
+        if written is not None and written < WHOLE_SHARE * candidate.bytes:  # they write on until it is durable
             end_ns = draft.durable_ns
     infos = [draft.world.jobs.info(process) for process in draft.writers]
     cgroups = frozenset(info.cgroup for info in infos if info is not None and info.cgroup is not None)

@@ -23,6 +23,7 @@ from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Evidence, Interval, Mode
 
 _BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gathered, waited for the other ranks
+GATHERED_PART = 4  # of a save is sent to the one who writes it, at least
 LEAST_NS = 20_000_000  # what holds for less is reported as nothing
 MAX_BLOCKED = 32  # intervals of one checkpoint
 _UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
@@ -49,7 +50,7 @@ class Stall:
         """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
         if before is None or self.stall_ns is None or self.mode is not Mode.SYNC or len(self.roles) > 1:
             return self.stall_ns, self.blocked
-        if (before.received_bytes or 0) * 4 < candidate.bytes:
+        if (before.received_bytes or 0) * GATHERED_PART < candidate.bytes:
             return self.stall_ns, self.blocked  # ranks wait for each other without a save, too
         first_ns = min(part.first_data_ns for part in candidate.parts)
         sent = (first_ns - before.held_ns, first_ns)

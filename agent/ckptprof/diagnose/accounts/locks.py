@@ -14,6 +14,7 @@ from ckptprof.model import Mode
 from ckptprof.verdicts import Limit
 
 _WORKED = 0.6  # of the time that was waited, others were on a CPU
+_LEAST_SECONDS = 0.1  # of their work: ten ticks of the clock by which processes are charged
 _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, those in calls to the kernel beside it
 
 
@@ -28,7 +29,7 @@ def locked(sight: Sight, path: CriticalPath, seconds: float) -> Spent | None:
     beside = busy * sight.span - own
     held = sight.checkpoint.mode is Mode.SYNC
     one_core = _ONE_CORE[0] <= busy <= _ONE_CORE[1] and _runs_python(process, unseen=held)
-    worked = beside >= max(SLIGHT, _WORKED * had_cpu(path.thread)) * seconds
+    worked = beside >= max(_LEAST_SECONDS, max(SLIGHT, _WORKED * had_cpu(path.thread)) * seconds)
     if not worked or not (one_core or held):
         return None  # where training goes on, the others need not work for the one that waits
     how = "ran (all threads together used one core)" if one_core else f"used {beside / sight.span:.1f} cores"

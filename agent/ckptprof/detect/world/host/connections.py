@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from itertools import pairwise
 from typing import NamedTuple
 
+from ckptprof.detect.tolerances import AT_ONCE_NS, LITTLE_SHARE, NEAR_NS
 from ckptprof.detect.world.counter_history import MOST_BYTES, UNSEEN, CounterHistories, CounterHistory, known
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import Span
 from ckptprof_collectors.samples import TcpSample
 
 _Column = IntEnum(
@@ -40,6 +43,13 @@ class Traffic(NamedTuple):
     rtt_us: float | None  # the mean of the looks
     min_rtt_us: float | None
     sockets: int  # at most open at once
+
+
+class Inflow(NamedTuple):
+    """What came in, and when."""
+
+    span: Span
+    bytes: int
 
 
 class Connections:
@@ -75,6 +85,49 @@ class Connections:
             traffic = _traffic(past, start_ns, end_ns)
             if traffic is not None and (traffic.sent_bytes or traffic.received_bytes):
                 yield endpoint, traffic
+
+    def came_in(self, owner: ProcessKey, since_ns: int, until_ns: int, least_bytes: int) -> Inflow | None:
+        """Return what a process received beyond what it sent without a pause, up to a time, if it is so much.
+
+        None: it is not, or it often is. What is reduced or exchanged goes out as it comes in. A look that met its begin
+        tells when that was by the best rate of the others.
+        """
+        pasts = [past for endpoint, past in self._pasts.items() if endpoint.owner == owner and past]
+        times = sorted({at_ns for past in pasts for at_ns, _ in past.looks(since_ns, until_ns)})
+        kept = [sum(_kept(past.at(at_ns)) for past in pasts) for at_ns in times]
+        pieces = [
+            (before_ns, at_ns, after - before)
+            for (before_ns, before), (at_ns, after) in pairwise(zip(times, kept, strict=True))
+        ]
+        return _without_a_pause(pieces, since_ns, until_ns, least_bytes)
+
+
+def _kept(values: Sequence[float]) -> float:
+    return values[_Column.RECEIVED] - values[_Column.ACKED]
+
+
+def _without_a_pause(
+    pieces: Sequence[tuple[int, int, float]], since_ns: int, until_ns: int, least_bytes: int
+) -> Inflow | None:
+    run: list[tuple[int, int, float]] = []
+    for piece in reversed(pieces):
+        if piece[2] >= LITTLE_SHARE * least_bytes:
+            run.insert(0, piece)
+        elif (run[0][0] if run else until_ns) - piece[0] > AT_ONCE_NS:
+            break
+    came = sum(moved for *_, moved in run)
+    if came < least_bytes:
+        return None
+    usual = sum(max(0.0, moved) for *_, moved in pieces) - came
+    lasted_ns, seen_ns = run[-1][1] - run[0][0], run[0][0] - since_ns
+    if seen_ns < lasted_ns or usual * lasted_ns > LITTLE_SHARE * came * seen_ns:
+        return None
+    (first_ns, met_ns, first), *others = run
+    if not others and met_ns - first_ns > NEAR_NS:
+        return None  # it began at any time of that
+    fastest = max((moved / (at_ns - before_ns) for before_ns, at_ns, moved in others), default=0.0)
+    begin_ns = max(first_ns, met_ns - int(first / fastest)) if fastest else first_ns
+    return Inflow((begin_ns, run[-1][1]), round(came))
 
 
 def _traffic(past: CounterHistory, start_ns: int, end_ns: int) -> Traffic | None:

@@ -158,12 +158,18 @@ class DeviceCounters:
             under=under,
         )
 
-    def written(self, device: str, start_ns: int, end_ns: int) -> Written | None:
+    def written_bytes(self, device: str, start_ns: int, end_ns: int) -> int | None:
         """Return what was written to a device in a time; None: it was not looked at."""
         counts = self._meters[device].difference(start_ns, end_ns)
-        if counts is None:
+        return None if counts is None else round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES)
+
+    def written(self, device: str, start_ns: int, end_ns: int) -> Written | None:
+        """Return what a device did between the looks next to two times; None: it was not looked at."""
+        measured = self._meters[device].measured(start_ns, end_ns)
+        if measured is None:
             return None
-        busy_ns = min(end_ns - start_ns, round(counts[_Column.IO_MS] * _MS_NS))
+        since_ns, until_ns, counts = measured
+        busy_ns = min(until_ns - since_ns, round(counts[_Column.IO_MS] * _MS_NS))
         return Written(round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES), busy_ns)
 
     def _limits(self, device: str, users: Users, *, writes: bool) -> tuple[int | None, int | None]:
