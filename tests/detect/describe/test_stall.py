@@ -742,6 +742,31 @@ def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
     assert modes == [(Mode.SYNC, "trainer"), (Mode.ASYNC, "thread")]
 
 
+@pytest.mark.parametrize(("until_s", "stall"), [(10.0, 2.0), (8.5, 0.5)], ids=["deletes in line", "trains at once"])
+def test_who_runs_in_the_kernel_alone_after_its_last_byte_is_held_until_it_runs_its_own_code(
+    until_s: float, stall: float
+) -> None:
+    """On a crowded host a look meets it waiting for a processor, and in no call: the kernel counts for whom it ran."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 8.0, 0.5, 200 * MIB)
+    frames = []
+    for frame in stage.frames(FOR_SECONDS):
+        at_s = (frame.at_ns - MONOTONIC_NS) / SECOND_NS
+        in_kernel = int(100 * (min(max(at_s, 8.5), until_s) - 8.5))
+
+        def split(sample: Sample, in_kernel: int = in_kernel) -> Sample:
+            if not isinstance(sample, ProcessStat):
+                return sample
+            own = sample.user_ticks - in_kernel
+            return msgspec.structs.replace(sample, user_ticks=own, system_ticks=in_kernel, threads=1)
+
+        frames += changed([frame], split)
+    (found,) = detect(stage, frames)
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(stall, abs=0.15)
+
+
 def test_polling_gives_each_byte_of_the_main_thread_to_one_file() -> None:
     """It writes the model, and goes on; another thread writes the average of it beside, slowly: that is not its own."""
     stage = Stage()
