@@ -240,6 +240,18 @@ def test_who_waits_for_a_save_to_begin_the_next_is_held_by_the_next(
     assert [seconds(one) for one in found] == pytest.approx(stalls, abs=0.25)
 
 
+@pytest.mark.parametrize(("frames", "mode"), [(LOOP, Mode.ASYNC), (SAVING, Mode.SYNC)])
+def test_who_was_met_training_while_others_wrote_waits_for_their_end(
+    frames: tuple[tuple[str, str, int], ...], mode: Mode
+) -> None:
+    """Who prepares what others write, and then waits for them, is as busy: its stack tells."""
+    looks = ((8.2, frames), (8.6, frames), (9.5, JOINING))
+    found = threaded(still=((8.8, 10.0),), looks=looks, share=0.5)
+
+    assert found.mode is mode
+    assert seconds(found) == pytest.approx(1.2 if mode is Mode.ASYNC else 2.0, abs=0.25)
+
+
 def test_a_wait_for_the_save_before_is_told_of_one_save() -> None:
     """Of two that begin right after it the first has waited."""
     stage = Stage(trace=True)
