@@ -240,6 +240,18 @@ def test_who_waits_for_a_save_to_begin_the_next_is_held_by_the_next(
     assert [seconds(one) for one in found] == pytest.approx(stalls, abs=0.25)
 
 
+@pytest.mark.parametrize(("frames", "mode"), [(LOOP, Mode.ASYNC), (SAVING, Mode.SYNC)])
+def test_who_was_met_training_while_others_wrote_waits_for_their_end(
+    frames: tuple[tuple[str, str, int], ...], mode: Mode
+) -> None:
+    """Who prepares what others write, and then waits for them, is as busy: its stack tells."""
+    looks = ((8.2, frames), (8.6, frames), (9.5, JOINING))
+    found = threaded(still=((8.8, 10.0),), looks=looks, share=0.5)
+
+    assert found.mode is mode
+    assert seconds(found) == pytest.approx(1.2 if mode is Mode.ASYNC else 2.0, abs=0.25)
+
+
 def test_a_wait_for_the_save_before_is_told_of_one_save() -> None:
     """Of two that begin right after it the first has waited."""
     stage = Stage(trace=True)
@@ -740,6 +752,31 @@ def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
         modes.append((found.mode, found.writers[0].role))
 
     assert modes == [(Mode.SYNC, "trainer"), (Mode.ASYNC, "thread")]
+
+
+@pytest.mark.parametrize(("until_s", "stall"), [(10.0, 2.0), (8.5, 0.5)], ids=["deletes in line", "trains at once"])
+def test_who_runs_in_the_kernel_alone_after_its_last_byte_is_held_until_it_runs_its_own_code(
+    until_s: float, stall: float
+) -> None:
+    """On a crowded host a look meets it waiting for a processor, and in no call: the kernel counts for whom it ran."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 8.0, 0.5, 200 * MIB)
+    frames = []
+    for frame in stage.frames(FOR_SECONDS):
+        at_s = (frame.at_ns - MONOTONIC_NS) / SECOND_NS
+        in_kernel = int(100 * (min(max(at_s, 8.5), until_s) - 8.5))
+
+        def split(sample: Sample, in_kernel: int = in_kernel) -> Sample:
+            if not isinstance(sample, ProcessStat):
+                return sample
+            own = sample.user_ticks - in_kernel
+            return msgspec.structs.replace(sample, user_ticks=own, system_ticks=in_kernel, threads=1)
+
+        frames += changed([frame], split)
+    (found,) = detect(stage, frames)
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(stall, abs=0.15)
 
 
 def test_polling_gives_each_byte_of_the_main_thread_to_one_file() -> None:

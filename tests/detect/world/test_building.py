@@ -123,6 +123,12 @@ def test_what_is_parsed_grows_from_the_last_byte_on() -> None:
     assert ended(lambda at_s: max(ramp(2, 3, 30)(at_s), ramp(2.3, 4.0, 60)(at_s))) == pytest.approx(2.0, abs=LOOK_S)
 
 
+def test_what_ends_with_giving_back_what_was_read_was_parsed_in_a_moment() -> None:
+    """What is unpickled of bytes in memory: training that begins so soon gives nothing back."""
+    assert ended(lambda at_s: ramp(2, 2.4, 400)(at_s) - ramp(2.4, 2.5, 150)(at_s)) == pytest.approx(0.4, abs=LOOK_S)
+    assert ended(lambda at_s: ramp(2, 2.4, 400)(at_s) - ramp(2.4, 2.5, 50)(at_s)) is None
+
+
 def test_training_that_takes_a_little_in_each_step_is_not_parsed_for_ever() -> None:
     """It grows at another pace."""
     assert ended(lambda at_s: ramp(2, 4, 60)(at_s) + ramp(2, 12, 10)(at_s)) == pytest.approx(2.0, abs=LOOK_S)

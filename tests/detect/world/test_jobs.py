@@ -408,6 +408,25 @@ def test_a_fork_whose_parent_ended_before_it_was_met_is_of_the_job_of_its_progra
     assert (book.job_of((20, 20)) == book.job_of((10, 10))) is adopted
 
 
+@pytest.mark.parametrize(
+    ("program", "size", "alone"),
+    [
+        pytest.param("train.py", 1, True, id="it says that it is alone"),
+        pytest.param("multiprocessing.spawn", 2, True, id="a rank that was spawned named itself"),
+        pytest.param("train.py", 2, False, id="it may start several ranks"),
+    ],
+)
+def test_a_helper_of_who_named_itself_a_rank_is_of_its_job(program: str, size: int, *, alone: bool) -> None:
+    """A process that writes for it inherits what the job has put into its environment after its start."""
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(size), "MASTER_PORT": "29500"}
+    book = Jobs()
+    book.observe(process(10, program=program))
+    book.observe(process(11, 10, "multiprocessing.spawn", environment=place))
+
+    assert (book.job_of((11, 11)) == book.job_of((10, 10))) is alone
+    assert (book.rank((11, 11)) is None) is alone
+
+
 def test_thousands_of_short_lived_processes_leave_nothing_behind() -> None:
     """Every book is bounded."""
     book = Jobs()

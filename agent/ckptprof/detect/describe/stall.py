@@ -15,7 +15,7 @@ from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import shape_of
-from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS, EDGE_NS, LITTLE_SHARE, MOST_SHARE, TELLING_BYTES
+from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, COMMIT_NS, EDGE_NS, LITTLE_SHARE, MOST_SHARE, TELLING_BYTES
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES
@@ -160,12 +160,24 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     whole = candidate.start_ns, candidate.end_ns
     mine = [span for span in standing if span[1] - span[0] - overlap_ns(span, [whole]) <= most_ns]
     before = activity.memory.built(activity.start_ns, group.bytes)
-    blocked = merged([*spans, *mine, *before, *_read_for_it(group.trainer, activity.start_ns, known)])
+    after = _in_kernel_after(group.trainer, activity, known)
+    blocked = merged([*spans, *mine, *before, *after, *_read_for_it(group.trainer, activity.start_ns, known)])
     text = "the thread that trains wrote all of it itself"
-    still = merged([*spans, *standing, *before])
+    still = merged([*spans, *standing, *before, *after])
     blind = (_REUSED,) if activity.memory.has_room(group.bytes) else ()
     verdict = _Verdict(group.bytes, Mode.SYNC, length(blocked), text, blind, still, blocked, certain=True)
     return replace(verdict, room_bytes=activity.memory.room_bytes)
+
+
+def _in_kernel_after(trainer: ProcessKey, activity: TrainingActivity, known: Knowledge) -> list[Span]:
+    """Return how long it ran on in the kernel, where nobody trains: it moves nothing, it truncates, closes, deletes."""
+    since_ns = activity.end_ns
+    until_ns = known.world.usage.in_kernel_until(trainer, activity.start_ns, since_ns, since_ns + COMMIT_NS)
+    if until_ns is None:
+        return []
+    called = known.world.histories[trainer].between(since_ns + CALLS_NS, until_ns)
+    moved = sum(one.written_bytes + one.returned_bytes for one in called)
+    return [(since_ns, until_ns)] if moved < TELLING_BYTES else []
 
 
 def _read_for_it(trainer: ProcessKey, first_ns: int, known: Knowledge) -> list[Span]:

@@ -15,6 +15,7 @@ from ckptprof.detect.tolerances import (
     LITTLE_SHARE,
     MANY,
     MOST_SHARE,
+    NEAR_NS,
     TELLING_BYTES,
     is_like,
 )
@@ -49,9 +50,11 @@ def built_before(looks: list[MemoryLook], first_ns: int, size: int) -> Span | No
 def built_after(looks: list[MemoryLook], start_ns: int, last_ns: int, size: int) -> Span | None:
     """Return until when a process built of what it had read, from its last byte on; None if its memory does not tell.
 
-    Training that begins takes memory, too, but not at once, and not for long beside the time since it began to read.
+    Training that begins takes memory, too, but not at once, and not for long beside the time since it began to read;
+    nor does it end with giving back what was read.
     """
     steps: list[MemoryLook] = []
+    least_ns = AT_ONCE_NS
     begin_ns = end_ns = last_ns
     grown = pending = 0
     for look in looks:
@@ -63,6 +66,7 @@ def built_after(looks: list[MemoryLook], start_ns: int, last_ns: int, size: int)
             continue
         pending += look.grown_bytes
         if apart_ns > AT_ONCE_NS or look.grown_bytes <= -_STEP_SHARE * size:
+            least_ns = NEAR_NS if -look.grown_bytes >= MOST_SHARE * size else AT_ONCE_NS
             break
         if pending >= max(HEADER_BYTES, LITTLE_SHARE * grown * apart_ns / max(1, end_ns - begin_ns)):
             steps.append(look)
@@ -70,7 +74,7 @@ def built_after(looks: list[MemoryLook], start_ns: int, last_ns: int, size: int)
     whole_ns = end_ns - begin_ns
     told = [one for one in steps if one.grown_bytes * whole_ns >= LITTLE_SHARE * grown * (one.end_ns - one.start_ns)]
     early = sum(one.grown_bytes for one in told if 2 * one.end_ns <= begin_ns + end_ns)
-    lasts = len(told) >= MANY and end_ns - last_ns >= max(AT_ONCE_NS, (last_ns - start_ns) // 2)
+    lasts = len(told) >= MANY and end_ns - last_ns >= max(least_ns, (last_ns - start_ns) // 2)
     evenly = 2 * _kept_ns(told) >= whole_ns and early >= LITTLE_SHARE * grown
     at_once = lasts and told[0].start_ns - begin_ns <= CALLS_NS
     return (last_ns, end_ns) if at_once and evenly and grown >= LITTLE_SHARE * size else None

@@ -6,6 +6,7 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
+from ckptprof.detect.tolerances import AT_ONCE_NS, LATE_NS, LITTLE_SHARE, MANY, MOST_SHARE
 from ckptprof.detect.world.counter_history import UNSEEN, CounterHistories, CounterHistory, known
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import cut, length
@@ -76,6 +77,30 @@ class ProcessUsage:
             major_faults=round(max(0.0, major_faults)),
             grown_bytes=round(anonymous),
         )
+
+    def in_kernel_until(self, process: ProcessKey, start_ns: int, since_ns: int, until_ns: int) -> int | None:
+        """Return until when a process ran from a time on, and hardly ever in its own code; None if it did not.
+
+        Nor is that told of one that did not run in its own code for the most part before another time, `start_ns`, or
+        not again: the kernel takes down who ends.
+        """
+        past = self._stats[process]
+        usual = past.difference(start_ns - LATE_NS, start_ns) if past else None
+        if usual is None or usual[_Column.USER] < MOST_SHARE * max(MANY, usual[_Column.TICKS]):
+            return None
+        looks = [one for one in past.looks(since_ns, until_ns) if since_ns <= one[0] <= until_ns]
+        begin_ns, begin = looks[0] if looks else (0, ())
+        last_ns, in_kernel = since_ns, 0
+        for at_ns, counts in looks:
+            own = counts[_Column.USER] - begin[_Column.USER]
+            ran = counts[_Column.TICKS] - begin[_Column.TICKS]
+            if own > max(1, LITTLE_SHARE * ran):
+                if at_ns - since_ns > AT_ONCE_NS:
+                    return last_ns if in_kernel >= MANY and last_ns - begin_ns >= AT_ONCE_NS else None
+                begin_ns, begin, in_kernel = at_ns, counts, 0  # it finds out first what there is to do
+            elif ran - own > in_kernel:
+                last_ns, in_kernel = at_ns, ran - own
+        return None
 
     def own_code(self, process: ProcessKey, until_ns: int) -> tuple[int, float] | None:
         """Return (nanoseconds, share of a core) that it was seen to spend in its own code; None: not seen."""

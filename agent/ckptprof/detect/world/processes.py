@@ -42,6 +42,8 @@ class Processes:
             info = msgspec.structs.replace(info, parent_pid=known.parent_pid)
         elif info.is_fork and (forked_by := self._forked_by(info)) is not None:
             info = msgspec.structs.replace(info, parent_pid=forked_by.pid)
+        if is_helper(info) and (parent := self._above(info)) is not None and _named_itself(parent, info):
+            info = msgspec.structs.replace(info, environment=parent.environment)
         if known is not None and known.program == info.program and not info.runtimes:
             info = msgspec.structs.replace(info, runtimes=known.runtimes)  # it was looked at from a child only
         if known is not None and is_runner(known) and not is_runner(info):  # exec: a shell runs its last command so
@@ -219,6 +221,16 @@ def _may_fork(one: ProcessInfo, child: ProcessInfo) -> bool:
     """Return whether a fork of one would be as a child is."""
     same = one.program == child.program and one.environment == child.environment and one.uid == child.uid
     return same and one.start_ticks < child.start_ticks and one.cgroup == child.cgroup
+
+
+def _named_itself(parent: ProcessInfo, helper: ProcessInfo) -> bool:
+    """Return whether a process gave itself the place that a helper of it inherits, after it was started without one.
+
+    Who starts several ranks gives each its own: alone is who has itself been started by such, or says that it is alone.
+    """
+    if rendezvous.rank_of(helper.environment) is None or any(rendezvous.place(parent.environment)):
+        return False
+    return is_helper(parent) or (is_script(parent) and rendezvous.size_of(helper.environment) == 1)
 
 
 def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
