@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from tests.detect.calls import LINEAR, calls_of
 from tests.detect.stage import SECOND_NS, Stage
@@ -49,6 +50,11 @@ def found(one: int, at_s: float) -> list[Sample]:
         pid=PID, start_ticks=PID * 10, device=1, inode=one, path=f"/ckpt/step_100/part_{one}.bin", size=FILE_BYTES,
         is_directory=False, birth_ns=at_ns, modified_ns=at_ns, changed_ns=at_ns, accessed_ns=None, magic=None,
     )]  # fmt: skip
+
+
+def without_room(one: int, at_s: float) -> list[Sample]:
+    """Return the same of a file of a disk that is full by then."""
+    return [msgspec.structs.replace(fact, free_bytes=0) for fact in found(one, at_s) if isinstance(fact, FileFact)]
 
 
 def frames(
@@ -101,8 +107,11 @@ def test_what_a_file_takes_does_not_grow_with_their_number(
     assert [(one.kind, one.files) for one in told] == [(kind, MANY) for kind in kinds]
 
 
-def test_what_was_moved_beside_a_restore_is_not_asked_for_each_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each asking goes through all that the process moved."""
+@pytest.mark.parametrize(("tells", "later"), [(read, None), (written, read), (without_room, None)])
+def test_what_a_process_moved_is_not_asked_for_each_file(
+    tells: Tells, later: Tells | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each asking goes through all of it: beside a file that is restored, or after one on a disk that is full."""
     moved, asked = RecentTransfers.moved, 0
 
     def counted(*of: Any, **options: Any) -> list[Transfer]:
@@ -111,8 +120,7 @@ def test_what_was_moved_beside_a_restore_is_not_asked_for_each_of_its_files(monk
         return moved(*of, **options)
 
     monkeypatch.setattr(RecentTransfers, "moved", counted)
-    for later in (None, read):
-        assert saved(FEW, 2.0, 40.0, tells=read if later is None else written, later=later)
+    assert saved(FEW, 2.0, 40.0, tells=tells, later=later)
 
     assert asked < FEW
 

@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ckptprof.detect.describe.risks import failed_parts, failures_of, is_on_full_disk, is_superseded
+from ckptprof.detect.describe.risks import failed_parts, failures_of, is_superseded, on_full_disk
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import CompleteSave, PastEvents
@@ -73,7 +73,7 @@ def _unfinished(
         part for part in large if part.staged is None and not is_superseded(part, large)
     ]
     deleted = [part for part in unstaged if removed_ns(part.path, part.end_ns) is not None]
-    full = any(is_on_full_disk(part, known) for part in large)
+    full = bool(on_full_disk(large, known))
     failed = any(part.error is not None and not is_superseded(part, large) for part in large)
     if smaller and (soon or full or deleted or failed):
         yield f"it has {size(moved)}, and the saves before it have {size(usual)}"

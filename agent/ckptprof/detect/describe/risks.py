@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nlargest
 from itertools import combinations
@@ -41,9 +42,10 @@ def risks_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
     if failed:
         risk = Risk.DISK_FULL if failed[-1].error in _NO_ROOM else Risk.WRITE_FAILED
         yield _evidence(risk, failures_of(failed))
-    full = [part.file_name for part in candidate.parts if is_on_full_disk(part, known)]
-    if full and not failed:
-        yield _evidence(Risk.DISK_FULL, f"{full[0]}{_more(len(full))} may lack its end: no room was left beside it")
+    full = [] if failed else on_full_disk(candidate.parts, known)
+    if full:
+        which = full[0].file_name + _more(len(full))
+        yield _evidence(Risk.DISK_FULL, f"{which} may lack its end: no room was left beside it")
 
 
 def failed_parts(candidate: Candidate) -> list[Transfer]:
@@ -86,17 +88,28 @@ def _failure_of(part: Transfer) -> str:
     return f"{part.file_name} failed after {size(part.bytes)}: {said}"
 
 
-def is_on_full_disk(part: Transfer, known: Knowledge) -> bool:
-    """Return whether there was no room left beside a file of which nothing says that it is whole.
+def on_full_disk(parts: Iterable[Transfer], known: Knowledge) -> list[Transfer]:
+    """Return the files beside which no room was left, of which nothing says that they are whole.
 
-    What its process wrote there after it shows that there was some then.
+    What their process began to write there after one, before that was looked at, shows that there was some then.
     """
-    fact = part.fact
-    if fact is None or fact.whole or fact.free_bytes is None or fact.free_bytes >= HEADER_BYTES:
-        return False
-    later = known.transfers.recent.moved(part.process, part.end_ns, part.fact_at_ns, writes=True)
-    others = (one for one in later if one.file[0] == part.file[0] and one.begin.least >= part.end_ns)
-    return not any(max(one.counted_bytes, one.stored_size) >= HEADER_BYTES for one in others)
+    found: list[Transfer] = []
+    begun_ns: dict[tuple[ProcessKey, int], list[int]] = {}  # by process and device, ascending
+    for part in parts:
+        fact = part.fact
+        if fact is None or fact.whole or fact.free_bytes is None or fact.free_bytes >= HEADER_BYTES:
+            continue
+        key = part.process, part.file[0]
+        if key not in begun_ns:
+            begun_ns[key] = sorted(
+                one.begin.least
+                for one in known.transfers.recent.written(part.process)
+                if one.file[0] == part.file[0] and max(one.counted_bytes, one.stored_size) >= HEADER_BYTES
+            )
+        later = bisect_left(begun_ns[key], part.end_ns)
+        if later == len(begun_ns[key]) or begun_ns[key][later] > part.fact_at_ns:
+            found.append(part)
+    return found
 
 
 def _evidence(risk: Risk, text: str) -> Evidence:

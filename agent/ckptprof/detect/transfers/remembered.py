@@ -50,13 +50,10 @@ class RecentTransfers(Latest[ProcessKey, Transfer]):
                     counted.append(one)
         return [*looked_at.values(), *counted]
 
-    def written_by_path(self, process: ProcessKey) -> dict[str, list[Transfer]]:
-        """Return what a process wrote of late, as looks and as the trace saw it, by the paths of its files."""
-        found: dict[str, list[Transfer]] = {}
-        for one in (*self.of(process), *self._polled.open_of(process), *self._traced.moved_by(process)):
-            if one.writes:
-                found.setdefault(one.path, []).append(one)
-        return found
+    def written(self, process: ProcessKey) -> list[Transfer]:
+        """Return what a process wrote of late, as looks and as the trace saw it."""
+        every = (*self.of(process), *self._polled.open_of(process), *self._traced.moved_by(process))
+        return [one for one in every if one.writes]
 
     def of_file(self, process: ProcessKey, file: FileKey, start_ns: int, end_ns: int) -> list[Transfer]:
         """Return all that a process did of one file in part between two times, in order; what was counted, if any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from functools import partial
 
@@ -87,10 +88,12 @@ def _is_in_the_midst(event: Event) -> bool:
 def _is_stripped(event: Event) -> bool:
     """Return whether the processes that read most of it wrote that anew as soon as they had, and smaller."""
     recent = event.known.transfers.recent
-    written = {process: recent.written_by_path(process) for process in event.processes}
+    written: dict[tuple[ProcessKey, str], list[Transfer]] = {}
+    for one in itertools.chain.from_iterable(map(recent.written, event.processes)):
+        written.setdefault((one.process, one.path), []).append(one)
 
     def is_stripped(part: Transfer) -> bool:
-        if not any(_is_smaller(one, part) for one in written[part.process].get(part.path, ())):
+        if not any(_is_smaller(one, part) for one in written.get((part.process, part.path), ())):
             return False  # of thousands of files it is not asked what was written beside each
         meanwhile = recent.moved(part.process, part.start_ns, part.end_ns + BESIDE_NS, writes=True)
         return any(one.path == part.path and _is_smaller(one, part) for one in meanwhile)
