@@ -37,3 +37,15 @@ def test_a_state_that_is_checked_after_each_save_is_saved(*, trace: bool) -> Non
         stage.read(trainer, "/run/state.pt", 3.6 + 5 * number, 0.3, 100 * MIB, kept=0.0)
 
     assert sum(one.kind is Kind.SAVE for one in stage.play(50)) == 4
+
+
+@LEVELS
+def test_a_state_that_is_loaded_and_saved_anew_at_once_is_saved(*, trace: bool) -> None:
+    """A job goes on from its last state, and writes it over before it has trained."""
+    stage = Stage(trace=trace)
+    first, second = stage.process(exit_s=5.0), stage.process(200, born_s=6.0)
+    stage.write(first, "/run/state.pt", 3.0, 0.5, 100 * MIB)
+    stage.read(second, "/run/state.pt", 9.0, 0.5, 100 * MIB)
+    stage.write(second, "/run/state.pt", 9.8, 0.5, 100 * MIB)
+
+    assert sum(one.kind is Kind.SAVE for one in stage.play(50)) == 2
