@@ -27,6 +27,18 @@ def test_what_is_swapped_at_every_step_hides_no_save(steps: int, *, trace: bool)
     assert [one.step for one in stage.play(50) if one.kind is not Kind.COPY] == [8]
 
 
+def test_what_is_swapped_at_long_steps_is_no_save() -> None:
+    """A step takes 40 s: from the third writing on it is known, whatever was told of the first two."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for step in range(5):
+        if step:
+            stage.read(trainer, "/nvme/rank0/0.swp", 1.0 + 40 * step, 0.2, 64 * MIB)
+        stage.write(trainer, "/nvme/rank0/0.swp", 1.3 + 40 * step, 0.2, 64 * MIB, magic=None, layout="pwrite")
+
+    assert sum(one.kind is not Kind.COPY for one in stage.play(260)) <= 2
+
+
 @LEVELS
 def test_a_state_that_is_checked_after_each_save_is_saved(*, trace: bool) -> None:
     """It is read whole between two writings of it, but right after the first of them."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
-from ckptprof.detect.tolerances import COMMIT_NS, MOST_SHARE
+from ckptprof.detect.tolerances import MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 
 _TURNS = 2  # once is a state that is read, changed and saved anew
@@ -25,7 +25,7 @@ def swapped(event: Event) -> bool:
 
 
 def _is_swapped(event: Event, part: Transfer) -> bool:
-    near = event.start_ns - COMMIT_NS, event.end_ns + COMMIT_NS
+    near = event.start_ns - PATIENCE_NS, event.end_ns + PATIENCE_NS
     of_file = event.known.transfers.recent.of_file(part.process, part.file, *near)
     written = [one for one in of_file if one.writes]
     if any(one.operations is not None for one in of_file):
