@@ -211,6 +211,18 @@ def test_who_still_stands_at_the_begin_of_what_he_wrote_may_have_gone_anywhere(p
     assert order.known == inferred
 
 
+def test_what_was_begun_anew_before_the_first_look_sends_nobody_back() -> None:
+    """A writer that empties its file after half of it has written more by then than it stands at."""
+    transfer = filling(1, 80 * MIB)
+    transfer.looks = [Look(3, 20 * MIB, 20 * MIB), Look(6, 80 * MIB, 80 * MIB)]
+    spans = ((1, 3, 100 * MIB), (3, 6, 60 * MIB))
+    history = ProcessHistory([Interval(*span, writes=10, written_bytes=moved) for *span, moved in spans])
+
+    order, _ = layout_of([transfer], {(1, 1): history})
+
+    assert (order.back, order.consecutive) == (0, 80 * MIB)
+
+
 def test_shares_are_shares() -> None:
     """Buffered, direct and mapped bytes add up to one."""
     stage = Stage()

@@ -226,7 +226,8 @@ def _order(transfer: Transfer, history: ProcessHistory | None, telling: Sequence
     ahead = 0
     for look, value in zip(looks, values, strict=True):
         moved = _moved(history, (previous_at, look.at_ns), writes=transfer.writes)
-        if not alone and moved is not None:  # the rest of what its process moved is the other files'
+        first = previous_at == transfer.start_ns
+        if (first or not alone) and moved is not None:  # the rest is of other files, or of what it began anew
             moved = min(moved, max(value - previous, 0))
         ahead = _judge(order, value - previous, moved, ahead, transfer.bytes)
         previous_at, previous = look.at_ns, value
