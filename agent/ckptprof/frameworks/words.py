@@ -67,12 +67,11 @@ _DATA = frozenset(
         "preprocessed", "profile", "trace", "pred", "preds", "logits", "probs", "latents",
     )
 )  # fmt: skip
-# of these, what a model yields
+# of these, what a model yields; in the singular they are of its parts, too: `feature_extractor`, `image_encoder`
 _YIELDS = frozenset(
     (
-        "sample", "samples", "feature", "features", "embedding", "embeddings", "image", "images", "label", "labels",
-        "prediction", "predictions", "output", "outputs", "result", "results", "pred", "preds", "logits", "probs",
-        "latents",
+        "samples", "features", "embeddings", "images", "labels", "prediction", "predictions", "outputs", "results",
+        "preds", "logits", "probs", "latents",
     )
 )  # fmt: skip
 _OF_RUNS = frozenset(("train", "training", "test", "tests", "eval", "output", "outputs", "result", "results"))

@@ -126,6 +126,19 @@ def test_a_restore_and_a_save_at_once_are_no_copy(trace: bool) -> None:  # noqa:
     assert [checkpoint.kind for checkpoint in stage.play(30)] == [Kind.RESTORE, Kind.SAVE]
 
 
+def test_the_state_of_another_step_is_no_source_of_a_save() -> None:
+    """All of them have one size: what is read of an older one, to average with it, is not copied."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 2.0, 0.5, 100 * MIB)
+    stage.read(trainer, "/ckpt/step_1.pt", 10.0, 0.5, 100 * MIB)
+    stage.write(trainer, "/ckpt/step_2.pt", 10.1, 0.5, 100 * MIB)
+
+    saves = [one.step for one in stage.play(30) if one.kind is Kind.SAVE]
+
+    assert saves == [1, 2]
+
+
 @LEVELS
 def test_a_save_beside_the_reading_of_data_is_no_copy(trace: bool) -> None:  # noqa: FBT001 # a parameter
     """An asynchronous save runs while the same process reads its data set, about as fast."""

@@ -329,7 +329,7 @@ def test_where_a_job_prints_to_gets_no_bytes_while_it_is_empty(trace: bool) -> N
     """Its output goes to a file, which a look at its descriptors met while it wrote a table."""
     stage = Stage(trace=trace)
     job = stage.process(environment={"RANK": "0", "WORLD_SIZE": "1"})
-    output = OpenFile(1, 2049, 77, 0, os.O_WRONLY, 0, 0, "/job/checkpoints/stdout")
+    output = OpenFile(2, 2049, 77, 0, os.O_WRONLY, 0, 0, "/job/checkpoints/stdout")
     for start_s in (3.0, 9.0):
         stage.write(job, f"/job/table_{start_s:.0f}.csv", start_s, 2.0, 200 * MIB, magic=None)
         scans = [(start_s + number / 5, FileScan(job.pid, job.info.start_ticks, (output,), ())) for number in range(9)]

@@ -27,6 +27,18 @@ def test_what_is_swapped_at_every_step_hides_no_save(steps: int, *, trace: bool)
     assert [one.step for one in stage.play(50) if one.kind is not Kind.COPY] == [8]
 
 
+def test_what_is_swapped_at_long_steps_is_no_save() -> None:
+    """A step takes 40 s: from the third writing on it is known, whatever was told of the first two."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for step in range(5):
+        if step:
+            stage.read(trainer, "/nvme/rank0/0.swp", 1.0 + 40 * step, 0.2, 64 * MIB)
+        stage.write(trainer, "/nvme/rank0/0.swp", 1.3 + 40 * step, 0.2, 64 * MIB, magic=None, layout="pwrite")
+
+    assert sum(one.kind is not Kind.COPY for one in stage.play(260)) <= 2
+
+
 @LEVELS
 def test_a_state_that_is_checked_after_each_save_is_saved(*, trace: bool) -> None:
     """It is read whole between two writings of it, but right after the first of them."""
@@ -37,3 +49,15 @@ def test_a_state_that_is_checked_after_each_save_is_saved(*, trace: bool) -> Non
         stage.read(trainer, "/run/state.pt", 3.6 + 5 * number, 0.3, 100 * MIB, kept=0.0)
 
     assert sum(one.kind is Kind.SAVE for one in stage.play(50)) == 4
+
+
+@LEVELS
+def test_a_state_that_is_loaded_and_saved_anew_at_once_is_saved(*, trace: bool) -> None:
+    """A job goes on from its last state, and writes it over before it has trained."""
+    stage = Stage(trace=trace)
+    first, second = stage.process(exit_s=5.0), stage.process(200, born_s=6.0)
+    stage.write(first, "/run/state.pt", 3.0, 0.5, 100 * MIB)
+    stage.read(second, "/run/state.pt", 9.0, 0.5, 100 * MIB)
+    stage.write(second, "/run/state.pt", 9.8, 0.5, 100 * MIB)
+
+    assert sum(one.kind is Kind.SAVE for one in stage.play(50)) == 2

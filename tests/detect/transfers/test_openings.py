@@ -120,6 +120,16 @@ def test_what_somebody_else_opened_while_a_trainer_read_another_file_is_not_the_
     assert len(found) == credited_to
 
 
+@pytest.mark.parametrize(("open_s", "was_read"), [(0.002, False), (0.02, True)])
+def test_who_looks_into_a_file_for_a_moment_has_not_read_it(open_s: float, was_read: bool) -> None:  # noqa: FBT001
+    """70 MB within 2 ms are more than a thread reads."""
+    book = no_openings()
+    for kind, at_s in (("opened", 10.0), ("closed-read", 10.0 + open_s)):
+        book.note(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
+
+    assert book.was_read((1, 7), 9 * SECOND_NS, 11 * SECOND_NS) is was_read
+
+
 def test_what_was_read_within_one_look_is_credited_once() -> None:
     """Another recorder looks at three files between two ticks, in which the trainer read as much as one of them."""
     at_ns, book = round(10.0 * SECOND_NS), no_openings(reader(SIZE), saved=("/run",))

@@ -13,6 +13,7 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import _after_the_probe, _order, layout_of
 from ckptprof.detect.world.process_counters import Histories, Interval, ProcessHistory
 from ckptprof.model import PatternClass
+from ckptprof_collectors.samples import FileFact
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 8.0])
@@ -171,6 +172,55 @@ def reading(*positions: int) -> Transfer:
     transfer.bytes = transfer.size = 80 * MIB
     transfer.looks = [Look(at_ns, position, 80 * MIB) for at_ns, position in enumerate(positions, 1)]
     return transfer
+
+
+def filling(process: int, *sizes: int, position: int = 0) -> Transfer:
+    """Return the transfer of who wrote 80 MB of a new file between 1 and 9, and how large it was at looks from 3 on."""
+    transfer = Transfer(
+        (process, 1), (1, 1), writes=True, path="/ckpt/a.bin", first_ns=2, last_ns=8, before_ns=1, start_ns=1, end_ns=9
+    )
+    transfer.bytes, transfer.size = 80 * MIB, max(sizes)
+    transfer.looks = [Look(at_ns, position, size) for at_ns, size in enumerate(sizes, 3)]
+    stamps = {"birth_ns": 1, "modified_ns": 9, "changed_ns": 9, "accessed_ns": None}
+    transfer.fact = FileFact(1, 1, 1, 1, transfer.path, transfer.size, is_directory=False, **stamps, magic=None)
+    return transfer
+
+
+def steadily(_: int) -> ProcessHistory:
+    """Return the counters of who writes 10 MB at each time."""
+    written = {"writes": 40, "written_bytes": 10 * MIB, "wrote_bytes": 10 * MIB}
+    return ProcessHistory([Interval(at_ns, at_ns + 1, **written) for at_ns in range(1, 9)])
+
+
+@pytest.mark.parametrize(("sizes", "jumped"), [((20, 100, 160), True), ((160, 160, 160), False)])
+def test_a_file_that_two_fill_tells_of_neither_that_it_went_in_order(sizes: tuple[int, ...], *, jumped: bool) -> None:
+    """By calls that name their offset: the file grows by what both write, and may be as large as it gets at once."""
+    ranks = [filling(process, *(size * MIB for size in sizes)) for process in (1, 2)]
+
+    order, _ = layout_of(ranks, {one.process: steadily(1) for one in ranks})
+
+    assert order.consecutive == order.inferred == 0
+    assert (order.jumped > 0) is jumped
+
+
+@pytest.mark.parametrize(("position", "inferred"), [(0, 0), (8 * MIB, 80 * MIB)])
+def test_who_still_stands_at_the_begin_of_what_he_wrote_may_have_gone_anywhere(position: int, inferred: int) -> None:
+    """The file had its size from the begin: only a position that moved tells of an order."""
+    order, _ = layout_of([filling(1, *[80 * MIB] * 6, position=position)], {(1, 1): steadily(1)})
+
+    assert order.known == inferred
+
+
+def test_what_was_begun_anew_before_the_first_look_sends_nobody_back() -> None:
+    """A writer that empties its file after half of it has written more by then than it stands at."""
+    transfer = filling(1, 80 * MIB)
+    transfer.looks = [Look(3, 20 * MIB, 20 * MIB), Look(6, 80 * MIB, 80 * MIB)]
+    spans = ((1, 3, 100 * MIB), (3, 6, 60 * MIB))
+    history = ProcessHistory([Interval(*span, writes=10, written_bytes=moved) for *span, moved in spans])
+
+    order, _ = layout_of([transfer], {(1, 1): history})
+
+    assert (order.back, order.consecutive) == (0, 80 * MIB)
 
 
 def test_shares_are_shares() -> None:

@@ -182,7 +182,7 @@ OVERRIDES = (
     ),
 )  # fmt: skip
 
-SERIES_OF_DATA = frozenset(("shards",))
+SERIES_OF_DATA = frozenset(("shards", "swapped"))
 
 DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data suffices
     Combination(

@@ -13,6 +13,7 @@ from ckptprof.detect.tolerances import (
     STAMP_NS,
     TELLING_BYTES,
     WHOLE_SHARE,
+    is_like,
 )
 from ckptprof.detect.transfers.edges import read_edges, write_edges
 from ckptprof.detect.transfers.model.traced import TracedTransfer
@@ -211,8 +212,27 @@ class Estimates:
     def join(self, written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
         """Hold what a job wrote and read against each other; return it without stages and the reading of them."""
         untangle(written)
+        self.divide(written)
         self.bound(read)
         return join_stages(written, read)
+
+    def divide(self, written: list[Transfer]) -> None:
+        """Give each of several processes that filled one file what it wrote, where their counters explain just that.
+
+        Polled only. A file that was born meanwhile seems to be written whole by each of them.
+        """
+        by_file: dict[FileKey, list[Transfer]] = {}
+        for transfer in written:
+            if transfer.operations is None and not transfer.is_open and not transfer.is_mapped:
+                by_file.setdefault(transfer.file, []).append(transfer)
+        for own in by_file.values():
+            if len({transfer.process for transfer in own}) < 2:
+                continue
+            moved = [self._world.histories[one.process].wrote_bytes(one.start_ns, one.end_ns + STAMP_NS) for one in own]
+            size = max(transfer.stored_size for transfer in own)
+            if sum(moved) >= WHOLE_SHARE * size and is_like(sum(moved), size):
+                for transfer, wrote in zip(own, moved, strict=True):
+                    transfer.take_away(max(0, transfer.bytes - max(1, wrote)))
 
     def bound(self, read: list[Transfer]) -> None:
         """Take from files what their process cannot have read of them: it read less in all than they seem to be.

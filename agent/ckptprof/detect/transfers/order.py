@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, NEARLY_ALL, STAMP_NS
+from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, MOST_SHARE, NEARLY_ALL, STAMP_NS
 from ckptprof.detect.transfers.edges import born_within
 from ckptprof.detect.transfers.model.group import intervals_of, level_of
 from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.operations import LARGE_BYTES, Operations, silent_of
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
+from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import Histories, ProcessHistory
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity
@@ -81,17 +82,20 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     order = Order()
     traced = level_of(group) is Level.TRACE
     telling = [transfer for transfer in _with_stages(group) if transfer.bytes >= HEADER_BYTES]
+    shared = frozenset() if traced else _shared(telling)
     for transfer in group:
         if (sums := transfer.operations) is not None:
             order.count(sums)
+        elif not traced and transfer.file in shared:
+            order.add(_order_in_shared(transfer, histories.get(transfer.process)))
         elif not traced:
             history = histories.get(transfer.process)
             order.add(_order(transfer, history, telling))
     if traced:
         return order, sizes_of(group)
     sizes = _sizes_by_counters(group, histories)
-    mapped = sum(transfer.bytes for transfer in group if transfer.is_mapped)
-    _infer(order, sum(transfer.bytes for transfer in group) - mapped, sizes)
+    untold = sum(transfer.bytes for transfer in group if transfer.is_mapped or transfer.file in shared)
+    _infer(order, sum(transfer.bytes for transfer in group) - untold, sizes)
     order.gap = None
     return order, sizes
 
@@ -182,6 +186,26 @@ def _is_alone(part: Transfer, parts: Sequence[Transfer]) -> bool:
     )
 
 
+def _shared(written: Iterable[Transfer]) -> frozenset[FileKey]:
+    """Return the files that several processes write, at the same time or each a part of it: ranks fill one together."""
+    writers: dict[FileKey, set[ProcessKey]] = {}
+    for transfer in written:
+        if transfer.writes:
+            writers.setdefault(transfer.file, set()).add(transfer.process)
+    return frozenset(file for file, processes in writers.items() if len(processes) > 1)
+
+
+def _order_in_shared(transfer: Transfer, history: ProcessHistory | None) -> Order:
+    """Return what looks tell of the order in which a process writes its part of a file that others fill, too.
+
+    Positions tell it. Else the file grows by what all of them write: where it outgrows one, that one leaves gaps.
+    """
+    order = _order(transfer, history, ())
+    if not transfer.looks or not uses_position(transfer.looks, transfer.bytes):
+        order.consecutive = order.back = order.inferred = order.large = 0
+    return order
+
+
 def _order(transfer: Transfer, history: ProcessHistory | None, telling: Sequence[Transfer]) -> Order:
     """Return what looks tell of the order; `telling`: the files of its group that are more than a header."""
     order = Order()
@@ -190,6 +214,8 @@ def _order(transfer: Transfer, history: ProcessHistory | None, telling: Sequence
     looks = transfer.looks if transfer.writes else _after_the_probe(transfer.looks)
     values = _witness(looks, transfer.bytes, writes=transfer.writes) if looks else None
     new = transfer.writes and born_within(transfer.fact, (transfer.start_ns, transfer.end_ns), BESIDE_NS)
+    if values is None and _stood_still(looks, history, transfer):
+        return order  # by calls that name their offset, which may be any
     if values is None:
         order.inferred = transfer.bytes if new else 0
         order.large = order.inferred if order.inferred >= LARGE_BYTES else 0
@@ -200,7 +226,8 @@ def _order(transfer: Transfer, history: ProcessHistory | None, telling: Sequence
     ahead = 0
     for look, value in zip(looks, values, strict=True):
         moved = _moved(history, (previous_at, look.at_ns), writes=transfer.writes)
-        if not alone and moved is not None:  # the rest of what its process moved is the other files'
+        first = previous_at == transfer.start_ns
+        if (first or not alone) and moved is not None:  # the rest is of other files, or of what it began anew
             moved = min(moved, max(value - previous, 0))
         ahead = _judge(order, value - previous, moved, ahead, transfer.bytes)
         previous_at, previous = look.at_ns, value
@@ -252,6 +279,14 @@ def uses_position(looks: Sequence[Look], total: int) -> bool:
     """Return whether positions tell of what was moved: they stay at 0 beside pread and pwrite, or before a return."""
     most = max(look.position for look in looks)
     return most > 0.02 * total or (len(looks) <= 2 and most > 0)
+
+
+def _stood_still(looks: Sequence[Look], history: ProcessHistory | None, transfer: Transfer) -> bool:
+    """Return whether a process had written most of what it wrote by a look at which it still stood at its begin."""
+    if not looks or history is None or looks[-1].position:
+        return False
+    written = history.wrote_bytes(transfer.start_ns, transfer.end_ns)
+    return history.wrote_bytes(transfer.start_ns, looks[-1].at_ns) >= MOST_SHARE * written > 0
 
 
 def _after_the_probe(looks: Sequence[Look]) -> Sequence[Look]:

@@ -55,13 +55,19 @@ class RecentTransfers(Latest[ProcessKey, Transfer]):
         every = (*self.of(process), *self._polled.open_of(process), *self._traced.moved_by(process))
         return [one for one in every if one.writes]
 
-    def of_file(self, process: ProcessKey, file: FileKey, start_ns: int, end_ns: int) -> list[Transfer]:
-        """Return all that a process did of one file in part between two times, in order; what was counted, if any."""
-        near: Iterable[Transfer] = self._traced.near(file, start_ns, end_ns, process)
-        counted = [one for one in near if one.operations is not None]
-        looked_at = (one for one in (*self.of(process), *self._polled.open_of(process)) if one.file == file)
-        inside = (one for one in counted or looked_at if _overlaps(one, start_ns, end_ns))
-        return sorted(inside, key=lambda transfer: transfer.data_span)
+    def of_files(
+        self, process: ProcessKey, files: Collection[FileKey], start_ns: int, end_ns: int
+    ) -> dict[FileKey, list[Transfer]]:
+        """Return all that a process did of each of some files between two times, in order; if it was counted, that."""
+        found: dict[FileKey, list[Transfer]] = {file: [] for file in files}
+        for transfer in (*self.of(process), *self._polled.open_of(process)):
+            if transfer.file in found and _overlaps(transfer, start_ns, end_ns):
+                found[transfer.file].append(transfer)
+        for file in files:
+            near = self._traced.near(file, start_ns, end_ns, process)
+            counted = [one for one in near if one.operations is not None and _overlaps(one, start_ns, end_ns)]
+            found[file] = sorted(counted or found[file], key=lambda transfer: transfer.data_span)
+        return found
 
     def written_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Return what a process can have written of files that polling saw grow, in part between two times."""

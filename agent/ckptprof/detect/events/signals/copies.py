@@ -15,6 +15,7 @@ from ckptprof.detect.tolerances import (
 )
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.formats import ARCHIVES
+from ckptprof.frameworks.names import read_name
 
 
 def copies(event: Event) -> Found | None:
@@ -47,12 +48,19 @@ def _counterparts(event: Event) -> list[Transfer]:
             continue
         counted_bytes += part.bytes
         for move in sizes.get(part.stored_size, ()):
-            if left[move] * 2 > part.bytes:  # what was read once was copied once; layers are of one size
+            # what was read once was copied once; layers are of one size
+            if left[move] * 2 > part.bytes and not (event.writes and _is_of_another_step(part, move)):
                 left[move] -= part.bytes
                 explained += part.bytes
                 found.append(move)
                 break
     return found if explained * 2 > counted_bytes else []
+
+
+def _is_of_another_step(part: Transfer, other: Transfer) -> bool:
+    """Return whether a file of the same size is the state of another step, which has that size, too."""
+    steps = part.name.step, read_name(other.path).step
+    return None not in steps and steps[0] != steps[1]
 
 
 def _unpacked(event: Event) -> Found | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
-from ckptprof.detect.tolerances import COMMIT_NS, MOST_SHARE
+from ckptprof.detect.tolerances import MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 
 _TURNS = 2  # once is a state that is read, changed and saved anew
@@ -19,17 +19,22 @@ def swapped(event: Event) -> bool:
     Optimizer states and activations are swapped so. A checkpoint that is checked is read right after its writing, and
     what is changed in the folder of a step is of that save.
     """
-    largest = event.largest
-    moved = sum(part.bytes for part in largest if not part.name.certain and _is_swapped(event, part))
-    return 2 * moved > sum(part.bytes for part in largest)
+    if event.mostly(lambda part: part.name.certain):
+        return False
+    moved = 0
+    near = event.start_ns - PATIENCE_NS, event.end_ns + PATIENCE_NS
+    for process in dict.fromkeys(part.process for part in event.largest):
+        parts = [part for part in event.largest if part.process == process]
+        done = event.known.transfers.recent.of_files(process, {part.file for part in parts}, *near)
+        moved += sum(part.bytes for part in parts if _is_swapped(event, done[part.file]))
+    return 2 * moved > sum(part.bytes for part in event.largest)
 
 
-def _is_swapped(event: Event, part: Transfer) -> bool:
-    near = event.start_ns - COMMIT_NS, event.end_ns + COMMIT_NS
-    of_file = event.known.transfers.recent.of_file(part.process, part.file, *near)
-    written = [one for one in of_file if one.writes]
-    if any(one.operations is not None for one in of_file):
-        read = [one for one in of_file if not one.writes]
+def _is_swapped(event: Event, done: Sequence[Transfer]) -> bool:
+    """Return whether a file was written again and again by who had just read it, by all that it did of it."""
+    written = [one for one in done if one.writes]
+    if any(one.operations is not None for one in done):
+        read = [one for one in done if not one.writes]
         turns = sum(_was_just_read(one, read) for one in written)
     else:
         turns = sum(_was_read_between(event, *pair) for pair in itertools.pairwise(written))

@@ -11,6 +11,8 @@ from ckptprof.detect.world.bounded import Latest
 from ckptprof.detect.world.keys import FileKey
 from ckptprof_collectors.samples import FileEvent
 
+_FASTEST = 20  # bytes in a nanosecond: no thread copies as much out of the page cache
+
 
 @dataclass(slots=True)
 class Opening:
@@ -23,6 +25,11 @@ class Opening:
     closed_ns: int | None = None
     written: bool = False
     is_settled: bool = False  # it was looked for who read it
+
+    @property
+    def lets_read_all(self) -> bool:
+        """Whether it lasted as long as it takes to read the file at least; who looks into one reads its beginning."""
+        return self.closed_ns is not None and self.size <= _FASTEST * (self.closed_ns - self.opened_ns)
 
 
 @dataclass(slots=True)
@@ -68,6 +75,11 @@ class Openings(Latest[FileKey, Opening]):
         return next(
             (one.opened_ns for one in self.of(file) if one.written and low_ns <= one.opened_ns <= high_ns), None
         )
+
+    def was_read(self, file: FileKey, low_ns: int, high_ns: int) -> bool:
+        """Return whether a file may have been read whole by who opened it in the given time, and did not write it."""
+        inside = (one for one in self.of(file) if low_ns <= one.opened_ns <= high_ns)
+        return any(one.lets_read_all and not one.written for one in inside)
 
     def closed_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
         """Return when a file that had been written was closed in the given time, the first time if more than once."""
