@@ -12,7 +12,9 @@ from ckptprof.errors import RecordingError
 from ckptprof.recording import Header, read_file
 from ckptprof_collectors.samples import FileScan, Frame, GpuUse
 
-_MONOTONIC = ("at_ns", "first_ns", "last_ns", "closed_ns")
+_MONOTONIC = (
+    "at_ns", "first_ns", "last_ns", "closed_ns", "sent_ns", "began_ns", "received_ns", "received_began_ns",
+)  # fmt: skip
 _WALL = ("birth_ns", "modified_ns", "changed_ns", "accessed_ns")
 _PAUSE_NS = 5_000_000_000
 _INODES = 10_000_000  # of one recording
