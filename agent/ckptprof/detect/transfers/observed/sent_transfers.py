@@ -96,6 +96,7 @@ class SentTransfers:
         self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(MAX_THINGS)
         self._open: Bounded[_Key, _Stretch] = Bounded(MAX_THINGS)
         self._served: Bounded[int, None] = Bounded(MAX_THINGS)  # ports at which processes that train are called
+        self._called: Bounded[tuple[ProcessKey, str, int], None] = Bounded(MAX_THINGS)  # at other ports of this host
 
     def take(self, samples: FrameSamples) -> None:
         """Take what a frame tells of connections."""
@@ -107,18 +108,22 @@ class SentTransfers:
             if look.pid is None or look.start_ticks is None or look.accepted:
                 continue
             process = look.pid, look.start_ticks
-            if self._may_be_store(process, look.port, here=look.remote == look.local or _is_loopback(look.remote)):
+            if look.port in OBJECT_STORE_PORTS or self._may_be_store_here(process, look):
                 self._note(process, look, before_ns, samples.at_ns)
         for traffic in samples.of(SocketTraffic):
             process = traffic.pid, traffic.start_ticks
-            if self._may_be_store(process, traffic.port, here=_is_loopback(traffic.remote)):
+            called = process, traffic.remote, traffic.port
+            if traffic.port in OBJECT_STORE_PORTS or (called in self._called and traffic.port not in self._served):
                 self._count(process, traffic, samples.at_ns)
 
-    def _may_be_store(self, process: ProcessKey, port: int, *, here: bool) -> bool:
-        """Return whether an object store may be at a port: `here`, on this host, nobody who trains is."""
-        if port in OBJECT_STORE_PORTS:
-            return True
-        return here and port not in self._served and len(self._world.jobs.living_ranks(process)) <= MOST_RANKS
+    def _may_be_store_here(self, process: ProcessKey, look: TcpSample) -> bool:
+        """Return whether an object store may be at a port of this host: nobody who trains is."""
+        if look.port in self._served or not (look.remote == look.local or _is_loopback(look.remote)):
+            return False
+        if len(self._world.jobs.living_ranks(process)) > MOST_RANKS:
+            return False
+        self._called[process, look.remote, look.port] = None  # who opened a connection only looks tell
+        return True
 
     def _note(self, process: ProcessKey, look: TcpSample, before_ns: int, at_ns: int) -> None:
         endpoint = process, look.remote, look.port, look.local
