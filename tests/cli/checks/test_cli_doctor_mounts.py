@@ -40,13 +40,13 @@ def test_one_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     """With the reason: nothing that is needed is missing."""
     (none,) = told(tmp_path / "none", NFS, stats=None)
     (hidden,) = told(tmp_path / "hidden", NFS)
-    (weka,) = told(tmp_path / "weka", "41 1 0:41 / /w rw - wekafs backend/fs rw")
+    (gpfs,) = told(tmp_path / "gpfs", "41 1 0:41 / /w rw - gpfs gpfs0 rw")
     (sshfs,) = told(tmp_path / "sshfs", "42 1 0:42 / /s rw - fuse.sshfs host:/x rw")
 
-    assert [one.status for one in (none, hidden, weka, sshfs)] == ["note"] * 4
+    assert [one.status for one in (none, hidden, gpfs, sshfs)] == ["note"] * 4
     assert "cannot be read ([Errno 2]" in none.text
     assert "not told apart" in hidden.text
-    assert "wekafs of backend: its client tells nothing that is read here" in weka.text
+    assert "gpfs of gpfs0: its client tells nothing that is read here" in gpfs.text
     assert "requests without an answer are counted" in sshfs.text
 
 
