@@ -243,7 +243,7 @@ class Sent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Run(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One execution of a job on all its nodes; a restart is another one. None: not told."""
 
-    key: str  # each of its nodes makes the same one, and no other run
+    key: str  # each of its nodes makes the same one; a later run at the same meeting place may have it again
     scheduler: Annotated[str, one_of("slurm", "kubernetes", "flux", "rendezvous")]  # who tells
     job: str | None = None  # as its scheduler calls it
     restart: Count | None = None  # how often the scheduler has started it again

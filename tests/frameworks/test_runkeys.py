@@ -103,13 +103,19 @@ _KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
         ({}, _STEP, "slurm:/4711.0"),
         ({**_SLURM, "SLURM_JOB_ID": "1"}, _STEP, "slurm:/4711.0"),  # overwritten: the cgroup is right
         ({**_SLURM, "SLURM_STEP_ID": "7"}, _STEP, "slurm:/4711.0"),
-        ({**_SLURM, "SLURM_STEP_ID": "4294967291"}, None, "slurm:alps/4711.batch"),
-        ({"SLURM_JOB_ID": "4711"}, None, "slurm:/4711.batch"),
+        ({**_SLURM, **_TORCH, "SLURM_STEP_ID": "4294967291"}, None, "slurm:alps/4711.batch@node-1:29500"),
+        ({**_SLURM, "SLURM_STEP_ID": "4294967291"}, None, None),  # a shell starts several, at once or in turn
+        ({"SLURM_JOB_ID": "4711"}, None, None),
+        ({**_SLURM, "SLURM_STEP_ID": "4294967290"}, None, None),
         ({**_SLURM, "SLURM_CLUSTER_NAME": "a/b;c d"}, _STEP, "slurm:/4711.0"),
         ({"SLURM_JOB_ID": "47 11"}, None, None),
         # torchrun on each node by itself: eight runs
-        ({**_SLURM, **_TORCH, "MASTER_ADDR": "localhost"}, _STEP, "slurm:alps/4711.0@node3"),
-        ({**_SLURM, **_TORCH, "MASTER_ADDR": "127.0.0.1", "SLURM_JOB_NUM_NODES": "1"}, _STEP, "slurm:alps/4711.0"),
+        ({**_SLURM, **_TORCH, "MASTER_ADDR": "localhost"}, _STEP, "slurm:alps/4711.0@node3:29500"),
+        (
+            {**_SLURM, **_TORCH, "MASTER_ADDR": "127.0.0.1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NODEID": "0"},
+            _STEP,
+            "slurm:alps/4711.0@node0:29500",
+        ),
         ({"SLURM_JOB_ID": "4711", **_TORCH, "MASTER_ADDR": "::1"}, None, None),
         (_TORCH, None, "rendezvous:node-1:29500"),
         ({**_TORCH, "MASTER_ADDR": "NODE-1"}, None, "rendezvous:node-1:29500"),
@@ -126,6 +132,9 @@ _KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
         # agents count restarts for themselves: another node may say 0 of the same run
         ({**_TORCH, "TORCHELASTIC_RESTART_COUNT": "1"}, None, "rendezvous:node-1:29500"),
         ({**_TORCH, "MASTER_ADDR": "localhost"}, None, None),
+        ({**_TORCH, "MASTER_ADDR": "127.0.1.1"}, None, None),  # what `hostname -i` says on Debian
+        ({**_TORCH, "MASTER_ADDR": "::ffff:127.0.0.1"}, None, None),
+        ({**_TORCH, "MASTER_ADDR": "ip6-localhost"}, None, None),
         ({**_TORCH, "MASTER_PORT": "x"}, None, None),
         ({"MASTER_ADDR": "node-1", "MASTER_PORT": "29500"}, None, None),  # of the launcher
         ({"TORCHELASTIC_RUN_ID": "llama"}, None, "rendezvous:llama"),
@@ -141,7 +150,8 @@ _KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
             _POD_PATH,
             "kubernetes:llama-master-0:29500",
         ),
-        ({**_TORCH, "MASTER_ADDR": "llama-master-0.ml.svc"}, _POD_PATH, "kubernetes:llama-master-0:29500"),
+        ({**_TORCH, "MASTER_ADDR": "llama-master-0"}, _POD_PATH, "kubernetes:llama-master-0:29500"),
+        ({**_TORCH, "MASTER_ADDR": "llama-0.team-a.svc.cluster.local"}, _POD_PATH, "kubernetes:llama-0.team-a:29500"),
         ({**_TORCH, "MASTER_ADDR": "localhost", "HOSTNAME": "llama-master-0"}, _POD_PATH, None),
         (_KUBERNETES, _POD_PATH, None),
         ({}, None, None),

@@ -1,7 +1,8 @@
 """What joins the checkpoints of one run over its nodes: a key that each node makes alone of what it sees, or none.
 
-Nothing is resolved and nobody is asked. Two runs never have one key; a run whose nodes see different things has
-several, and is then told node by node.
+Nothing is resolved and nobody is asked. Two runs at a time have two keys, as far as that can be seen; a later run at
+the same meeting place may have the key of an earlier one. A run whose nodes see different things has several, and is
+then told node by node.
 
 Slurm's paths: `src/plugins/cgroup/v1/xcgroup.c`, `doc/man/man5/cgroup.conf.5` (`CgroupJobIdPaths`),
 `src/common/sluid.c`; its steps without a number: `slurm/slurm.h`. Kubernetes: both cgroup drivers of the kubelet.
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from ckptprof.model import Run
 
-_HERE = frozenset(("", "localhost", "localhost.localdomain", "127.0.0.1", "::1", "0.0.0.0", "::"))  # noqa: S104
+_HERE = frozenset(("", "localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"))
 _MADE_UP = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # torchrun's own run id: another on each node
 _SLUID = "s[0-9A-HJKMNP-TV-Z]{13}"
 _SLURM = re.compile(
@@ -71,7 +72,7 @@ def run_of(environment: Mapping[str, str], cgroup: str | None) -> Run | None:
     flux = environment.get("FLUX_JOB_ID", "")
     if _WORD.fullmatch(flux):
         return Run(key=f"flux:{flux}", scheduler="flux", job=flux)
-    if not meeting:
+    if meeting is None or meeting.startswith(":"):
         return None
     if pod_of(cgroup) is not None or "KUBERNETES_SERVICE_HOST" in environment:
         node = _number(environment, "JOB_COMPLETION_INDEX")
@@ -98,12 +99,15 @@ def _slurm(environment: Mapping[str, str], cgroup: str | None, meeting: str | No
         key = f"slurm:{cluster if _WORD.fullmatch(cluster) else ''}/{step.job}.{step.step}"
         key += f"+{restart}" if restart else ""
     nodes, node = _number(environment, "SLURM_JOB_NUM_NODES"), _number(environment, "SLURM_NODEID")
-    if meeting:  # a step may start several runs
-        key = f"{key}@{meeting}"
-    elif meeting is not None and (nodes or 2) > 1:  # they meet on this node, and others on theirs
-        if node is None:
+    if meeting is None:
+        if not step.step.isdigit():  # a shell's, who starts what it likes, one after the other or at once
             return None
-        key = f"{key}@node{node}"
+    elif not meeting.startswith(":"):  # a step may start several runs
+        key = f"{key}@{meeting}"
+    else:  # they meet on this node, and others on theirs
+        if node is None and nodes != 1:
+            return None
+        key = f"{key}@node{node or 0}{meeting}"
     job = step.job or step.sluid
     return Run(key=key, scheduler="slurm", job=job, restart=restart, nodes=nodes, node=node, conflict=conflict)
 
@@ -122,7 +126,7 @@ def _told_step(environment: Mapping[str, str]) -> SlurmStep | None:
 
 
 def _meeting(environment: Mapping[str, str], cgroup: str | None) -> str | None:
-    """Return where the ranks meet, as all nodes call it; "": on this host, whatever others call it; None: not told."""
+    """Return where the ranks meet, as all nodes call it; ":PORT": on this host; None: not told."""
     named = environment.get("TORCHELASTIC_RUN_ID", "")
     named = named if _WORD.fullmatch(named) and named != "none" and not _MADE_UP.fullmatch(named) else ""
     host, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
@@ -135,19 +139,26 @@ def _meeting(environment: Mapping[str, str], cgroup: str | None) -> str | None:
     if host in _HERE and pod_of(cgroup) is not None and environment.get("RANK") == "0":
         host = _plain(environment.get("HOSTNAME", ""))  # of a PyTorchJob: the others call the first pod by its name
     if host in _HERE:
-        return ""
+        return f":{port}"
     if not _WORD.fullmatch(host):
         return named or None
     return f"{host}:{port}" + (f"/{named}" if named else "")
 
 
 def _plain(host: str) -> str:
-    """Return a host as all nodes may call it: without case, brackets and domain; an address stays what it is."""
+    """Return a host as all nodes may call it, "" for this one: without case, brackets and domain.
+
+    An address stays what it is, and a name of Kubernetes keeps its namespace: others have jobs of the same name.
+    """
     host = host.strip().lower().strip("[]").rstrip(".")
     try:
-        return str(ipaddress.ip_address(host))
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return host.partition(".")[0]
+        name, *domain = host.split(".")
+        space = domain[domain.index("svc") - 1] if "svc" in domain[1:] else ""
+        return f"{name}.{space}" if space else name
+    address = getattr(address, "ipv4_mapped", None) or address
+    return "" if address.is_loopback or address.is_unspecified else str(address)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:
