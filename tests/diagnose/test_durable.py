@@ -80,7 +80,7 @@ def test_a_save_returns_when_training_goes_on() -> None:
     begin_ns = one(None).start_ns
     told = {"moments": Moments(committed_ns=begin_ns + ns(1)), "blocked": (Interval(begin_ns, begin_ns + ns(2.6)),)}
     assert cost(one(2.5, **told)).durable_on_return is True
-    assert cost(one(2.5, **told, mode=Mode.ASYNC)).durable_on_return is False
+    assert cost(one(2.5, **told, mode=Mode.ASYNC)).durable_on_return is None  # it returned long before
 
 
 def test_of_a_restore_and_of_what_was_broken_off_nothing_is_told() -> None:

@@ -318,6 +318,7 @@ def test_a_checkpoint_below_a_folder_of_data_is_still_one(path: str) -> None:
         ("/r/predictions/model_epoch_3.pt", False), ("/r/step_500/embeddings.npy", False),
         ("/r/output/netG_A2B.pth", False), ("/r/results/epoch_3.pt", False), ("/r/embeddings/epoch_3.pt", False),
         ("/r/epoch=3-val_loss=0.2.ckpt", False), ("/r/images/step_7/__0_0.distcp", False),
+        ("/r/images-256/epoch_3.pt", False), ("/r/sd-latents/step_7.pt", False), ("/r/labels2photo/epoch_3.pth", False),
         ("/r/feature_extractor_epoch_3.pth", False), ("/r/image_encoder_step_100.pt", False),
     ],
 )  # fmt: skip

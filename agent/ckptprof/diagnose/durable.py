@@ -9,18 +9,18 @@ _TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: a rate o
 
 
 def returned_ns(save: Checkpoint) -> int:
-    """Return when a save counted as done: for a sync one, when training went on."""
-    held = [one.end_ns for one in save.blocked] if save.mode is Mode.SYNC else []
-    return max(save.end_ns, save.moments.committed_ns or 0, *held)
+    """Return when a sync save counted as done: when training went on."""
+    return max(save.end_ns, save.moments.committed_ns or 0, *(one.end_ns for one in save.blocked))
 
 
 def on_return(save: Checkpoint) -> bool | None:
     """Return whether all of a save was on stable storage when it returned; None: not known.
 
+    One in the background returned before it was written, when nobody saw.
     Where looks at the page cache tell it, the first look that found all written may be long after that was so: then a
     look after the return that found something unwritten is what shows the opposite.
     """
-    if save.kind is not Kind.SAVE or save.status is Status.INCOMPLETE:
+    if save.kind is not Kind.SAVE or save.status is Status.INCOMPLETE or save.mode is not Mode.SYNC:
         return None
     returned = returned_ns(save)
     unwritten_ns = save.measures.unwritten_ns if save.measures is not None else None

@@ -108,6 +108,12 @@ def is_of_state(part: str) -> bool:
     return not _STATES.isdisjoint(_WORD.findall(part.lower()))
 
 
+def is_state_alone(part: str) -> bool:
+    """Return whether a name says what a restart needs, when it was and which of several, and nothing else."""
+    said = _WORD.findall(part.lower())
+    return not _STATES.isdisjoint(said) and _HINTS.issuperset(said)
+
+
 def is_of_data(part: str, *, in_step: bool = False) -> bool:
     """Return whether a word for data sets or results is in it; `in_step`: it is a file in the folder of a step."""
     found = _DATA.intersection(said := _WORD.findall(part.lower()))
@@ -123,8 +129,9 @@ def is_yielded(part: str, *, in_step: bool = False) -> bool:
 
 
 def is_folder_of_yields(part: str) -> bool:
-    """Return whether a folder is called by what a model yields, and not as those of runs or of models are."""
-    return bool(_YIELDS.intersection(_WORD.findall(part.lower())) - _OF_RUNS - _OF_MODELS)
+    """Return whether a folder is called by what a model yields, and by nothing else: `sd-latents` may be any run."""
+    said = set(_WORD.findall(part.lower()))
+    return bool(said & _YIELDS - _OF_RUNS - _OF_MODELS) and said <= _DATA and not any(map(str.isdigit, part))
 
 
 def is_data_folder(part: str) -> bool:

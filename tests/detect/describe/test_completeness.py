@@ -170,6 +170,20 @@ def test_what_is_linked_from_the_save_before_lacks_in_none(*, linked: bool, trac
     assert saves(stage, 40.0)[-1].status is (Status.COMPLETE if linked else Status.INCOMPLETE)
 
 
+@LEVELS
+def test_a_link_beside_it_makes_no_cut_save_whole(*, trace: bool) -> None:
+    """`best` is a link to the save before it, in the same folder; the job ended within the third."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process(exit_s=22.6)
+    for step, size in ((1, 100), (2, 100), (3, 50)):
+        move = stage.write(trainer, f"/ckpt/ckpt_{step}.npy", 10.0 * step - 8, 0.5, size * MIB, magic=NUMPY)
+        if step == 2:
+            fact = msgspec.structs.replace(stage.fact(move, 12.8), path="/ckpt/best.npy")
+            stage.extra += [(12.8, stage.fact(move, 12.8)), (12.8, fact)]
+
+    assert saves(stage, 40.0)[-1].status is Status.INCOMPLETE
+
+
 def test_a_note_that_is_deleted_again_ends_no_save() -> None:
     """A smaller save of a job that trains on, whose list of steps was put away: its model stays."""
     stage = stage_of(trace=True)

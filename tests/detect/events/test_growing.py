@@ -56,7 +56,13 @@ def test_a_state_as_text_may_have_a_step() -> None:
 
 def test_text_is_a_model_only_by_its_name() -> None:
     """Results that a trainer writes over, and what its profiler writes at a step, are none."""
-    for name in ("results_{}.json", "report.json", "rank0_step_{}.json"):
+    for name in (
+        "results_{}.json",
+        "report.json",
+        "rank0_step_{}.json",
+        "policy_rollouts_{}.json",
+        "trainer_log_{}.json",
+    ):
         stage = Stage()
         trainer = stage.process()
         for number in range(4):

@@ -42,7 +42,7 @@ def ending_of(candidate: Candidate, known: Knowledge, *, is_copy: bool) -> Endin
     dead = len(ended) == len(died)
     soon = dead and max(ended) - candidate.end_ns <= SOON_NS
     earlier = [] if is_copy else known.past.complete(candidate.job, kinds(candidate))
-    failed = failed_parts(candidate)
+    failed = failed_parts(candidate, known)
     reasons = [
         *([failures_of(failed)] if failed else ()),
         *_cut(candidate, known),
@@ -70,11 +70,11 @@ def _unfinished(
     smaller = usual is not None and moved + linked < WHOLE_SHARE * usual and not _is_whole(candidate, large, alike)
     removed_ns = known.transfers.removals.removed_ns
     unstaged = [  # the others were copied elsewhere, or written again
-        part for part in large if part.staged is None and not is_superseded(part, large)
+        part for part in large if part.staged is None and not is_superseded(part, large, known)
     ]
     deleted = [part for part in unstaged if removed_ns(part.path, part.end_ns) is not None]
     full = bool(on_full_disk(large, known))
-    failed = any(part.error is not None and not is_superseded(part, large) for part in large)
+    failed = any(part.error is not None and not is_superseded(part, large, known) for part in large)
     if smaller and (soon or full or deleted or failed):
         yield f"it has {size(moved)}, and the saves before it have {size(usual)}"
     if deleted and (smaller or any(part.temporary for part in deleted)):

@@ -38,7 +38,7 @@ def risks_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
     shared = _shared(candidate, known)
     if shared is not None:
         yield _evidence(Risk.SHARED_PATH, shared)
-    failed = failed_parts(candidate)
+    failed = failed_parts(candidate, known)
     if failed:
         risk = Risk.DISK_FULL if failed[-1].error in _NO_ROOM else Risk.WRITE_FAILED
         yield _evidence(risk, failures_of(failed))
@@ -48,7 +48,7 @@ def risks_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
         yield _evidence(Risk.DISK_FULL, f"{which} may lack its end: no room was left beside it")
 
 
-def failed_parts(candidate: Candidate) -> list[Transfer]:
+def failed_parts(candidate: Candidate, known: Knowledge) -> list[Transfer]:
     """Return what was not written or not stored, as a call failed, and was not written anew later."""
     parts = candidate.parts if candidate.writes else ()
     begun_ns: dict[str, int] = {}  # the last of each path
@@ -56,19 +56,21 @@ def failed_parts(candidate: Candidate) -> list[Transfer]:
         begun_ns[part.path] = max(begun_ns.get(part.path, part.start_ns), part.start_ns)
     # of one that is over in no time its own begin is no later one
     failed = [p for p in parts if p.error is not None and not p.start_ns < p.end_ns <= begun_ns[p.path]]
-    return [p for p in failed if not is_superseded(p, parts)]
+    return [p for p in failed if not is_superseded(p, parts, known)]
 
 
-def is_superseded(attempt: Transfer, parts: Iterable[Transfer]) -> bool:
+def is_superseded(attempt: Transfer, parts: Iterable[Transfer], known: Knowledge) -> bool:
     """Return whether another file of a save took the place of one under a temporary name: it was written again.
 
-    The later one has the name that the first was to have in the end, or both began under names of Python's tempfile.
+    The later one has the name that the first was to have in the end, or both began under names of Python's tempfile,
+    and the first was deleted.
     """
     if not is_temporary(attempt.path) and not attempt.name.staging:
         return False
     later = [one for one in parts if one.start_ns >= attempt.end_ns and one.stored_size >= attempt.bytes]
     final = settled_path(attempt.path)
-    return any(one.path == final or _are_of_tempfile(attempt, one) for one in later)
+    is_gone = known.transfers.removals.removed_ns(attempt.path, attempt.end_ns) is not None
+    return any(one.path == final or (is_gone and _are_of_tempfile(attempt, one)) for one in later)
 
 
 def _are_of_tempfile(attempt: Transfer, later: Transfer) -> bool:

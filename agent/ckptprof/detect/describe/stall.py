@@ -223,7 +223,7 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     mostly_own = bool(own) and group.own.bytes * 2 > group.bytes
     blocked = activity.blocked(foreign, by_child=bool(by))
     hidden = group.unknown.bytes * 2 > group.bytes and not activity.was_looked_at  # it may be what went on
-    if blocked is None and own and group.own.bytes >= LITTLE_SHARE * group.bytes:
+    if blocked is None and own and group.own.bytes >= LITTLE_SHARE * group.bytes and activity.book.knows(group.trainer):
         blocked = foreign  # who writes a part of it waits for the others
     if (blocked is None or (hidden and not blocked)) and not mostly_own:
         sentence = f"whether training went on while {who} wrote: {activity.reason}"
@@ -245,7 +245,7 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
         if activity.background and not mostly_own:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {activity.seen}"
             return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, still, sure)
-        text = f"{who} wrote, and the thread that trains waited: {activity.seen}"
+        text = f"{who} wrote, and the thread that trains waited: {activity.seen or 'it wrote a part itself'}"
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
     text = f"{who} wrote, while the thread that trains went on: {activity.seen}"
     if staged is None:

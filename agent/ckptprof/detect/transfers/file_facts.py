@@ -95,9 +95,15 @@ class FileFacts:
         self._awaited.pop(key, None)
 
     def linked_bytes(self, folder: str, before_ns: int) -> int:
-        """Return what files hold that have a name in a folder, and another, and were last written before a time."""
+        """Return what files hold that have a name in a folder, the first in another, and were written before a time."""
         own = (fact for path, fact in self._links.items() if path.rpartition("/")[0] == folder)
-        return sum(fact.size for fact in own if self._world.clock.mono(fact.modified_ns) < before_ns)
+        old = (fact for fact in own if self._world.clock.mono(fact.modified_ns) < before_ns)
+        return sum(fact.size for fact in old if self._is_of_other_folder(fact, folder))
+
+    def _is_of_other_folder(self, fact: FileFact, folder: str) -> bool:
+        """Return whether a file that is linked has its first name elsewhere: `best` beside it is no part of a save."""
+        first = self._facts.get((fact.device, fact.inode))
+        return first is not None and first[1].path.rpartition("/")[0] != folder
 
     @property
     def is_pressing(self) -> bool:

@@ -11,6 +11,7 @@ from ckptprof.frameworks.formats import COMPRESSED, COMPRESSIONS, DUMPS, OTHER_E
 from ckptprof.frameworks.identity import weight_of
 from ckptprof.frameworks.names import is_temporary_of_framework
 from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS
+from ckptprof.frameworks.words import is_state_alone
 
 _FORMAT_ROWS = {
     "safetensors": "format-safetensors",
@@ -97,7 +98,7 @@ def _other_format(part: Transfer) -> str | None:
     if DUMPS.search(path):
         return "a dump of memory"
     found = OTHER_ENDINGS.search(path)
-    named = part.name.state or (part.name.hint and part.name.step is None)
+    named = is_state_alone(part.file_name.rpartition(".")[0]) or (part.name.hint and part.name.step is None)
     if found is not None and not (named and path.endswith(TEXTS)):
         return f"a file of another kind, {found[0][:20]!r}"
     magic = (part.fact.magic if part.fact is not None else None) or b""
