@@ -61,3 +61,17 @@ def test_a_state_that_is_loaded_and_saved_anew_at_once_is_saved(*, trace: bool) 
     stage.write(second, "/run/state.pt", 9.8, 0.5, 100 * MIB)
 
     assert sum(one.kind is Kind.SAVE for one in stage.play(50)) == 2
+
+
+@LEVELS
+@pytest.mark.parametrize("name", ["ema.pt", "swa_model.pt", "model_merged.safetensors"])
+def test_a_running_average_that_is_read_and_saved_anew_is_saved(name: str, *, trace: bool) -> None:
+    """Each epoch it is read whole, averaged with the weights of now, and written over."""
+    stage = Stage(trace=trace)
+    trainer = stage.process()
+    for number in range(8):
+        if number:
+            stage.read(trainer, f"/runs/x/{name}", 3.0 + 10 * number, 0.3, 100 * MIB)
+        stage.write(trainer, f"/runs/x/{name}", 3.4 + 10 * number, 0.5, 100 * MIB)
+
+    assert sum(one.kind is Kind.SAVE for one in stage.play(110)) == 8

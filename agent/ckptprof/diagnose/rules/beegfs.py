@@ -49,8 +49,8 @@ RDMA_FALLBACK = Rule(
     words=_fell_back,
     exclusion="all storage servers are reached over RDMA, or this client has none",
     remedy=(
-        "look at RDMA between this host and these servers (`ibstat`, `rping`), and at `connInterfacesFile` and "
-        "`connRDMAInterfacesFile` of both; with `connTCPFallbackEnabled = false` it fails instead of being slow"
+        "look at RDMA to these servers (`ibstat`, `rping`), and at `connRDMAInterfacesFile` of both; with "
+        "`connTCPFallbackEnabled = false` it fails instead of being slow"
     ),
     reference="BeeGFS documentation, RDMA support: connTCPFallbackEnabled",
     without="over RDMA",

@@ -16,10 +16,11 @@ _TURNS = 2  # once is a state that is read, changed and saved anew
 def swapped(event: Event) -> bool:
     """Return whether most of it is read whole just before it is written anew, each time, by one process.
 
-    Optimizer states and activations are swapped so. A checkpoint that is checked is read right after its writing, and
-    what is changed in the folder of a step is of that save.
+    Optimizer states and activations are swapped so. A checkpoint that is checked is read right after its writing, what
+    is changed in the folder of a step is of that save, and what is named as a state is one: a running average of the
+    weights is read, changed and saved anew.
     """
-    if event.mostly(lambda part: part.name.certain):
+    if event.mostly(lambda part: part.name.certain or part.name.state):
         return False
     moved = 0
     near = event.start_ns - PATIENCE_NS, event.end_ns + PATIENCE_NS
