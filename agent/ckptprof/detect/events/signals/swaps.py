@@ -20,7 +20,7 @@ def swapped(event: Event) -> bool:
     is changed in the folder of a step is of that save, and what is named as a state is one: a running average of the
     weights is read, changed and saved anew.
     """
-    if event.mostly(lambda part: part.name.certain or part.name.state):
+    if event.mostly(_is_named_state):
         return False
     moved = 0
     near = event.start_ns - PATIENCE_NS, event.end_ns + PATIENCE_NS
@@ -29,6 +29,10 @@ def swapped(event: Event) -> bool:
         done = event.known.transfers.recent.of_files(process, {part.file for part in parts}, *near)
         moved += sum(part.bytes for part in parts if _is_swapped(event, done[part.file]))
     return 2 * moved > sum(part.bytes for part in event.largest)
+
+
+def _is_named_state(part: Transfer) -> bool:
+    return part.name.certain or part.name.state or (part.name.hint and part.name.framework is not None)
 
 
 def _is_swapped(event: Event, done: Sequence[Transfer]) -> bool:
