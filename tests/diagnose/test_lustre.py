@@ -325,9 +325,22 @@ def test_how_much_slower_is_slow() -> None:
     """Three times the others, of several requests that fill half of the time."""
     assert cause(far(*four(seconds=0.16))) == "slow-target"
     assert cause(far(*four(seconds=0.08))) == "slow-server"
-    assert cause(far(*four(seconds=1.6, operations=10))) == "slow-target"
-    assert cause(far(*four(seconds=2.6, operations=6))) == "slow-server"
-    assert cause(far(*four(seconds=0.16, operations=30))) == "slow-server"
+    assert cause(far(*four(seconds=1.6, operations=10, written_bytes=2 * MIB))) == "slow-target"
+    assert cause(far(*four(seconds=2.6, operations=6, written_bytes=MIB))) == "slow-server"
+    assert cause(far(*four(seconds=0.16, operations=30, written_bytes=6 * MIB))) == "slow-server"
+
+
+def test_an_ost_with_large_requests_is_not_slow_beside_those_with_small_ones() -> None:
+    """A file on one of four, names and markers on the others; of like size are requests of half of its bytes."""
+    large = ost(0, written_bytes=10 * GIB, operations=2560, seconds=0.004)
+    small = [ost(number, written_bytes=MIB, operations=16, seconds=0.0006) for number in (1, 2, 3)]
+    assert cause(far(large, *small, settings={"osts": 4})) == "stripes"
+
+    slow = ost(0, seconds=0.16, written_bytes=600 * MIB)
+    assert cause(far(slow, *(ost(one, written_bytes=310 * MIB) for one in (1, 2, 3)))) == "slow-target"
+    assert cause(far(slow, *(ost(one, written_bytes=290 * MIB) for one in (1, 2, 3)))) == "slow-server"
+    told_ = said(far(slow, ost(1, written_bytes=400 * MIB), ost(2, written_bytes=MIB, seconds=0.001)))
+    assert "the other 1 target 40.0 ms" in told_.sentence
 
 
 def test_how_many_requests_fill_a_target() -> None:
