@@ -321,6 +321,15 @@ def test_what_the_client_kept_until_the_end_is_the_cause(late: float, asked: flo
     assert verdict_of(mount(writes(answer=0.02), late_share=late, asked_seconds=asked)).cause == cause
 
 
+@pytest.mark.parametrize("seconds", [None, 0.0])
+def test_requests_that_took_no_time_decide_nothing(seconds: float | None) -> None:
+    """Of WRITEs without COMMITs, and with those."""
+    untimed = replace(writes(), seconds=seconds, queue_seconds=seconds, server_seconds=seconds)
+
+    assert verdict_of(mount(untimed)).limit is Limit.SERVER
+    assert verdict_of(mount(untimed, replace(untimed, kind="COMMIT", count=1))).cause != "nfs-commit"
+
+
 def test_absurd_numbers_change_nothing() -> None:
     """Counters lie at times."""
     for absurd in (float("nan"), float("inf"), -1.0):

@@ -108,6 +108,8 @@ def _committed(
     if not sight.writes or (took < MOST * (took + _took(data)) and took < MOST * waiting * writers):
         return None
     count = sum(some(one.count) for one in commits)
+    if not count or not took:
+        return None
     each = f"{latency(took / count)}{' each' if count > 1 else ''}"
     text = f"{plural(int(count), 'COMMIT')} took {each}: its stable storage"
     return Told(Cause.COMMITS, Limit.SERVER, text, f"not the network: WRITEs took {_each(data)}")
