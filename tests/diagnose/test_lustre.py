@@ -379,11 +379,11 @@ def test_grant_that_dirty_pages_use_is_there() -> None:
     assert cause(far(*four(gauges={"grant_bytes": MIB}))) == "slow-server"
 
 
-def switched(piece: int, **settings: int) -> str | None:
+def switched(piece: int, level: Level = Level.TRACE, **settings: int) -> str | None:
     """Return the remedy of a save that was copied in pieces of a size, by a client with hybrid I/O."""
-    at = thread(Level.TRACE, 20, copy=20)
+    at = thread(level, 20, copy=20)
     mount = far(ost(1), settings={**HYBRID, **settings}, counters={"writes": 100}, in_use_mean=1.0, written_bytes=GIB)
-    told_ = save(Level.TRACE, 20, measured(at, mount=mount, links=(link(),)))
+    told_ = save(level, 20, measured(at, mount=mount, links=(link(),)))
     pattern = msgspec.structs.replace(told_.pattern, median_operation_bytes=piece)
     verdict = diagnose(msgspec.structs.replace(told_, pattern=pattern)).verdict
     assert verdict is not None
@@ -396,9 +396,17 @@ def test_what_would_switch_hybrid_io() -> None:
     lower = "`lctl set_param llite.*.hybrid_io_write_threshold_bytes=1048576`"
     larger = "write in pieces of 2.10 MB and more (`buffering=`, packed tensors)"
     on = "`lctl set_param llite.*.hybrid_io=1`"
-    assert switched(MIB) == switched(1_040_000) == lower
+    assert switched(MIB) == switched(1_040_000, Level.POLL) == lower
+    assert switched(1_040_000) == larger
     assert switched(600 << 10) == larger
     assert switched(MIB, hybrid_io=0) == f"{on} and {lower}"
     assert switched(600 << 10, hybrid_io=0) == f"{on} and {larger}"
     assert switched(4 * MIB, hybrid_io=0) == on
     assert (switched(4 * MIB) or "").startswith("write with O_DIRECT")
+
+
+@pytest.mark.parametrize("threshold", [2 * MIB, 4 * MIB])
+def test_pieces_just_under_a_power_of_two_are_under_it(threshold: int) -> None:
+    """Seen call by call they are what they are: nothing but their size kept them from being switched."""
+    lower = "`lctl set_param llite.*.hybrid_io_write_threshold_bytes=1048576`"
+    assert switched(2_000_000, hybrid_io_write_threshold_bytes=threshold) == lower

@@ -144,7 +144,8 @@ def _switch(checkpoint: Checkpoint) -> str | None:
     if known is None:
         return None
     piece, most = known.piece_bytes or 0.0, known.threshold_bytes or 0.0
-    lower = 1 << max(1, int(_NEAR * piece)).bit_length() - 1
+    near = 1.0 if known.piece_is_exact else _NEAR
+    lower = 1 << max(1, int(near * piece)).bit_length() - 1
     steps = [] if known.on else ["`lctl set_param llite.*.hybrid_io=1`"]
     if _LEAST_BYTES <= lower < most:
         steps.append(f"`lctl set_param llite.*.hybrid_io_write_threshold_bytes={lower}`")
