@@ -241,6 +241,7 @@ def connection(round_s: float) -> ConnectionMeasure:
         (mount(writes(queue=0.02), commits(2, 5)), mount(writes(queue=0.02), commits(2, 4.5)), Cause.COMMITS),
         (mount(writes(queue=0.0), commits(1, 2.1)), mount(writes(queue=0.0), commits(1, 2.0)), Cause.COMMITS),
         (mount(writes(retransmissions=11)), mount(writes(retransmissions=10)), Cause.RESENT),
+        (mount(writes(20, retransmissions=8)), mount(writes(20, retransmissions=7)), Cause.RESENT),
         (mount(writes(timeouts=1)), mount(writes()), Cause.RESENT),
         (
             mount(writes(timeouts=2), settings={"timeo": 10}),
