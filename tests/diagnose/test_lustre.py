@@ -278,10 +278,10 @@ def ost(number: int, **more: Any) -> ServerMeasure:
     return ServerMeasure(**{**told_, **more})
 
 
-def said(mount: MountMeasure) -> Verdict:
+def said(mount: MountMeasure, seconds: float = 20) -> Verdict:
     """Return the verdict of a save in which the thread waited for 19 of 20 s."""
-    at = thread(Level.TRACE, 20, data=19, copy=1)
-    verdict = diagnose(save(Level.TRACE, 20, measured(at, mount=mount, links=(link(),)))).verdict
+    at = thread(Level.TRACE, seconds, data=0.95 * seconds, copy=0.05 * seconds)
+    verdict = diagnose(save(Level.TRACE, seconds, measured(at, mount=mount, links=(link(),)))).verdict
     assert verdict is not None
     return verdict
 
@@ -342,6 +342,13 @@ def test_an_ost_with_large_requests_is_not_slow_beside_those_with_small_ones() -
     assert cause(far(slow, *(ost(one, written_bytes=290 * MIB) for one in (1, 2, 3)))) == "slow-server"
     told_ = said(far(slow, ost(1, written_bytes=400 * MIB), ost(2, written_bytes=MIB, seconds=0.001)))
     assert "the other 1 target 40.0 ms" in told_.sentence
+
+
+def test_a_timeout_of_before_the_save_is_not_of_it() -> None:
+    """No request runs into its timeout sooner than in five seconds; a connection that is lost now is."""
+    assert said(far(*four(timeouts=1)), seconds=5.1).cause == "slow-target"
+    assert said(far(*four(timeouts=1)), seconds=4.9).cause == "slow-server"
+    assert said(far(*four(timeouts=1, state="DISCONN")), seconds=4.9).cause == "slow-target"
 
 
 def test_how_many_requests_fill_a_target() -> None:

@@ -19,6 +19,7 @@ _ALIKE = 0.5  # of the size of its requests: those of the others
 _FEW = 8  # requests: of fewer no mean is told
 _FULL = 0.7  # of the requests that may be on their way at a time
 _SMALL_BYTES = 16 << 10  # of a request: one to four pages
+_TIMEOUT_SECONDS = 5.0  # the least that Lustre gives a request: at_est2timeout
 # of Lustre: connected, not needed for a while, or about to be connected after that
 _HEALTHY = frozenset((None, "FULL", "IDLE", "NEW", "CONNECTING"))
 
@@ -74,11 +75,15 @@ def _beside(sight: Sight, slow: ServerMeasure) -> list[ServerMeasure]:
 
 
 def lost_one(sight: Sight) -> ServerMeasure | None:
-    """Return the target that had not answered: one that data went to, or any of them where data is missing."""
+    """Return the target that had not answered: one that data went to, or any of them where data is missing.
+
+    A request that ran into its timeout in a checkpoint that is shorter than that was on its way before it.
+    """
     told, mount = targets_of(sight), sight.measures.mount
     if mount is not None and sum(moved(one, writes=sight.writes) for one in told) < MOST * sight.moved:
         told = [one for one in mount.per_server if one.written_bytes is not None]
-    lost = [one for one in told if some(one.timeouts) or one.state not in _HEALTHY]
+    late = sight.span >= _TIMEOUT_SECONDS
+    lost = [one for one in told if (late and some(one.timeouts)) or one.state not in _HEALTHY]
     return max(lost, key=lambda one: some(one.timeouts), default=None)
 
 
