@@ -10,6 +10,7 @@ from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.tolerances import MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 
+_SWAP = ".swp"  # DeepSpeed's, of states and of parameters
 _TURNS = 2  # once is a state that is read, changed and saved anew
 
 
@@ -20,7 +21,7 @@ def swapped(event: Event) -> bool:
     is changed in the folder of a step is of that save, and what is named as a state is one: a running average of the
     weights is read, changed and saved anew.
     """
-    if event.mostly(lambda part: part.name.certain or part.name.state):
+    if event.mostly(lambda part: part.name.certain or (part.name.state and not part.path.endswith(_SWAP))):
         return False
     moved = 0
     near = event.start_ns - PATIENCE_NS, event.end_ns + PATIENCE_NS
