@@ -201,11 +201,12 @@ def test_without_grant_each_write_waits(tmp_path: Path) -> None:
     def fill(tree: LustreTree, at_s: float) -> None:
         if at_s == START_S - 3:
             tree.gauge("OST0005", "cur_grant_bytes", 4096)
+            tree.gauge("OST0005", "cur_dirty_bytes", 0)
 
     verdict = Played(tmp_path, each_us=300_000, more=fill).verdict()
 
     assert (verdict.limit, verdict.cause) == (Limit.SERVER, "grant")
-    assert "OST0005 on 10.0.3.7 grants 4.10 kB of space in advance" in told(verdict)
+    assert "OST0005 on 10.0.3.7 granted 4.10 kB of space in advance at the last look" in told(verdict)
 
 
 @pytest.mark.parametrize("version", ["2.16.0", "2.17.0"])
@@ -277,10 +278,10 @@ def ost(number: int, **more: Any) -> ServerMeasure:
     return ServerMeasure(**{**told_, **more})
 
 
-def said(mount: MountMeasure) -> Verdict:
+def said(mount: MountMeasure, seconds: float = 20) -> Verdict:
     """Return the verdict of a save in which the thread waited for 19 of 20 s."""
-    at = thread(Level.TRACE, 20, data=19, copy=1)
-    verdict = diagnose(save(Level.TRACE, 20, measured(at, mount=mount, links=(link(),)))).verdict
+    at = thread(Level.TRACE, seconds, data=0.95 * seconds, copy=0.05 * seconds)
+    verdict = diagnose(save(Level.TRACE, seconds, measured(at, mount=mount, links=(link(),)))).verdict
     assert verdict is not None
     return verdict
 
@@ -325,9 +326,29 @@ def test_how_much_slower_is_slow() -> None:
     """Three times the others, of several requests that fill half of the time."""
     assert cause(far(*four(seconds=0.16))) == "slow-target"
     assert cause(far(*four(seconds=0.08))) == "slow-server"
-    assert cause(far(*four(seconds=1.6, operations=10))) == "slow-target"
-    assert cause(far(*four(seconds=2.6, operations=6))) == "slow-server"
-    assert cause(far(*four(seconds=0.16, operations=30))) == "slow-server"
+    assert cause(far(*four(seconds=1.6, operations=10, written_bytes=2 * MIB))) == "slow-target"
+    assert cause(far(*four(seconds=2.6, operations=6, written_bytes=MIB))) == "slow-server"
+    assert cause(far(*four(seconds=0.16, operations=30, written_bytes=6 * MIB))) == "slow-server"
+
+
+def test_an_ost_with_large_requests_is_not_slow_beside_those_with_small_ones() -> None:
+    """A file on one of four, names and markers on the others; of like size are requests of half of its bytes."""
+    large = ost(0, written_bytes=10 * GIB, operations=2560, seconds=0.004)
+    small = [ost(number, written_bytes=MIB, operations=16, seconds=0.0006) for number in (1, 2, 3)]
+    assert cause(far(large, *small, settings={"osts": 4})) == "stripes"
+
+    slow = ost(0, seconds=0.16, written_bytes=600 * MIB)
+    assert cause(far(slow, *(ost(one, written_bytes=310 * MIB) for one in (1, 2, 3)))) == "slow-target"
+    assert cause(far(slow, *(ost(one, written_bytes=290 * MIB) for one in (1, 2, 3)))) == "slow-server"
+    told_ = said(far(slow, ost(1, written_bytes=400 * MIB), ost(2, written_bytes=MIB, seconds=0.001)))
+    assert "the other 1 target 40.0 ms" in told_.sentence
+
+
+def test_a_timeout_of_before_the_save_is_not_of_it() -> None:
+    """No request runs into its timeout sooner than in five seconds; a connection that is lost now is."""
+    assert said(far(*four(timeouts=1)), seconds=5.1).cause == "slow-target"
+    assert said(far(*four(timeouts=1)), seconds=4.9).cause == "slow-server"
+    assert said(far(*four(timeouts=1, state="DISCONN")), seconds=4.9).cause == "slow-target"
 
 
 def test_how_many_requests_fill_a_target() -> None:
@@ -355,15 +376,21 @@ def test_how_much_on_one_is_all() -> None:
 
 def test_how_little_grant_is_none() -> None:
     """Less than one request takes."""
-    assert cause(far(*four(gauges={"grant_bytes": 3 * MIB}))) == "grant"
-    assert cause(far(*four(gauges={"grant_bytes": 6 * MIB}))) == "slow-server"
+    assert cause(far(*four(gauges={"grant_bytes": 3 * MIB, "dirty_bytes": 0}))) == "grant"
+    assert cause(far(*four(gauges={"grant_bytes": 6 * MIB, "dirty_bytes": 0}))) == "slow-server"
 
 
-def switched(piece: int, **settings: int) -> str | None:
+def test_grant_that_dirty_pages_use_is_there() -> None:
+    """A fast save into the page cache uses nearly all of it; where nobody tells what is used, nothing is known."""
+    assert cause(far(*four(gauges={"grant_bytes": MIB, "dirty_bytes": 2000 * MIB}))) == "slow-server"
+    assert cause(far(*four(gauges={"grant_bytes": MIB}))) == "slow-server"
+
+
+def switched(piece: int, level: Level = Level.TRACE, **settings: int) -> str | None:
     """Return the remedy of a save that was copied in pieces of a size, by a client with hybrid I/O."""
-    at = thread(Level.TRACE, 20, copy=20)
+    at = thread(level, 20, copy=20)
     mount = far(ost(1), settings={**HYBRID, **settings}, counters={"writes": 100}, in_use_mean=1.0, written_bytes=GIB)
-    told_ = save(Level.TRACE, 20, measured(at, mount=mount, links=(link(),)))
+    told_ = save(level, 20, measured(at, mount=mount, links=(link(),)))
     pattern = msgspec.structs.replace(told_.pattern, median_operation_bytes=piece)
     verdict = diagnose(msgspec.structs.replace(told_, pattern=pattern)).verdict
     assert verdict is not None
@@ -376,9 +403,17 @@ def test_what_would_switch_hybrid_io() -> None:
     lower = "`lctl set_param llite.*.hybrid_io_write_threshold_bytes=1048576`"
     larger = "write in pieces of 2.10 MB and more (`buffering=`, packed tensors)"
     on = "`lctl set_param llite.*.hybrid_io=1`"
-    assert switched(MIB) == switched(1_040_000) == lower
+    assert switched(MIB) == switched(1_040_000, Level.POLL) == lower
+    assert switched(1_040_000) == larger
     assert switched(600 << 10) == larger
     assert switched(MIB, hybrid_io=0) == f"{on} and {lower}"
     assert switched(600 << 10, hybrid_io=0) == f"{on} and {larger}"
     assert switched(4 * MIB, hybrid_io=0) == on
     assert (switched(4 * MIB) or "").startswith("write with O_DIRECT")
+
+
+@pytest.mark.parametrize("threshold", [2 * MIB, 4 * MIB])
+def test_pieces_just_under_a_power_of_two_are_under_it(threshold: int) -> None:
+    """Seen call by call they are what they are: nothing but their size kept them from being switched."""
+    lower = "`lctl set_param llite.*.hybrid_io_write_threshold_bytes=1048576`"
+    assert switched(2_000_000, hybrid_io_write_threshold_bytes=threshold) == lower

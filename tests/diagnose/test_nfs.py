@@ -241,6 +241,7 @@ def connection(round_s: float) -> ConnectionMeasure:
         (mount(writes(queue=0.02), commits(2, 5)), mount(writes(queue=0.02), commits(2, 4.5)), Cause.COMMITS),
         (mount(writes(queue=0.0), commits(1, 2.1)), mount(writes(queue=0.0), commits(1, 2.0)), Cause.COMMITS),
         (mount(writes(retransmissions=11)), mount(writes(retransmissions=10)), Cause.RESENT),
+        (mount(writes(20, retransmissions=8)), mount(writes(20, retransmissions=7)), Cause.RESENT),
         (mount(writes(timeouts=1)), mount(writes()), Cause.RESENT),
         (
             mount(writes(timeouts=2), settings={"timeo": 10}),
@@ -319,6 +320,15 @@ def test_tcp_and_the_client_are_heard_together() -> None:
 def test_what_the_client_kept_until_the_end_is_the_cause(late: float, asked: float, cause: str) -> None:
     """Most of it, and for long."""
     assert verdict_of(mount(writes(answer=0.02), late_share=late, asked_seconds=asked)).cause == cause
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0])
+def test_requests_that_took_no_time_decide_nothing(seconds: float | None) -> None:
+    """Of WRITEs without COMMITs, and with those."""
+    untimed = replace(writes(), seconds=seconds, queue_seconds=seconds, server_seconds=seconds)
+
+    assert verdict_of(mount(untimed)).limit is Limit.SERVER
+    assert verdict_of(mount(untimed, replace(untimed, kind="COMMIT", count=1))).cause != "nfs-commit"
 
 
 def test_absurd_numbers_change_nothing() -> None:

@@ -11,14 +11,15 @@ LEVELS = pytest.mark.parametrize("trace", [True, False], ids=["trace", "poll"])
 
 
 @LEVELS
+@pytest.mark.parametrize("name", ["exp_avg", "param"])
 @pytest.mark.parametrize("steps", [8, 14])
-def test_what_is_swapped_at_every_step_hides_no_save(steps: int, *, trace: bool) -> None:
+def test_what_is_swapped_at_every_step_hides_no_save(steps: int, name: str, *, trace: bool) -> None:
     """ZeRO-Infinity reads each state of the optimizer, changes it and writes it back; the job saves beside."""
     stage = Stage(trace=trace)
     trainer = stage.process()
     for step in range(steps):
         for layer in range(3):
-            path, at_s = f"/nvme/optimizer/rank0/{layer}_exp_avg.tensor.swp", 2.0 + 0.6 * step + 0.1 * layer
+            path, at_s = f"/nvme/optimizer/rank0/{layer}_{name}.tensor.swp", 2.0 + 0.6 * step + 0.1 * layer
             if step:
                 stage.read(trainer, path, at_s, 0.03, 16 * MIB)
             stage.write(trainer, path, at_s + 0.04, 0.03, 16 * MIB, magic=None, layout="pwrite")

@@ -20,7 +20,7 @@ from ckptprof.verdicts import Limit
 _WRITES = frozenset({"WRITE"})
 _READS = frozenset({"READ", "READ_PLUS"})
 _COMMITS = frozenset({"COMMIT"})
-_FEW = 8  # requests: no mean is told of fewer
+_FEW = 8  # requests: no mean is told of fewer, and no share that was sent again
 _AGAIN = 0.01  # of the requests: each that is sent again waited for its timeout, a minute as it is set
 _TIMEO_A_SECOND = 10.0  # nfs(5): `timeo` is in tenths of a second
 _DELAY_SECONDS = 0.1  # a client waits at least so long before it asks again: NFS4_POLL_RETRY_MIN
@@ -75,7 +75,7 @@ def _again(mount: MountMeasure, waiting: float) -> Told | None:
     again = sum(some(one.retransmissions) for one in mount.operations)
     late = sum(some(one.timeouts) for one in mount.operations)
     held = late * some((mount.settings or {}).get("timeo")) / _TIMEO_A_SECOND
-    if again < max(1.0, _AGAIN * count) and held < max(1.0, SLIGHT * waiting):
+    if again < max(_FEW, _AGAIN * count) and held < max(1.0, SLIGHT * waiting):
         return None
     timed_out = f", {plural(int(late), 'request')} timed out" if late else ""
     text = f"of {plural(int(count), 'request')} {int(again):,} were sent again{timed_out}"
@@ -108,6 +108,8 @@ def _committed(
     if not sight.writes or (took < MOST * (took + _took(data)) and took < MOST * waiting * writers):
         return None
     count = sum(some(one.count) for one in commits)
+    if not count or not took:
+        return None
     each = f"{latency(took / count)}{' each' if count > 1 else ''}"
     text = f"{plural(int(count), 'COMMIT')} took {each}: its stable storage"
     return Told(Cause.COMMITS, Limit.SERVER, text, f"not the network: WRITEs took {_each(data)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ckptprof.diagnose.sight import MOST, SLIGHT, Sight, number, some
+from ckptprof.model import Level
 
 
 class Hybrid(NamedTuple):
@@ -18,6 +19,7 @@ class Hybrid(NamedTuple):
     switched: float  # share of the bytes
     threshold_bytes: float | None  # smaller pieces are not switched
     piece_bytes: float | None  # of the save, the median
+    piece_is_exact: bool  # calls were seen one by one: their size is no mean of some
 
 
 def hybrid(sight: Sight) -> Hybrid | None:
@@ -32,10 +34,11 @@ def hybrid(sight: Sight) -> Hybrid | None:
     if "hybrid_write_bytes" in counters and asked:
         share = some(counters["hybrid_write_bytes"]) / asked
     piece = number(sight.checkpoint.pattern.median_operation_bytes)
+    exact = piece is not None and sight.checkpoint.level is Level.TRACE
     if piece is None:
         piece = asked / calls if asked and calls else number(sight.checkpoint.pattern.mean_operation_bytes)
     threshold = number(settings.get("hybrid_io_write_threshold_bytes"))
-    return Hybrid(bool(settings["hybrid_io"]), min(1.0, share), threshold, piece)
+    return Hybrid(bool(settings["hybrid_io"]), min(1.0, share), threshold, piece, exact)
 
 
 def was_in_pcc(sight: Sight) -> bool:

@@ -15,9 +15,11 @@ from ckptprof.units import plural, rate, size
 from ckptprof.verdicts import Limit
 
 _SLOWER = 3.0  # times the median of the others
+_ALIKE = 0.5  # of the size of its requests: those of the others
 _FEW = 8  # requests: of fewer no mean is told
 _FULL = 0.7  # of the requests that may be on their way at a time
 _SMALL_BYTES = 16 << 10  # of a request: one to four pages
+_TIMEOUT_SECONDS = 5.0  # the least that Lustre gives a request: at_est2timeout
 # of Lustre: connected, not needed for a while, or about to be connected after that
 _HEALTHY = frozenset((None, "FULL", "IDLE", "NEW", "CONNECTING"))
 
@@ -46,25 +48,42 @@ def slow_one(sight: Sight, waiting: float) -> ServerMeasure | None:
 
     Requests on their way to it fill at least half of that time; a slow one that was asked little holds nobody up.
     """
-    told = targets_of(sight)
     lost = lost_one(sight)
     if lost is not None:
         return lost
-    timed = [one for one in told if number(one.seconds) is not None and some(one.operations) >= _FEW]
-    if len(timed) < 2:
+    slow = max(_timed(sight), key=lambda one: some(one.seconds), default=None)
+    others = _beside(sight, slow) if slow is not None else []
+    if slow is None or not others:
         return None
-    slow = max(timed, key=lambda one: some(one.seconds))
-    usual = median(some(one.seconds) for one in timed if one is not slow)
+    usual = median(some(one.seconds) for one in others)
     held = some(slow.seconds) * some(slow.operations)
     return slow if some(slow.seconds) >= _SLOWER * usual and held >= MOST * waiting else None
 
 
+def _timed(sight: Sight) -> list[ServerMeasure]:
+    """Return the targets of which a mean is told."""
+    return [one for one in targets_of(sight) if number(one.seconds) is not None and some(one.operations) >= _FEW]
+
+
+def _beside(sight: Sight, slow: ServerMeasure) -> list[ServerMeasure]:
+    """Return those that it can be compared with: small requests, as for names and markers, are answered sooner."""
+
+    def each(one: ServerMeasure) -> float:
+        return moved(one, writes=sight.writes) / some(one.operations)
+
+    return [one for one in _timed(sight) if one is not slow and each(one) >= _ALIKE * each(slow)]
+
+
 def lost_one(sight: Sight) -> ServerMeasure | None:
-    """Return the target that had not answered: one that data went to, or any of them where data is missing."""
+    """Return the target that had not answered: one that data went to, or any of them where data is missing.
+
+    A request that ran into its timeout in a checkpoint that is shorter than that was on its way before it.
+    """
     told, mount = targets_of(sight), sight.measures.mount
     if mount is not None and sum(moved(one, writes=sight.writes) for one in told) < MOST * sight.moved:
         told = [one for one in mount.per_server if one.written_bytes is not None]
-    lost = [one for one in told if some(one.timeouts) or one.state not in _HEALTHY]
+    late = sight.span >= _TIMEOUT_SECONDS
+    lost = [one for one in told if (late and some(one.timeouts)) or one.state not in _HEALTHY]
     return max(lost, key=lambda one: some(one.timeouts), default=None)
 
 
@@ -80,7 +99,7 @@ def told_by_targets(sight: Sight, waiting: float) -> Told | None:
         return Told(Cause.TARGET, Limit.SERVER, _lost(lost), "", rival=Limit.NETWORK, sure=False)
     slow = slow_one(sight, waiting)
     if slow is not None:
-        return Told(Cause.TARGET, Limit.SERVER, _slower(slow, told), "")
+        return Told(Cause.TARGET, Limit.SERVER, _slower(slow, _beside(sight, slow)), "")
     in_use, slots = number(mount.in_use_mean), number(mount.slots)
     if requests < _FEW or in_use is None or not slots or in_use < _FULL * slots:
         return None
@@ -108,11 +127,10 @@ def _lost(one: ServerMeasure) -> str:
     )
 
 
-def _slower(slow: ServerMeasure, told: list[ServerMeasure]) -> str:
+def _slower(slow: ServerMeasure, others: list[ServerMeasure]) -> str:
     """Return how slow a target is beside the others."""
-    others = [some(one.seconds) for one in told if one is not slow and number(one.seconds) is not None]
     return (
         f"{name_of(slow)} took {some(slow.seconds) * MS:.1f} ms for each of "
         f"{plural(int(some(slow.operations)), 'request')}, the other {plural(len(others), 'target')} "
-        f"{median(others) * MS:.1f} ms"
+        f"{median(some(one.seconds) for one in others) * MS:.1f} ms"
     )

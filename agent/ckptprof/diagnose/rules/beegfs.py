@@ -29,12 +29,9 @@ def _fell_back(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | No
         return None
     settings = mount.settings or {}
     over_rdma = any(_connections(one, "rdma") for one in mount.per_server)
-    has_rdma = settings.get("connUseRDMA") == 1 and (over_rdma or settings.get("rdma_interfaces", 0) > 0)
-    found = [
-        one
-        for one in mount.per_server
-        if _connections(one, "tcp") and not _connections(one, "rdma") and (has_rdma or _connections(one, "fallback"))
-    ]
+    if settings.get("connUseRDMA") != 1 or not (over_rdma or settings.get("rdma_interfaces", 0) > 0):
+        return None
+    found = [one for one in mount.per_server if _connections(one, "tcp") and not _connections(one, "rdma")]
     if not found:
         return None
     servers = ", ".join(one.name for one in found[:_TOLD]) + ("" if len(found) <= _TOLD else ", ...")

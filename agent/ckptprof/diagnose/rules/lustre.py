@@ -86,8 +86,14 @@ STRIPES = Rule(
 
 
 def _grant(one: ServerMeasure) -> float:
-    """Return the space that a target promised; endless where it is not known."""
-    return some((one.gauges or {})["grant_bytes"]) if "grant_bytes" in (one.gauges or {}) else math.inf
+    """Return the space that a target has promised; endless where it is not known.
+
+    What dirty pages take of it is no longer available, and comes back with the answers to their requests.
+    """
+    gauges = one.gauges or {}
+    if not gauges.keys() >= {"grant_bytes", "dirty_bytes"}:
+        return math.inf
+    return some(gauges["grant_bytes"]) + some(gauges["dirty_bytes"])
 
 
 def _without_grant(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
@@ -97,7 +103,10 @@ def _without_grant(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str 
         return None
     least = min(short, key=_grant)
     left = size(_grant(least))
-    return f"{name_of(least)} grants {left} of space in advance, less than one request: each write waits for it"
+    return (
+        f"{name_of(least)} granted {left} of space in advance at the last look, less than one request: each write "
+        "waits for it"
+    )
 
 
 # A target that is nearly full promises no space: nothing may stay in the client's cache.
@@ -135,7 +144,8 @@ def _switch(checkpoint: Checkpoint) -> str | None:
     if known is None:
         return None
     piece, most = known.piece_bytes or 0.0, known.threshold_bytes or 0.0
-    lower = 1 << max(1, int(_NEAR * piece)).bit_length() - 1
+    near = 1.0 if known.piece_is_exact else _NEAR
+    lower = 1 << max(1, int(near * piece)).bit_length() - 1
     steps = [] if known.on else ["`lctl set_param llite.*.hybrid_io=1`"]
     if _LEAST_BYTES <= lower < most:
         steps.append(f"`lctl set_param llite.*.hybrid_io_write_threshold_bytes={lower}`")

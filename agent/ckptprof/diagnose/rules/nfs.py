@@ -93,7 +93,8 @@ def _held_back(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | No
     return f"{percent(min(1.0, late))} of it went to the server after it had been written, which took {seconds(asked)}"
 
 
-# The client keeps what is written until it is closed or synced, and sends it then.
+# The client keeps what is written until it is closed or synced, and sends it then. Only that of NFS tells when: others
+# do not count what was asked for, or not what of it was direct.
 HELD_BACK = Rule(
     name="sent-at-the-end",
     limits=(Limit.SERVER, Limit.NETWORK),

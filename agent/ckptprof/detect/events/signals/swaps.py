@@ -10,6 +10,7 @@ from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.tolerances import MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 
+_SWAP = ".swp"  # DeepSpeed's, of states and of parameters
 _TURNS = 2  # once is a state that is read, changed and saved anew
 
 
@@ -32,7 +33,8 @@ def swapped(event: Event) -> bool:
 
 
 def _is_named_state(part: Transfer) -> bool:
-    return part.name.certain or part.name.state or (part.name.hint and part.name.framework is not None)
+    named = part.name.state or (part.name.hint and part.name.framework is not None)
+    return part.name.certain or (named and not part.path.endswith(_SWAP))
 
 
 def _is_swapped(event: Event, done: Sequence[Transfer]) -> bool:
