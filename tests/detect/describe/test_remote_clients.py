@@ -163,13 +163,34 @@ def test_a_client_of_hundreds_of_servers_is_bounded() -> None:
     assert made.kept_bytes < before / 2
 
 
+def test_a_client_of_more_than_a_thousand_rows_keeps_what_each_did() -> None:
+    """256 OSTs with four kinds of requests each; of those that stand still no look is added."""
+    kinds = "ost_read", "ost_write", "ost_sync", "ost_punch"
+
+    def many(second: int) -> ClientSample:
+        counts = [int(second) if at == 255 else 1 for at in range(256)]
+        return client(
+            second,
+            operations=(),
+            targets=tuple(
+                ClientTarget(f"OST{at}", operations=tuple(ClientOperation(kind, counts[at]) for kind in kinds))
+                for at in range(256)
+            ),
+        )
+
+    made = played(*(many(second) for second in range(1, 9)))
+
+    assert {one.kind: one.count for one in told(made, 2, 6).operations} == dict.fromkeys(kinds, 4)
+    assert sum(len(past) for past in made._operations.values()) == 4 * (255 + 8)
+
+
 def test_the_rows_of_many_clients_are_bounded() -> None:
     """The oldest go first; of an hour there are fewer looks the older they are."""
     made = RemoteClients()
-    for minor in range(8):
+    for minor in range(17):
         places = tuple(target(f"OST{at}", 3, 1_000) for at in range(256))
         made.take(frame((minor + 1) * SECOND, minor * SECOND, client(3, minor=minor, targets=places)))
-    assert len(made._operations) == 2 * MAX_THINGS
+    assert len(made._operations) == 8 * MAX_THINGS
     long = RemoteClients()
     for tick in range(2000):
         long.take(frame((tick + 1) * SECOND, tick * SECOND, client(tick)))

@@ -26,7 +26,7 @@ _Total = IntEnum(
 )
 _Operation = IntEnum("_Operation", "COUNT TOTAL QUEUE SERVER SENT RECEIVED TRANSMISSIONS TIMEOUTS ERRORS", start=0)
 _Target = IntEnum("_Target", "READ WRITTEN TIMEOUTS IN_FLIGHT", start=0)  # the last one is a gauge
-_MOST_ROWS = 2 * MAX_THINGS
+_MOST_ROWS = 8 * MAX_THINGS
 _EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and what they did hours ago is asked by nobody
 _US = 1e6
 
@@ -205,11 +205,15 @@ class _Look(NamedTuple):
 
     def add(self, rows: CounterHistories[_Row], row: _Row, told: Sequence[int | None]) -> None:
         """Add it to the past of a row; one that the sample before did not have stood at zero then."""
-        is_new = row not in rows and self.before is not None and not _has(self.before, row)
+        values, known = _stored(told), rows.get(row)
+        if known is not None and known.last == values:  # of hundreds most stand still: its last look goes on
+            rows.move_to_end(row)
+            return
+        is_new = known is None and self.before is not None and not _has(self.before, row)
         past = rows.update_of(row)
         if is_new and self.before_ns < self.at_ns:
             past.add(self.before_ns, _stored([None if value is None else 0 for value in told]))
-        past.add(self.at_ns, _stored(told), self.before_ns)
+        past.add(self.at_ns, values, self.before_ns)
 
 
 def _history(width: int, rising: int | None = None) -> Callable[[], CounterHistory]:
