@@ -88,6 +88,28 @@ def test_counters_that_fall_have_a_new_past() -> None:
     assert told(made, 3, 4).operations[0].count == 100
 
 
+def test_of_what_began_before_the_first_look_nothing_is_told() -> None:
+    """Most of it may have been fetched by then: a restore that had it all from the server would be told as warm."""
+    made = played(*map(client, range(5)))
+
+    assert told(made, 0.5, 4) == BARE
+    assert told(made, 0.8, 4).wire_written_bytes == 300 * MIB
+
+
+def test_after_a_pause_of_looks_the_past_is_not_known() -> None:
+    """What it did before the first look is not spread over the hour before; where it did nothing, that is known."""
+    hour, still = played(client(0)), played(client(0))
+    for second in (3600, 3601, 3602):
+        before_s = 1 if second == 3600 else second - 1
+        hour.take(frame(second * SECOND, before_s * SECOND, client(second - 3500)))
+        still.take(frame(second * SECOND, before_s * SECOND, client(0)))
+
+    assert told(hour, 3598, 3602) == BARE
+    assert told(hour, 3600, 3602).wire_written_bytes == 200 * MIB
+    assert told(hour, 1, 3602).wire_written_bytes == 10_200 * MIB
+    assert told(still, 3598, 3602).wire_written_bytes == 0
+
+
 def test_a_mount_that_is_gone_is_forgotten() -> None:
     """When the last mount of its file system is."""
     devices = Devices()

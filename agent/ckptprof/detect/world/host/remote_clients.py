@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ckptprof.detect.tolerances import FEW, WHOLE_SHARE
+from ckptprof.detect.tolerances import FEW, LITTLE_SHARE, NEAR_NS, WHOLE_SHARE
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
 from ckptprof.detect.world.counter_history import (
     MOST_BYTES,
@@ -28,6 +28,7 @@ _Operation = IntEnum("_Operation", "COUNT TOTAL QUEUE SERVER SENT RECEIVED TRANS
 _Target = IntEnum("_Target", "READ WRITTEN TIMEOUTS IN_FLIGHT", start=0)  # the last one is a gauge
 _MOST_ROWS = 8 * MAX_THINGS
 _EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and what they did hours ago is asked by nobody
+_PAUSE_NS = 10 * SECOND_NS  # looks at a client that takes long are not that far apart; those when nothing trains are
 _US = 1e6
 
 Device = tuple[int, int]  # of a mount: major, minor
@@ -108,7 +109,7 @@ class RemoteClients:
         """Return a mount with what its client did from one time to another; as it is where nothing tells that."""
         device = mount.major, mount.minor
         last, totals = self._last.get(device), _added(self._totals[device], start_ns, end_ns)
-        if last is None or totals is None:
+        if last is None or totals is None or not _is_known_from(self._totals[device], start_ns, end_ns):
             return measure
         kinds = self._by_kind(last, start_ns, end_ns)
         operations = sorted((_operation(*one) for one in kinds.items()), key=_weight, reverse=True)
@@ -251,6 +252,13 @@ def _added(past: CounterHistory, start_ns: int, end_ns: int) -> _Added | None:
     if measured is None:
         return None
     return [None if last >= UNSEEN else value for last, value in zip(past.last, measured[2], strict=True)]
+
+
+def _is_known_from(past: CounterHistory, start_ns: int, end_ns: int) -> bool:
+    """Return whether looks tell how counters stood at the first time: they do not after a pause in which they rose."""
+    (before_ns, before), (after_ns, after) = (around := past.looks(start_ns, start_ns))[0], around[-1]
+    pause_ns = max(_PAUSE_NS, LITTLE_SHARE * (end_ns - start_ns))
+    return before_ns <= start_ns + NEAR_NS and (after_ns - before_ns <= pause_ns or before == after)
 
 
 _NOTHING: _Added = (0.0,) * len(_Operation)
