@@ -152,6 +152,18 @@ def test_each_server_is_told_and_the_busiest_first() -> None:
     assert write.server_seconds == pytest.approx((1200 * 0.001 + 80 * 0.05) / 1280)
 
 
+def test_servers_that_do_not_answer_come_before_the_busiest() -> None:
+    """They complete nothing, and may be one of hundreds."""
+    busy = [tuple(target(f"OST{at}", second, 1_000) for at in range(30)) for second in range(8)]
+    quiet = ClientTarget("OST0fe", state="FULL", timeouts=0), ClientTarget("OST0ff", state="IDLE", timeouts=0)
+    lost = ClientTarget("OST0fe", state="FULL", timeouts=2), ClientTarget("OST0ff", state="DISCONN", timeouts=0)
+    seen = [client(at, targets=(*each, *(lost if at > 3 else quiet))) for at, each in enumerate(busy)]
+    mount = told(played(*seen), 2, 6)
+
+    assert {one.name for one in mount.per_server[:2]} == {"OST0fe", "OST0ff"}
+    assert (mount.servers, len(mount.per_server)) == (32, 16)
+
+
 def test_what_only_one_kind_of_client_counts_is_told_by_name() -> None:
     """Differences, as all counters; what came later stood at zero."""
     seen = [client(second, counters={"pcc_hit_bytes": 5 * second} if second > 2 else {}) for second in range(8)]

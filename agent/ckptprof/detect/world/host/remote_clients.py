@@ -30,6 +30,7 @@ _MOST_ROWS = 8 * MAX_THINGS
 _EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and what they did hours ago is asked by nobody
 _PAUSE_NS = 10 * SECOND_NS  # looks at a client that takes long are not that far apart; those when nothing trains are
 _US = 1e6
+_CONNECTED = (None, "FULL", "IDLE", "NEW", "CONNECTING")  # or about to be; None: its client does not say
 
 Device = tuple[int, int]  # of a mount: major, minor
 _Added = Sequence[float | None]  # to each counter; None: not seen
@@ -292,9 +293,14 @@ def _weight(one: OperationMeasure) -> tuple[float, int]:
     return (one.seconds or one.server_seconds or 0.0) * one.count, one.count
 
 
-def _held(one: ServerMeasure) -> tuple[float, int]:
-    """Return what tells which servers matter: the time of all their operations, else what they moved."""
-    return (one.seconds or 0.0) * (one.operations or 0), (one.read_bytes or 0) + (one.written_bytes or 0)
+def _held(one: ServerMeasure) -> tuple[bool, float, int]:
+    """Return what tells which servers matter: that they do not answer, the time of their operations, what they moved.
+
+    One that does not answer completes nothing.
+    """
+    is_lost = bool(one.timeouts) or one.state not in _CONNECTED
+    moved = (one.read_bytes or 0) + (one.written_bytes or 0)
+    return is_lost, (one.seconds or 0.0) * (one.operations or 0), moved
 
 
 def _written(values: Sequence[int]) -> int:
