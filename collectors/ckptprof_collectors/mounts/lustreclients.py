@@ -104,8 +104,9 @@ class _Target:
 
     @property
     def is_used(self) -> bool:
-        """Whether it was asked for data, or has names: most of hundreds of OSTs have been pinged only."""
-        return not self.has_data or not (self.stats.counts or {}).keys().isdisjoint(_DATA)
+        """Whether it is seen to be asked for data, or has names: most of hundreds of OSTs have been pinged only."""
+        counts = self.stats.counts
+        return counts is not None and (not self.has_data or not counts.keys().isdisjoint(_DATA))
 
     @property
     def timeouts(self) -> int | None:

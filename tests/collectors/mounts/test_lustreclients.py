@@ -145,6 +145,7 @@ def test_counters_that_only_root_may_read_are_said_to_be(tmp_path: Path, monkeyp
     assert len(sample.unseen) == 1
     assert "CAP_DAC_READ_SEARCH" in sample.unseen[0]
     assert (sample.written_bytes, sample.settings) == (None, {"hybrid_io": 1, "osts": 1})
+    assert sample.targets == ()
 
 
 def test_a_mount_that_vanishes_and_comes_back(tmp_path: Path) -> None:
