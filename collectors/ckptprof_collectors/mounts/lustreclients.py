@@ -31,6 +31,7 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+\S*")
 _CALLS = ("read", "write", "open", "close", "create", "mkdir", "rename", "unlink", "fsync", "truncate", "page_fault")
 _CALLS_OF = {"reads": "read_bytes", "writes": "write_bytes"}  # how many moved the bytes that were asked for
 _DATA = ("ost_read", "ost_write", "read_bytes", "write_bytes")
+_SETTLED = (None, "FULL", "IDLE")  # states of a connection; None: not seen
 _REQUESTS = ("ost_read", "ost_write", "ost_sync", "ost_punch")
 _OF_NAMES = ("req_waittime",)  # all requests together
 _BYTES = ("hybrid_read_bytes", "hybrid_write_bytes", "cached_read_bytes", "pcc_hit_bytes", "pcc_attach_bytes")
@@ -78,13 +79,15 @@ class _Stats(_File):
     def __init__(self, folders: Sequence[Path]) -> None:
         super().__init__(folders, "stats")
         self._body: bytes | None = None
+        self.has_changed = False  # with the last look
         self.counts: dict[str, Count] | None = None  # None: not seen
 
     def look(self) -> None:
         """Take it as it is now."""
         data = self.read()
         body = None if data is None else data[data.find(b"\n") + 1 :]
-        if body != self._body:
+        self.has_changed = body != self._body
+        if self.has_changed:
             self._body, self.counts = body, None if data is None else counts_of(data)
 
 
@@ -114,11 +117,20 @@ class _Target:
         now = self.connection.timeouts
         return None if now is None else max(0, now - self._timeouts)
 
-    def look(self) -> None:
-        """Look at its connection and its settings."""
+    @property
+    def is_moving(self) -> bool:
+        """Whether its connection is to be looked at each time: it was asked for something, or has none that works."""
+        return self.stats.has_changed or self.connection.state not in _SETTLED
+
+    def connect(self) -> None:
+        """Look at its connection."""
         data = self._import.read()
         if data is not None:
             self.connection = import_of(data)
+
+    def look(self) -> None:
+        """Look at its connection and its settings."""
+        self.connect()
         self.slots = self._slots.number()
         told = {name: (file.number(), unit) for name, (file, unit) in self._gauges.items()}
         self.gauges = {name: value * unit for name, (value, unit) in told.items() if value is not None}
@@ -164,8 +176,12 @@ class LustreClients:
         targets = [target for client in self._clients.values() for target in client.targets]
         for stats in (*(client.stats for client in self._clients.values()), *(target.stats for target in targets)):
             stats.look()
-        for target in targets[self._turn : self._turn + IN_TURN]:
+        turn = targets[self._turn : self._turn + IN_TURN]
+        for target in turn:
             target.look()
+        for target in targets:
+            if target.is_moving and target not in turn:
+                target.connect()
         self._turn = self._turn + IN_TURN if self._turn + IN_TURN < len(targets) else 0
         by_name: dict[str, list[_Client]] = {}
         for (name, _), client in self._clients.items():

@@ -182,9 +182,28 @@ def test_connections_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.M
         looks.clear()
         (sample,) = clients.read([MOUNT])
         told.append(target(sample, "OST0010"))
-        assert len(looks) <= lustreclients.IN_TURN
+        assert len(looks) <= lustreclients.IN_TURN + (told[-1].state == "DISCONN")  # that one each time
 
     assert (told[-1].address, told[-1].state, told[-1].timeouts) == ("10.0.9.9", "DISCONN", 3)
+
+
+def test_a_connection_that_is_lost_or_was_used_is_looked_at_each_time(tmp_path: Path) -> None:
+    """Else its timeouts would be told of the save after."""
+    tree = LustreTree(tmp_path, osts=40)
+    for ost in tree.names:
+        tree.wrote(ost, 1, MIB, 5000)
+    tree.flush()
+    clients = LustreClients(tree.fs)
+    clients.read([MOUNT])
+    tree.wrote("OST0020", 1, MIB, 5000)
+    tree.flush()
+    seen = []
+    for state, timeouts in (("DISCONN", 1), ("CONNECTING", 4), ("FULL", 4)):
+        tree.connect("OST0020", "10.0.9.9@tcp", state=state, timeouts=timeouts)
+        (sample,) = clients.read([MOUNT])
+        seen.append((target(sample, "OST0020").state, target(sample, "OST0020").timeouts))
+
+    assert seen == [("DISCONN", 1), ("CONNECTING", 4), ("FULL", 4)]
 
 
 def test_what_did_not_change_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
