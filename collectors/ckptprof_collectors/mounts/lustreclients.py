@@ -215,7 +215,7 @@ class LustreClients:
         """Return what all mounts of a file system counted."""
         counts = _all_of(clients)
         every = [target for client in clients for target in client.targets]
-        data = _all_of([target for target in every if target.has_data])
+        data, wire = _all_of([target for target in every if target.has_data]), _all_of(every)  # MDTs hold small files
         same: dict[str, list[_Target]] = {}
         for target in every:
             if target.is_used:
@@ -229,8 +229,8 @@ class LustreClients:
             transport=next((one.connection.transport for one in every if one.connection.transport), None),
             read_bytes=_bytes(counts, "read_bytes"),
             written_bytes=_bytes(counts, "write_bytes"),
-            wire_read_bytes=_bytes(data, "read_bytes"),
-            wire_written_bytes=_bytes(data, "write_bytes"),
+            wire_read_bytes=_bytes(wire, "read_bytes"),
+            wire_written_bytes=_bytes(wire, "write_bytes"),
             operations=tuple(
                 ClientOperation(name, counts[name].times, total_us=counts[name].of("usec"))
                 for name in _CALLS

@@ -121,6 +121,17 @@ def test_two_mounts_of_one_file_system_are_told_together(tmp_path: Path) -> None
     assert (third.written_bytes, third.minor) == (MIB, 42)
 
 
+def test_data_that_an_mdt_holds_came_over_the_wire_too(tmp_path: Path) -> None:
+    """Small files may be there as a whole (Data-on-MDT): a restore of them is not warm for want of an OST."""
+    tree = LustreTree(tmp_path, osts=2)
+    tree.wrote("OST0000", 1, MIB, 5000, reads=True)
+    tree.wrote("MDT0000", 3, MIB, 5000, reads=True)
+    tree.flush()
+    sample = seen(tree)
+
+    assert (sample.wire_read_bytes, sample.wire_written_bytes, sample.sends) == (4 * MIB, 0, 1)
+
+
 def test_what_a_server_of_the_same_host_has_is_not_the_clients(tmp_path: Path) -> None:
     """The MDS has an osc of its own, without a number."""
     tree = LustreTree(tmp_path, osts=1)
