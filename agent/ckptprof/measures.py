@@ -219,7 +219,7 @@ class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     backlog_mean: float | None = None  # requests without a slot, as each one was sent
     in_use_mean: float | None = None  # requests without an answer, as each one was sent
     servers: int | None = None  # or what takes a share of the data there; None: the client does not tell them apart
-    per_server: tuple[ServerMeasure, ...] = ()  # those whose operations took most time first; at most 16
+    per_server: tuple[ServerMeasure, ...] = ()  # at most 16, those that do not answer first, then the busiest
     settings: dict[str, int] | None = None  # of the mount and its client: wsize
     counters: dict[str, int] | None = None  # what only this kind of client counts, from start to end
 

@@ -168,6 +168,7 @@ class Stage:
     mappings: list[Mapping] = field(default_factory=list)
     resets: list[tuple[float, Actor]] = field(default_factory=list)  # counters that begin anew
     extra: list[tuple[float, Sample]] = field(default_factory=list)
+    looks: list[tuple[float, str]] = field(default_factory=list)  # at other collectors than that of processes
     _inode: int = 1000
 
     def process(self, pid: int = 100, *, busy: float = 1.0, born_s: float = 0.0, exit_s: float | None = None,
@@ -261,7 +262,8 @@ class Stage:
             for actor in self.actors:
                 if actor.born_s <= at_s and (actor.exit_s is None or before_s < actor.exit_s):
                     samples += self._samples(actor, before_s, at_s, last)
-            made.append(Frame(MONOTONIC_NS + int(at_s * SECOND_NS), self.wall(at_s), ("processes",), tuple(samples)))
+            names = ("processes", *(name for when_s, name in self.looks if before_s < when_s <= at_s))
+            made.append(Frame(MONOTONIC_NS + int(at_s * SECOND_NS), self.wall(at_s), names, tuple(samples)))
             if self.trace:
                 made[-1] = msgspec.structs.replace(made[-1], samples=(*made[-1].samples, *traced(self, before_s, at_s)))
             before_s = at_s

@@ -120,6 +120,7 @@ def played(root: Path, how: Playing) -> Checkpoint:
         looks.append((at / 10, ThreadLook(*key, at * 1000, 0, at // 50, at // 50, 0, None, "D", call, "")))
     moving = MovingNfs(root, how).play(end_s + 6)
     stage.extra = sorted([*looks, *moving], key=lambda pair: pair[0])
+    stage.looks = [(tick / 5 + 0.1, "clients") for tick in range(int((end_s + 6) * 5))]
     (found,) = stage.play(end_s + 10)
     return found
 

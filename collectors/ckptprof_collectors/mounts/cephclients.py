@@ -39,7 +39,7 @@ class CephClients:
         """Return what was counted for these."""
         sources = {(mount.major, mount.minor): mount.source for mount in mounts}
         try:
-            names = [name for name in sorted(os.listdir(self._root)) if ".client" in name]
+            names = [name for name in sorted(os.listdir(self._root)) if self._is_mount(name)]
         except PermissionError:
             return [ClientSample(*device, client="ceph", unseen=_CLOSED) for device in sources]
         except OSError:
@@ -53,9 +53,16 @@ class CephClients:
                 found.append(self._sample(device, self._root / own[0]))
         return found
 
+    def _is_mount(self, name: str) -> bool:
+        """Return whether a client mounts CephFS: each rbd of the cluster has a client, too, which asks no MDS."""
+        return ".client" in name and (self._root / name / "mdsc").exists()
+
     def _sample(self, device: tuple[int, int], folder: Path) -> ClientSample:
-        latency, sizes = _table(folder / "metrics/latency"), _table(folder / "metrics/size")
-        waiting = Counter(_WAITING.findall(_text(folder / "osdc")))
+        try:
+            latency, sizes = _table(folder / "metrics/latency"), _table(folder / "metrics/size")
+            waiting = Counter(_WAITING.findall(_text(folder / "osdc")))
+        except PermissionError:  # a folder may be listed whose files are closed, by a lockdown
+            return ClientSample(*device, client="ceph", unseen=_CLOSED)
         told = sorted(waiting.items(), key=lambda pair: -pair[1])[:MAX_TARGETS]
         return ClientSample(
             *device,
@@ -88,12 +95,14 @@ class CephClients:
 def _text(path: Path) -> bytes:
     try:
         return read_some(path)
+    except PermissionError:
+        raise
     except OSError:
         return b""
 
 
 def _table(path: Path) -> dict[bytes, Sequence[bytes]]:
-    """Return the columns of each row."""
+    """Return the columns of each row; raises PermissionError."""
     rows = (line.split() for line in _text(path).split(b"\n"))
     return {row[0]: row[1:] for row in rows if len(row) > 2}
 

@@ -18,7 +18,7 @@ from ckptprof_collectors.mounts.nfsclients import NfsClients
 from ckptprof_collectors.mounts.wekaclients import WekaClients
 from ckptprof_collectors.samples import ClientSample, MountInfo, Sample
 
-MAX_MOUNTS = 64
+MAX_DEVICES = 64  # of one kind of client; the mounts of one share its counters: bind mounts, and there may be many
 SHARE = 0.01  # of a core
 RETRY_SECONDS = 30.0  # after one could not be read: that changes with a privilege, or a module that is loaded
 
@@ -71,10 +71,14 @@ class RemoteClients:
             return
         self._mounts = mounts
         self._by_client = {}
+        taken: dict[Callable[[KernelFs], Client], set[tuple[int, int]]] = {}
         for mount in mounts:
-            make = CLIENTS.get(mount.fs_type)
-            if make is not None and len(own := self._by_client.setdefault(make, [])) < MAX_MOUNTS:
-                own.append(mount)
+            if (make := CLIENTS.get(mount.fs_type)) is None:
+                continue
+            device, devices = (mount.major, mount.minor), taken.setdefault(make, set())
+            if device in devices or len(devices) < MAX_DEVICES:
+                devices.add(device)
+                self._by_client.setdefault(make, []).append(mount)
         for make in self._clients.keys() - self._by_client.keys():
             self._drop(make)
         there = {(mount.major, mount.minor) for own in self._by_client.values() for mount in own}

@@ -31,6 +31,7 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+\S*")
 _CALLS = ("read", "write", "open", "close", "create", "mkdir", "rename", "unlink", "fsync", "truncate", "page_fault")
 _CALLS_OF = {"reads": "read_bytes", "writes": "write_bytes"}  # how many moved the bytes that were asked for
 _DATA = ("ost_read", "ost_write", "read_bytes", "write_bytes")
+_SETTLED = (None, "FULL", "IDLE")  # states of a connection; None: not seen
 _REQUESTS = ("ost_read", "ost_write", "ost_sync", "ost_punch")
 _OF_NAMES = ("req_waittime",)  # all requests together
 _BYTES = ("hybrid_read_bytes", "hybrid_write_bytes", "cached_read_bytes", "pcc_hit_bytes", "pcc_attach_bytes")
@@ -78,13 +79,15 @@ class _Stats(_File):
     def __init__(self, folders: Sequence[Path]) -> None:
         super().__init__(folders, "stats")
         self._body: bytes | None = None
+        self.has_changed = False  # with the last look
         self.counts: dict[str, Count] | None = None  # None: not seen
 
     def look(self) -> None:
         """Take it as it is now."""
         data = self.read()
         body = None if data is None else data[data.find(b"\n") + 1 :]
-        if body != self._body:
+        self.has_changed = body != self._body
+        if self.has_changed:
             self._body, self.counts = body, None if data is None else counts_of(data)
 
 
@@ -104,8 +107,9 @@ class _Target:
 
     @property
     def is_used(self) -> bool:
-        """Whether it was asked for data, or has names: most of hundreds of OSTs have been pinged only."""
-        return not self.has_data or not (self.stats.counts or {}).keys().isdisjoint(_DATA)
+        """Whether it is seen to be asked for data, or has names: most of hundreds of OSTs have been pinged only."""
+        counts = self.stats.counts
+        return counts is not None and (not self.has_data or not counts.keys().isdisjoint(_DATA))
 
     @property
     def timeouts(self) -> int | None:
@@ -113,11 +117,20 @@ class _Target:
         now = self.connection.timeouts
         return None if now is None else max(0, now - self._timeouts)
 
-    def look(self) -> None:
-        """Look at its connection and its settings."""
+    @property
+    def is_moving(self) -> bool:
+        """Whether its connection is to be looked at each time: it was asked for something, or has none that works."""
+        return self.stats.has_changed or self.connection.state not in _SETTLED
+
+    def connect(self) -> None:
+        """Look at its connection."""
         data = self._import.read()
         if data is not None:
             self.connection = import_of(data)
+
+    def look(self) -> None:
+        """Look at its connection and its settings."""
+        self.connect()
         self.slots = self._slots.number()
         told = {name: (file.number(), unit) for name, (file, unit) in self._gauges.items()}
         self.gauges = {name: value * unit for name, (value, unit) in told.items() if value is not None}
@@ -163,8 +176,12 @@ class LustreClients:
         targets = [target for client in self._clients.values() for target in client.targets]
         for stats in (*(client.stats for client in self._clients.values()), *(target.stats for target in targets)):
             stats.look()
-        for target in targets[self._turn : self._turn + IN_TURN]:
+        turn = targets[self._turn : self._turn + IN_TURN]
+        for target in turn:
             target.look()
+        for target in targets:
+            if target.is_moving and target not in turn:
+                target.connect()
         self._turn = self._turn + IN_TURN if self._turn + IN_TURN < len(targets) else 0
         by_name: dict[str, list[_Client]] = {}
         for (name, _), client in self._clients.items():
@@ -198,7 +215,7 @@ class LustreClients:
         """Return what all mounts of a file system counted."""
         counts = _all_of(clients)
         every = [target for client in clients for target in client.targets]
-        data = _all_of([target for target in every if target.has_data])
+        data, wire = _all_of([target for target in every if target.has_data]), _all_of(every)  # MDTs hold small files
         same: dict[str, list[_Target]] = {}
         for target in every:
             if target.is_used:
@@ -212,8 +229,8 @@ class LustreClients:
             transport=next((one.connection.transport for one in every if one.connection.transport), None),
             read_bytes=_bytes(counts, "read_bytes"),
             written_bytes=_bytes(counts, "write_bytes"),
-            wire_read_bytes=_bytes(data, "read_bytes"),
-            wire_written_bytes=_bytes(data, "write_bytes"),
+            wire_read_bytes=_bytes(wire, "read_bytes"),
+            wire_written_bytes=_bytes(wire, "write_bytes"),
             operations=tuple(
                 ClientOperation(name, counts[name].times, total_us=counts[name].of("usec"))
                 for name in _CALLS

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.collectors.mounts.mountstats import block, put
+from tests.lustretree import LustreTree
 
 from ckptprof.cli.checks import mounts
 from ckptprof.report.doctor import Check
+from ckptprof_collectors import kernelfs
 from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.mounts import lustreclients
 
 Tree = Callable[..., KernelFs]
+LUSTRE = "41 1 0:41 / /ckpt rw - lustre 10.0.3.1@o2ib:/scratch rw"
 NFS = "40 1 0:40 / /ckpt rw - nfs4 filer:/x rw,vers=4.2,addr=10.0.0.9"
 LOCAL = "1 0 8:1 / / rw - ext4 /dev/sda1 rw"
 
@@ -48,6 +54,25 @@ def test_one_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     assert "not told apart" in hidden.text
     assert "gpfs of gpfs0: its client tells nothing that is read here" in gpfs.text
     assert "requests without an answer are counted" in sshfs.text
+
+
+def test_a_client_whose_counters_are_closed_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the settings of a Lustre are open, but not what it counted: it names what is missing."""
+    LustreTree(tmp_path, osts=2, settings={"hybrid_io": 1})
+    read = kernelfs.read_some
+
+    def denied(path: Path) -> bytes:
+        if "kernel/debug" in os.fspath(path):
+            raise PermissionError(13, "Permission denied")
+        return read(path)
+
+    (before,) = told(tmp_path, LUSTRE)
+    monkeypatch.setattr(lustreclients, "read_some", denied)
+    (found,) = told(tmp_path, LUSTRE)
+
+    assert (before.status, found.status) == ("ok", "note")
+    assert "tells nothing; out of sight: what its client counts" in found.text
+    assert "CAP_DAC_READ_SEARCH" in found.text
 
 
 def test_of_many_a_few_are_told(tmp_path: Path) -> None:

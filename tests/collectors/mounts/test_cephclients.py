@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.mounts import cephclients
 from ckptprof_collectors.mounts.cephclients import CephClients
 from ckptprof_collectors.samples import ClientOperation, MountInfo
 
@@ -41,6 +42,7 @@ def put(root: Path, client: str = f"{FSID}.client4123", *, count: int = 7, mean:
     (folder / "metrics/latency").write_text(LATENCY.format(count=count, mean=mean))
     (folder / "metrics/size").write_text(SIZES)
     (folder / "osdc").write_text(OSDC)
+    (folder / "mdsc").touch()
     return KernelFs(sys=root)
 
 
@@ -79,6 +81,29 @@ def test_which_client_is_of_which_mount(tmp_path: Path) -> None:
     put(tmp_path, f"{FSID}.client9")
     assert CephClients(fs).read([mount()]) == []
     assert CephClients(KernelFs(sys=tmp_path / "none")).read([mount()]) == []
+
+
+def test_a_volume_of_the_same_cluster_is_no_mount(tmp_path: Path) -> None:
+    """An rbd has a folder like that of a mount, but asks no MDS."""
+    fs = put(tmp_path)
+    put(tmp_path, f"{FSID}.client9", count=1)
+    (tmp_path / "kernel/debug/ceph" / f"{FSID}.client9" / "mdsc").unlink()
+
+    (sample,) = CephClients(fs).read([mount()])
+    assert next(one.count for one in sample.operations if one.kind == "write") == 7
+
+
+def test_files_that_may_not_be_opened_are_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though their folders are listed: so does a lockdown."""
+    fs = put(tmp_path)
+
+    def denied(path: Path) -> bytes:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(cephclients, "read_some", denied)
+    (sample,) = CephClients(fs).read([mount()])
+    assert (sample.operations, sample.wire_written_bytes) == ((), None)
+    assert "lockdown" in sample.unseen[0]
 
 
 def test_nonsense_and_what_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

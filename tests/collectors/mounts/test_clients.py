@@ -10,7 +10,7 @@ from tests.collectors.mounts.mountstats import block, mounted, put
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.mounts import clients
-from ckptprof_collectors.mounts.clients import MAX_MOUNTS, RemoteClients
+from ckptprof_collectors.mounts.clients import MAX_DEVICES, RemoteClients
 from ckptprof_collectors.samples import ClientSample, MountInfo
 
 LOCAL = MountInfo(1, 8, 1, "/", "/", "ext4", "/dev/sda1", "sda1", None)
@@ -115,7 +115,18 @@ def test_mounts_are_bounded(tmp_path: Path) -> None:
     texts = [block(point=f"/home/{at}".encode(), source=f"filer:/{at}".encode()) for at in range(500)]
     collector = RemoteClients(KernelFs(proc=put(tmp_path, *texts)))
     collector.follow(many)
-    assert len(collector.read() or ()) == MAX_MOUNTS
+    assert len(collector.read() or ()) == MAX_DEVICES
+    collector.close()
+
+
+def test_bind_mounts_of_one_volume_do_not_count_each(tmp_path: Path) -> None:
+    """However many there are (one for each container), the volume that checkpoints go to is followed, too."""
+    binds = [mounted(40, f"/pods/{at}", "filer:/home") for at in range(MAX_DEVICES)]
+    ckpt = mounted(41, "/ckpt", "filer:/ckpt")
+    texts = [block(point=f"/pods/{at}".encode(), source=b"filer:/home") for at in range(MAX_DEVICES)]
+    collector = RemoteClients(KernelFs(proc=put(tmp_path, *texts, block(point=b"/ckpt", source=b"filer:/ckpt"))))
+    collector.follow([*binds, ckpt])
+    assert {one.minor for one in collector.read() or () if isinstance(one, ClientSample)} == {40, 41}
     collector.close()
 
 

@@ -121,6 +121,17 @@ def test_two_mounts_of_one_file_system_are_told_together(tmp_path: Path) -> None
     assert (third.written_bytes, third.minor) == (MIB, 42)
 
 
+def test_data_that_an_mdt_holds_came_over_the_wire_too(tmp_path: Path) -> None:
+    """Small files may be there as a whole (Data-on-MDT): a restore of them is not warm for want of an OST."""
+    tree = LustreTree(tmp_path, osts=2)
+    tree.wrote("OST0000", 1, MIB, 5000, reads=True)
+    tree.wrote("MDT0000", 3, MIB, 5000, reads=True)
+    tree.flush()
+    sample = seen(tree)
+
+    assert (sample.wire_read_bytes, sample.wire_written_bytes, sample.sends) == (4 * MIB, 0, 1)
+
+
 def test_what_a_server_of_the_same_host_has_is_not_the_clients(tmp_path: Path) -> None:
     """The MDS has an osc of its own, without a number."""
     tree = LustreTree(tmp_path, osts=1)
@@ -145,6 +156,7 @@ def test_counters_that_only_root_may_read_are_said_to_be(tmp_path: Path, monkeyp
     assert len(sample.unseen) == 1
     assert "CAP_DAC_READ_SEARCH" in sample.unseen[0]
     assert (sample.written_bytes, sample.settings) == (None, {"hybrid_io": 1, "osts": 1})
+    assert sample.targets == ()
 
 
 def test_a_mount_that_vanishes_and_comes_back(tmp_path: Path) -> None:
@@ -181,9 +193,28 @@ def test_connections_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.M
         looks.clear()
         (sample,) = clients.read([MOUNT])
         told.append(target(sample, "OST0010"))
-        assert len(looks) <= lustreclients.IN_TURN
+        assert len(looks) <= lustreclients.IN_TURN + (told[-1].state == "DISCONN")  # that one each time
 
     assert (told[-1].address, told[-1].state, told[-1].timeouts) == ("10.0.9.9", "DISCONN", 3)
+
+
+def test_a_connection_that_is_lost_or_was_used_is_looked_at_each_time(tmp_path: Path) -> None:
+    """Else its timeouts would be told of the save after."""
+    tree = LustreTree(tmp_path, osts=40)
+    for ost in tree.names:
+        tree.wrote(ost, 1, MIB, 5000)
+    tree.flush()
+    clients = LustreClients(tree.fs)
+    clients.read([MOUNT])
+    tree.wrote("OST0020", 1, MIB, 5000)
+    tree.flush()
+    seen = []
+    for state, timeouts in (("DISCONN", 1), ("CONNECTING", 4), ("FULL", 4)):
+        tree.connect("OST0020", "10.0.9.9@tcp", state=state, timeouts=timeouts)
+        (sample,) = clients.read([MOUNT])
+        seen.append((target(sample, "OST0020").state, target(sample, "OST0020").timeouts))
+
+    assert seen == [("DISCONN", 1), ("CONNECTING", 4), ("FULL", 4)]
 
 
 def test_what_did_not_change_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

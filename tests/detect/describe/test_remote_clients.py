@@ -88,6 +88,28 @@ def test_counters_that_fall_have_a_new_past() -> None:
     assert told(made, 3, 4).operations[0].count == 100
 
 
+def test_of_what_began_before_the_first_look_nothing_is_told() -> None:
+    """Most of it may have been fetched by then: a restore that had it all from the server would be told as warm."""
+    made = played(*map(client, range(5)))
+
+    assert told(made, 0.5, 4) == BARE
+    assert told(made, 0.8, 4).wire_written_bytes == 300 * MIB
+
+
+def test_after_a_pause_of_looks_the_past_is_not_known() -> None:
+    """What it did before the first look is not spread over the hour before; where it did nothing, that is known."""
+    hour, still = played(client(0)), played(client(0))
+    for second in (3600, 3601, 3602):
+        before_s = 1 if second == 3600 else second - 1
+        hour.take(frame(second * SECOND, before_s * SECOND, client(second - 3500)))
+        still.take(frame(second * SECOND, before_s * SECOND, client(0)))
+
+    assert told(hour, 3598, 3602) == BARE
+    assert told(hour, 3600, 3602).wire_written_bytes == 200 * MIB
+    assert told(hour, 1, 3602).wire_written_bytes == 10_200 * MIB
+    assert told(still, 3598, 3602).wire_written_bytes == 0
+
+
 def test_a_mount_that_is_gone_is_forgotten() -> None:
     """When the last mount of its file system is."""
     devices = Devices()
@@ -130,6 +152,18 @@ def test_each_server_is_told_and_the_busiest_first() -> None:
     assert write.server_seconds == pytest.approx((1200 * 0.001 + 80 * 0.05) / 1280)
 
 
+def test_servers_that_do_not_answer_come_before_the_busiest() -> None:
+    """They complete nothing, and may be one of hundreds."""
+    busy = [tuple(target(f"OST{at}", second, 1_000) for at in range(30)) for second in range(8)]
+    quiet = ClientTarget("OST0fe", state="FULL", timeouts=0), ClientTarget("OST0ff", state="IDLE", timeouts=0)
+    lost = ClientTarget("OST0fe", state="FULL", timeouts=2), ClientTarget("OST0ff", state="DISCONN", timeouts=0)
+    seen = [client(at, targets=(*each, *(lost if at > 3 else quiet))) for at, each in enumerate(busy)]
+    mount = told(played(*seen), 2, 6)
+
+    assert {one.name for one in mount.per_server[:2]} == {"OST0fe", "OST0ff"}
+    assert (mount.servers, len(mount.per_server)) == (32, 16)
+
+
 def test_what_only_one_kind_of_client_counts_is_told_by_name() -> None:
     """Differences, as all counters; what came later stood at zero."""
     seen = [client(second, counters={"pcc_hit_bytes": 5 * second} if second > 2 else {}) for second in range(8)]
@@ -163,13 +197,34 @@ def test_a_client_of_hundreds_of_servers_is_bounded() -> None:
     assert made.kept_bytes < before / 2
 
 
+def test_a_client_of_more_than_a_thousand_rows_keeps_what_each_did() -> None:
+    """256 OSTs with four kinds of requests each; of those that stand still no look is added."""
+    kinds = "ost_read", "ost_write", "ost_sync", "ost_punch"
+
+    def many(second: int) -> ClientSample:
+        counts = [int(second) if at == 255 else 1 for at in range(256)]
+        return client(
+            second,
+            operations=(),
+            targets=tuple(
+                ClientTarget(f"OST{at}", operations=tuple(ClientOperation(kind, counts[at]) for kind in kinds))
+                for at in range(256)
+            ),
+        )
+
+    made = played(*(many(second) for second in range(1, 9)))
+
+    assert {one.kind: one.count for one in told(made, 2, 6).operations} == dict.fromkeys(kinds, 4)
+    assert sum(len(past) for past in made._operations.values()) == 4 * (255 + 8)
+
+
 def test_the_rows_of_many_clients_are_bounded() -> None:
     """The oldest go first; of an hour there are fewer looks the older they are."""
     made = RemoteClients()
-    for minor in range(8):
+    for minor in range(17):
         places = tuple(target(f"OST{at}", 3, 1_000) for at in range(256))
         made.take(frame((minor + 1) * SECOND, minor * SECOND, client(3, minor=minor, targets=places)))
-    assert len(made._operations) == 2 * MAX_THINGS
+    assert len(made._operations) == 8 * MAX_THINGS
     long = RemoteClients()
     for tick in range(2000):
         long.take(frame((tick + 1) * SECOND, tick * SECOND, client(tick)))

@@ -47,7 +47,10 @@ def _told(fs: KernelFs, mount: MountInfo) -> Check:
         return Check(name, "note", f"{where}: the counters of its client cannot be read ({error}): {_BLIND}")
     if not found:
         return Check(name, "note", f"{where}: the counters of its client are not told apart from another's: {_BLIND}")
-    return Check(name, "ok", f"{where}: {_readable(found[0])}")
+    one = found[0]
+    is_told = one.wire_written_bytes is not None or one.operations
+    blind = "" if is_told else f"; {_BLIND}"
+    return Check(name, "ok" if is_told else "note", f"{where}: {_readable(one)}{blind}")
 
 
 def _readable(one: ClientSample) -> str:
@@ -58,4 +61,4 @@ def _readable(one: ClientSample) -> str:
     told = ", ".join(name for name, value in known if value not in (None, ()))
     over = f" over {one.transport}" if one.transport else ""
     unseen = "".join(f"; out of sight: {clause}" for clause in one.unseen)
-    return f"{one.client}{over} tells {told or 'nothing yet'}{unseen}"
+    return f"{one.client}{over} tells {told or 'nothing'}{unseen}"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ckptprof.detect.tolerances import FEW, WHOLE_SHARE
+from ckptprof.detect.tolerances import FEW, LITTLE_SHARE, NEAR_NS, WHOLE_SHARE
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
 from ckptprof.detect.world.counter_history import (
     MOST_BYTES,
@@ -26,9 +26,11 @@ _Total = IntEnum(
 )
 _Operation = IntEnum("_Operation", "COUNT TOTAL QUEUE SERVER SENT RECEIVED TRANSMISSIONS TIMEOUTS ERRORS", start=0)
 _Target = IntEnum("_Target", "READ WRITTEN TIMEOUTS IN_FLIGHT", start=0)  # the last one is a gauge
-_MOST_ROWS = 2 * MAX_THINGS
+_MOST_ROWS = 8 * MAX_THINGS
 _EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and what they did hours ago is asked by nobody
+_PAUSE_NS = 10 * SECOND_NS  # looks at a client that takes long are not that far apart; those when nothing trains are
 _US = 1e6
+_CONNECTED = (None, "FULL", "IDLE", "NEW", "CONNECTING")  # or about to be; None: its client does not say
 
 Device = tuple[int, int]  # of a mount: major, minor
 _Added = Sequence[float | None]  # to each counter; None: not seen
@@ -108,7 +110,7 @@ class RemoteClients:
         """Return a mount with what its client did from one time to another; as it is where nothing tells that."""
         device = mount.major, mount.minor
         last, totals = self._last.get(device), _added(self._totals[device], start_ns, end_ns)
-        if last is None or totals is None:
+        if last is None or totals is None or not _is_known_from(self._totals[device], start_ns, end_ns):
             return measure
         kinds = self._by_kind(last, start_ns, end_ns)
         operations = sorted((_operation(*one) for one in kinds.items()), key=_weight, reverse=True)
@@ -205,11 +207,15 @@ class _Look(NamedTuple):
 
     def add(self, rows: CounterHistories[_Row], row: _Row, told: Sequence[int | None]) -> None:
         """Add it to the past of a row; one that the sample before did not have stood at zero then."""
-        is_new = row not in rows and self.before is not None and not _has(self.before, row)
+        values, known = _stored(told), rows.get(row)
+        if known is not None and known.last == values:  # of hundreds most stand still: its last look goes on
+            rows.move_to_end(row)
+            return
+        is_new = known is None and self.before is not None and not _has(self.before, row)
         past = rows.update_of(row)
         if is_new and self.before_ns < self.at_ns:
             past.add(self.before_ns, _stored([None if value is None else 0 for value in told]))
-        past.add(self.at_ns, _stored(told), self.before_ns)
+        past.add(self.at_ns, values, self.before_ns)
 
 
 def _history(width: int, rising: int | None = None) -> Callable[[], CounterHistory]:
@@ -249,6 +255,13 @@ def _added(past: CounterHistory, start_ns: int, end_ns: int) -> _Added | None:
     return [None if last >= UNSEEN else value for last, value in zip(past.last, measured[2], strict=True)]
 
 
+def _is_known_from(past: CounterHistory, start_ns: int, end_ns: int) -> bool:
+    """Return whether looks tell how counters stood at the first time: they do not after a pause in which they rose."""
+    (before_ns, before), (after_ns, after) = (around := past.looks(start_ns, start_ns))[0], around[-1]
+    pause_ns = max(_PAUSE_NS, LITTLE_SHARE * (end_ns - start_ns))
+    return before_ns <= start_ns + NEAR_NS and (after_ns - before_ns <= pause_ns or before == after)
+
+
 _NOTHING: _Added = (0.0,) * len(_Operation)
 
 
@@ -280,9 +293,14 @@ def _weight(one: OperationMeasure) -> tuple[float, int]:
     return (one.seconds or one.server_seconds or 0.0) * one.count, one.count
 
 
-def _held(one: ServerMeasure) -> tuple[float, int]:
-    """Return what tells which servers matter: the time of all their operations, else what they moved."""
-    return (one.seconds or 0.0) * (one.operations or 0), (one.read_bytes or 0) + (one.written_bytes or 0)
+def _held(one: ServerMeasure) -> tuple[bool, float, int]:
+    """Return what tells which servers matter: that they do not answer, the time of their operations, what they moved.
+
+    One that does not answer completes nothing.
+    """
+    is_lost = bool(one.timeouts) or one.state not in _CONNECTED
+    moved = (one.read_bytes or 0) + (one.written_bytes or 0)
+    return is_lost, (one.seconds or 0.0) * (one.operations or 0), moved
 
 
 def _written(values: Sequence[int]) -> int:
