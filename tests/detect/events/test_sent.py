@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, play
+from tests.detect.tracer import activity
 
 from ckptprof.model import Checkpoint, Kind, Level, Medium
 from ckptprof_collectors.samples import Sample, SocketTraffic, TcpSample
@@ -194,6 +195,21 @@ def test_a_save_to_files_that_is_sent_as_well_is_told_once() -> None:
     for number, at_s in enumerate(AT_S):
         stage.write(actor, f"/ckpt/step_{number}.pt", at_s - 1, 0.8, SIZE)
     look(stage, actor, saved(), 40)
+    found = told(stage)
+
+    assert {one.medium for one in found} == {Medium.FILE}
+    assert len(found) == 3
+
+
+def test_a_save_to_files_that_only_the_trace_saw_is_told_once_too() -> None:
+    """Nobody met a file open; its writes were counted."""
+    stage = Stage()
+    actor = stage.process()
+    look(stage, actor, saved(), 40)
+    for number, at_s in enumerate(AT_S):
+        count(stage, actor, number, at_s)
+        path, inode = f"/ckpt/step_{number}.pt", 70 + number
+        stage.extra.append((at_s - 0.2, activity(actor.pid, path, at_s - 0.4, at_s - 0.25, SIZE, inode=inode)))
     found = told(stage)
 
     assert {one.medium for one in found} == {Medium.FILE}

@@ -58,7 +58,9 @@ def beside_files(event: Event) -> bool:
     """Return whether its processes wrote as much to files just before or meanwhile: the save is there, too."""
     recent = event.known.transfers.recent
     around = event.start_ns - COMMIT_NS, event.end_ns
-    return sum(recent.written_bytes(one, *around) for one in event.processes) >= _HALF * event.bytes
+    grown = sum(recent.written_bytes(one, *around) for one in event.processes)
+    moved = (one for process in event.processes for one in recent.moved(process, *around, writes=True))
+    return max(grown, sum(one.moved.best for one in moved)) >= _HALF * event.bytes
 
 
 def small(event: Event) -> bool:
