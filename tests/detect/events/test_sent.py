@@ -150,6 +150,30 @@ def test_ranks_that_send_at_a_time_save_together() -> None:
     assert {len(one.writers) for one in found} == {2}
 
 
+def test_who_fetches_data_all_the_time_hides_no_save_of_another_rank() -> None:
+    """Its requests go to a store as well, and have no pause."""
+    stage = Stage()
+    actors = [
+        stage.process(pid, environment={"RANK": str(pid - 100), "WORLD_SIZE": "2"}, cgroup="/job") for pid in (100, 101)
+    ]
+    look(stage, actors[0], saved(), 40)
+    look(stage, actors[1], lambda now_s: (int(now_s * 100_000), int(now_s * SIZE)), 40, remote="10.0.0.10")
+    found = told(stage)
+
+    assert [one.bytes for one in found] == [SIZE] * 3
+
+
+def test_ranks_that_begin_at_a_time_save_together_however_long_the_first_one_takes() -> None:
+    """One that begins two seconds later is over much earlier."""
+    stage = Stage()
+    for pid, size, offsets in ((100, SIZE, (0, 2, 4, 6)), (101, SIZE // 4, (2,))):
+        actor = stage.process(pid, environment={"RANK": str(pid - 100), "WORLD_SIZE": "2"}, cgroup="/job")
+        look(stage, actor, saved(size, tuple(at_s + offset for at_s in (5.3, 25.3, 45.3) for offset in offsets)), 65)
+    found = told(stage, 65.0)
+
+    assert [one.bytes for one in found] == [4 * SIZE + SIZE // 4] * 3
+
+
 @pytest.mark.parametrize(
     ("by", "fields"),
     [

@@ -10,6 +10,7 @@ Where the trace counts sends it tells of the same as the looks at the sockets, a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,6 +85,9 @@ class _Stretch:
             took_ns = sum(one.bytes for one in self.early) * (end_ns - self.first_ns) // after
             start_ns = min(start_ns, self.first_ns - took_ns)
         return max(self.before_ns, start_ns)
+
+
+_Sent = dict[tuple[ProcessKey, int], dict[_Key, _Stretch]]  # of one job: by process and port, looked at and counted
 
 
 class SentTransfers:
@@ -167,21 +171,49 @@ class SentTransfers:
         return stretch
 
     def over(self, now_ns: int, quiet_ns: int) -> list[tuple[str, list[SentTransfer]]]:
-        """Return what each job has sent, with the job, once nothing more of it was seen for so long."""
+        """Return what each job has sent at a time, with the job, once nothing more of it was seen for so long."""
         for key in [key for key in self._open if key.port not in OBJECT_STORE_PORTS and key.port in self._served]:
             del self._open[key]  # ranks met there, and were seen to only later
-        by_job: dict[str, list[_Key]] = {}
-        for key in self._open:
-            by_job.setdefault(self._world.jobs.job_of(key.process), []).append(key)
+        by_job: dict[str, _Sent] = {}
+        for key, stretch in self._open.items():
+            sent = by_job.setdefault(self._world.jobs.job_of(key.process), {})
+            sent.setdefault((key.process, key.port), {})[key] = stretch
         found = []
-        for job, keys in by_job.items():
-            if now_ns - max(self._open[key].last_ns for key in keys) >= quiet_ns:
+        for job, sent in by_job.items():
+            keys = [key for place in _ready(sent, now_ns, quiet_ns) for key in sent[place]]
+            if keys:
                 found.append((job, _transfers({key: self._open.pop(key) for key in keys})))
         return [(job, parts) for job, parts in found if parts]
 
     def oldest_ns(self, now_ns: int) -> int:
         """Return from when on something is still asked for by what goes on."""
         return min((one.before_ns for one in self._open.values() if not one.is_endless), default=now_ns)
+
+
+def _ready(sent: _Sent, now_ns: int, quiet_ns: int) -> list[tuple[ProcessKey, int]]:
+    """Return which of what a job sent is over, with all of the job that began with it, or while it went on.
+
+    What began earlier and goes on is something else, as the requests of a worker that loads data.
+    """
+    spans = {place: _span(stretches.values()) for place, stretches in sent.items()}
+    quiet = [place for place, (_, _, last_ns) in spans.items() if now_ns - last_ns >= quiet_ns]
+    busy = [
+        spans[place][1]
+        for place, stretches in sent.items()
+        if place not in quiet and not any(one.is_endless for one in stretches.values())
+    ]
+    return [place for place in quiet if not any(_goes_with(begun_ns, spans[place], quiet_ns) for begun_ns in busy)]
+
+
+def _goes_with(begun_ns: int, span: tuple[int, int, int], quiet_ns: int) -> bool:
+    before_ns, _, last_ns = span
+    return before_ns - quiet_ns <= begun_ns <= last_ns
+
+
+def _span(stretches: Iterable[_Stretch]) -> tuple[int, int, int]:
+    """Return the look before something of them was seen, that look, and the last one."""
+    every = list(stretches)
+    return min(one.before_ns for one in every), min(one.first_ns for one in every), max(one.last_ns for one in every)
 
 
 def _transfers(stretches: dict[_Key, _Stretch]) -> list[SentTransfer]:
