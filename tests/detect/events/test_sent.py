@@ -194,6 +194,24 @@ def test_what_else_is_sent_is_nothing(by: Ways, fields: dict[str, Any]) -> None:
     assert told(stage) == []
 
 
+@pytest.mark.parametrize(("port", "after_s"), [(STORE[1], 5.0), (50_123, 0.0)], ids=["a-federation", "gradients"])
+def test_what_came_is_counted_where_nobody_sees_the_sockets(port: int, after_s: float) -> None:
+    """A container has a network of its own: what else is sent is nothing there, either."""
+    stage = Stage()
+    actor = stage.process()
+    for number, at_s in enumerate(AT_S):
+        count(stage, actor, number, at_s)
+    (_, sample), counted = stage.extra[0], [at_s + after_s + 1.5 for at_s in AT_S]
+    assert isinstance(sample, SocketTraffic)
+    for number, at_s in enumerate(counted, 1):
+        told_ns = {"received_began_ns": MONOTONIC_NS + int((at_s - 1) * SECOND_NS)}
+        came = msgspec.structs.replace(
+            sample, remote="10.0.0.8", port=port, sent_bytes=0, parts=0, received_bytes=number * SIZE, **told_ns
+        )
+        stage.extra.append((at_s, came))
+    assert told(stage) == []
+
+
 def test_who_trains_nothing_saves_nothing() -> None:
     """A program that uploads what it makes."""
     stage = Stage()

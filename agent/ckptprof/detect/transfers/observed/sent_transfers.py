@@ -10,7 +10,7 @@ Where the trace counts sends it tells of the same as the looks at the sockets, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.sending import Sending
 from ckptprof.detect.transfers.model.sent import SentTransfer
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import MOST_BYTES, CounterHistories, CounterHistory
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
@@ -87,6 +88,20 @@ class _Stretch:
         return max(self.before_ns, start_ns)
 
 
+@dataclass(slots=True)
+class _Received:
+    """What one frame tells that one process received."""
+
+    began_ns: int  # after the last silence of it
+    bytes: int = 0
+
+    def add(self, traffic: SocketTraffic, moved: int) -> None:
+        """Add what one of its connections received."""
+        if moved:
+            self.bytes += moved
+            self.began_ns = min(self.began_ns, traffic.received_began_ns or self.began_ns)
+
+
 _Sent = dict[tuple[ProcessKey, int], dict[_Key, _Stretch]]  # of one job: by process and port, looked at and counted
 
 
@@ -98,6 +113,9 @@ class SentTransfers:
         self._world = world
         self._looked: Bounded[_Endpoint, tuple[int, int]] = Bounded(MAX_THINGS)  # acknowledged bytes, busy microseconds
         self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(MAX_THINGS)
+        self._received: CounterHistories[tuple[ProcessKey, int]] = CounterHistories(
+            lambda: CounterHistory(1, most_bytes=MOST_BYTES >> 4)
+        )  # by process and remote port, 0: of all where no store is
         self._open: Bounded[_Key, _Stretch] = Bounded(MAX_THINGS)
         self._served: Bounded[int, None] = Bounded(MAX_THINGS)  # ports at which processes that train are called
         self._called: Bounded[tuple[ProcessKey, str, int], None] = Bounded(MAX_THINGS)  # at other ports of this host
@@ -114,11 +132,23 @@ class SentTransfers:
             process = look.pid, look.start_ticks
             if look.port in OBJECT_STORE_PORTS or self._may_be_store_here(process, look):
                 self._note(process, look, before_ns, samples.at_ns)
+        received: dict[tuple[ProcessKey, int], _Received] = {}
         for traffic in samples.of(SocketTraffic):
             process = traffic.pid, traffic.start_ticks
             called = process, traffic.remote, traffic.port
-            if traffic.port in OBJECT_STORE_PORTS or (called in self._called and traffic.port not in self._served):
-                self._count(process, traffic, samples.at_ns)
+            endpoint = process, traffic.remote, traffic.port, ""
+            known = self._known(endpoint, traffic)
+            self._counted[endpoint] = traffic
+            is_store = traffic.port in OBJECT_STORE_PORTS or (
+                called in self._called and traffic.port not in self._served
+            )
+            place = process, traffic.port if is_store else 0
+            came = received.setdefault(place, _Received(samples.at_ns))
+            came.add(traffic, traffic.received_bytes - known.received_bytes)
+            if is_store:
+                self._count(process, traffic, known, samples.at_ns)
+        for place, came in received.items():
+            self._note_received(place, came, samples.at_ns)
 
     def _may_be_store_here(self, process: ProcessKey, look: TcpSample) -> bool:
         """Return whether an object store may be at a port of this host: nobody who trains is."""
@@ -142,14 +172,35 @@ class SentTransfers:
         stretch = self._stretch(_Key(process, look.port, is_counted=False), before_ns, at_ns)
         stretch.add(endpoint, moved, look.sockets, at_ns)
 
-    def _count(self, process: ProcessKey, traffic: SocketTraffic, at_ns: int) -> None:
-        endpoint = process, traffic.remote, traffic.port, ""
+    def _known(self, endpoint: _Endpoint, traffic: SocketTraffic) -> SocketTraffic:
+        """Return what was counted before; of one that is new, or gave way and begins anew, nothing."""
         known = self._counted.get(endpoint)
-        self._counted[endpoint] = traffic
-        if known is None or traffic.sent_bytes < known.sent_bytes:  # it gave way, and begins anew
-            known = msgspec.structs.replace(
+        if known is None or traffic.sent_bytes < known.sent_bytes or traffic.received_bytes < known.received_bytes:
+            return msgspec.structs.replace(
                 traffic, sent_bytes=0, received_bytes=0, parts=0, parts_bytes=0, sent_ns=None
             )
+        return known
+
+    def _note_received(self, place: tuple[ProcessKey, int], came: _Received, at_ns: int) -> None:
+        past = self._received.update_of(place)
+        began_ns = min(came.began_ns, at_ns - 1)
+        if not past:
+            past.add(began_ns, (0,))
+        past.add(at_ns, (past.last[0] + came.bytes,), began_ns)
+
+    def received_bytes(
+        self, process: ProcessKey, start_ns: int, end_ns: int, ports: Collection[int] | None = None
+    ) -> float:
+        """Return what a process received between two times as its calls were counted, from all ports or some."""
+        pasts = (
+            past
+            for (owner, port), past in self._received.items()
+            if owner == process and (ports is None or port in ports)
+        )
+        return sum(one[2][0] for past in pasts if (one := past.measured(start_ns, end_ns)) is not None)
+
+    def _count(self, process: ProcessKey, traffic: SocketTraffic, known: SocketTraffic, at_ns: int) -> None:
+        endpoint = process, traffic.remote, traffic.port, ""
         sent, key = traffic.sent_bytes - known.sent_bytes, _Key(process, traffic.port, is_counted=True)
         if sent and traffic.began_ns is not None and traffic.sent_ns is not None:
             until_ns = min(at_ns, traffic.sent_ns)
