@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +128,21 @@ def test_two_in_parts_are_told_where_sends_are_counted() -> None:
     assert [one.start_ns for one in found] == [stage.wall(at_s) for at_s in AT_S[:2]]
     assert [one.end_ns for one in found] == [stage.wall(at_s + TOOK_S) for at_s in AT_S[:2]]
     assert [(one.sent.connections, one.sent.parts) for one in found if one.sent is not None] == [(4, 7)] * 2
+
+
+def test_what_was_counted_is_known_beside_a_thousand_others() -> None:
+    """The trace keeps as many sums: what was sent before is not sent again."""
+    stage = Stage()
+    actor = stage.process()
+    for number, at_s in enumerate(AT_S):
+        count(stage, actor, number, at_s)
+    _, sample = stage.extra[0]
+    assert isinstance(sample, SocketTraffic)
+    for at_s, place in itertools.product((8.0, 17.0, 27.0), range(1000)):
+        other = f"10.1.{place // 250}.{place % 250}"
+        stage.extra.append((at_s, msgspec.structs.replace(sample, pid=1, remote=other, sent_bytes=70_000)))
+
+    assert [one.bytes for one in told(stage)] == [SIZE] * 3
 
 
 def test_small_parts_are_no_upload_of_a_large_object() -> None:

@@ -30,6 +30,7 @@ from ckptprof.frameworks.places import OBJECT_STORE_PORTS
 from ckptprof_collectors.samples import SocketTraffic, TcpSample
 
 _LONGEST_NS = 1_800_000_000_000  # what goes on for longer without a pause is no save, and is forgotten
+_MOST_COUNTED = 2048  # twice what the trace keeps: what is forgotten here would seem to begin anew at once
 _Endpoint = tuple[ProcessKey, str, int, str]  # owner, remote address and port, local address
 _NO_FILE = (0, 0)
 MOST_RANKS = 32  # on this host: of more processes the sampler does not see who has which socket
@@ -112,7 +113,7 @@ class SentTransfers:
         """Start with nothing."""
         self._world = world
         self._looked: Bounded[_Endpoint, tuple[int, int]] = Bounded(MAX_THINGS)  # acknowledged bytes, busy microseconds
-        self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(MAX_THINGS)
+        self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(_MOST_COUNTED)
         self._received: CounterHistories[tuple[ProcessKey, int]] = CounterHistories(
             lambda: CounterHistory(1, most_bytes=MOST_BYTES >> 4)
         )  # by process and remote port, 0: of all where no store is
