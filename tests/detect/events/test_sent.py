@@ -145,6 +145,16 @@ def test_what_was_counted_is_known_beside_a_thousand_others() -> None:
     assert [one.bytes for one in told(stage)] == [SIZE] * 3
 
 
+def test_how_many_connections_were_open_at_once_calls_do_not_tell() -> None:
+    """They are counted with all that have closed."""
+    stage = Stage()
+    actor = stage.process()
+    for number, at_s in enumerate(AT_S):
+        count(stage, actor, number, at_s)
+
+    assert [one.sent.connections for one in told(stage) if one.sent is not None] == [None] * 3
+
+
 def test_small_parts_are_no_upload_of_a_large_object() -> None:
     """Batches of a log; stores take none so small."""
     stage = Stage()

@@ -88,9 +88,10 @@ def sent_of(parts: Collection[Transfer]) -> Sent | None:
     counted = [one for one in sendings if one.is_counted]
     number = sum(one.parts for one in counted)
     is_all = len(counted) == len(sendings)
+    open_at_once = [one.connections for one in sendings if one.connections is not None]
     return Sent(
         destinations=tuple(Destination(remote=at, port=port, bytes=sent) for (at, port), sent in sums.most_common(FEW)),
-        connections=sum(one.connections for one in sendings),
+        connections=sum(open_at_once) if len(open_at_once) == len(sendings) else None,
         parts=number if is_all else None,
         part_bytes=sum(one.parts_bytes for one in counted) // number if is_all and number else None,
     )

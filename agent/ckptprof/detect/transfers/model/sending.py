@@ -10,7 +10,7 @@ class Sending(NamedTuple):
     """What one process sent to one port of one or more addresses, without a longer pause."""
 
     endpoints: Mapping[tuple[str, int], int]  # bytes by address and port
-    connections: int  # at most open at once, as far as that was seen
+    connections: int | None  # at most open at once, as far as that was seen; None: nobody looked
     is_counted: bool = False  # by the trace, send by send
     parts: int = 0  # of those: how often one connection sent 64 KiB or more between two answers
     parts_bytes: int = 0

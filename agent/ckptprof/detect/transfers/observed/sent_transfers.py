@@ -277,11 +277,11 @@ def _transfers(stretches: dict[_Key, _Stretch]) -> list[SentTransfer]:
         is_whole = counted is not None and (looked is None or counted.bytes >= MOST_SHARE * looked.bytes)
         if stretch.is_endless or (is_whole is not key.is_counted and other is not None):
             continue
-        made.append(_transfer(key, stretch, looked or stretch))
+        made.append(_transfer(key, stretch, looked))
     return made
 
 
-def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch) -> SentTransfer:
+def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTransfer:
     """Return a stretch that is over; how many connections are open at once only looks at them tell."""
     end_ns = max(one.end_ns for one in (*stretch.early, *stretch.later))
     start_ns = stretch.before_ns if key.is_counted else min(stretch.begun_ns(end_ns), end_ns)
@@ -302,7 +302,7 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch) -> SentTransfer:
         bytes=stretch.bytes,
         sending=Sending(
             stretch.endpoints,
-            sum(looked.sockets.values()),
+            None if looked is None else sum(looked.sockets.values()),
             key.is_counted,
             stretch.parts,
             stretch.parts_bytes,
