@@ -115,6 +115,15 @@ def test_two_are_no_series() -> None:
     assert told(stage) == []
 
 
+def test_what_goes_to_three_ports_is_no_series() -> None:
+    """Nothing says that it is of one kind."""
+    stage = Stage()
+    actor = stage.process()
+    for port, at_s in zip((443, 9000, 8333), AT_S, strict=True):
+        look(stage, actor, saved(at_s=(at_s,)), 40, port=port, remote=f"10.0.0.{port % 200}")
+    assert told(stage) == []
+
+
 def test_two_in_parts_are_told_where_sends_are_counted() -> None:
     """Exactly, however seldom anybody looks; the looks at the sockets tell of the same."""
     stage = Stage()

@@ -32,6 +32,7 @@ from ckptprof_collectors.samples import SocketTraffic, TcpSample
 _LONGEST_NS = 1_800_000_000_000  # what goes on for longer without a pause is no save, and is forgotten
 _MOST_COUNTED = 2048  # twice what the trace keeps: what is forgotten here would seem to begin anew at once
 _Endpoint = tuple[ProcessKey, str, int, str]  # owner, remote address and port, local address
+_LETTERS = str.maketrans("0123456789", "abcdefghij")  # a series has one shape: numbers in it are all the same
 _NO_FILE = (0, 0)
 MOST_RANKS = 32  # on this host: of more processes the sampler does not see who has which socket
 
@@ -290,7 +291,7 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTran
         process=key.process,
         file=_NO_FILE,
         writes=True,
-        path=f"tcp:{key.port}/{start_ns}",
+        path=f"tcp:{str(key.port).translate(_LETTERS)}/{start_ns}",
         first_ns=stretch.first_ns,
         last_ns=stretch.last_ns,
         before_ns=stretch.before_ns,
