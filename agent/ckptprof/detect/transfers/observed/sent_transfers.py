@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.detect.tolerances import MAX_POINTS, MOST_SHARE
+from ckptprof.detect.tolerances import MAX_EACH, MAX_POINTS, MOST_SHARE
 from ckptprof.detect.transfers.model.movement import Movement, merged
 from ckptprof.detect.transfers.model.phase import Phase
-from ckptprof.detect.transfers.model.sending import Sending
+from ckptprof.detect.transfers.model.sending import FURTHER, Sending
 from ckptprof.detect.transfers.model.sent import SentTransfer
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
 from ckptprof.detect.world.counter_history import MOST_BYTES, CounterHistories, CounterHistory
@@ -62,7 +62,14 @@ class _Stretch:
 
     def add(self, endpoint: _Endpoint, moved: Movement, sockets: int, at_ns: int) -> None:
         """Add what a look found to have been sent since the look before."""
+        if self.is_endless:
+            self.last_ns = at_ns
+            return
         place = endpoint[1], endpoint[2]
+        if place not in self.endpoints and len(self.endpoints) >= MAX_EACH:
+            place = FURTHER, endpoint[2]
+        if endpoint not in self.sockets and len(self.sockets) >= MAX_EACH:
+            endpoint = endpoint[0], FURTHER, endpoint[2], ""
         self.endpoints[place] = self.endpoints.get(place, 0) + moved.bytes
         self.sockets[endpoint] = max(self.sockets.get(endpoint, 0), sockets)
         (self.early if at_ns == self.first_ns else self.later).append(moved)
