@@ -22,7 +22,7 @@ def sent(event: Event) -> str:
 
 
 def parts(event: Event) -> str | None:
-    """Return in how many parts it went, each answered, and as large as the least that a store takes but the last."""
+    """Return in how many parts it went, each answered, and in the mean as large as the least that a store takes."""
     seen = [part.sending for part in event.parts if part.sending is not None and part.sending.is_counted]
     number, size = sum(one.parts for one in seen), sum(one.parts_bytes for one in seen)
     whole = number > 1 and size >= NEARLY_ALL * event.bytes and size >= _LEAST_PART_BYTES * (number - 1)
