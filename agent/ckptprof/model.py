@@ -235,7 +235,7 @@ class Sent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How a checkpoint without a file went over the network. Its objects have no names here: they are encrypted."""
 
     destinations: tuple[Destination, ...]  # the one that got most first, so many at most
-    connections: Count  # as many as were seen to be open at once
+    connections: Count | None = None  # as many as were seen to be open at once; None: only its calls were counted
     parts: Count | None = None  # each sent by one connection without an answer before its end; None: not seen
     part_bytes: Count | None = None  # of a part, in the mean
 

@@ -135,11 +135,11 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     end = units.stamp(checkpoint.end_ns, zone, "%H:%M:%S.%f")[:-3]
     begin = units.stamp(checkpoint.start_ns, zone, "%Y-%m-%d %H:%M:%S.%f")[:-3]
     sent = checkpoint.sent
-    what = f"in {units.plural(checkpoint.files, 'file')}"
+    what = f" in {units.plural(checkpoint.files, 'file')}"
     if sent is not None:
-        what = f"in {units.plural(sent.parts, 'part')} " if sent.parts else ""
-        what += f"over {units.plural(sent.connections, 'connection')}"
-    moved = f"{units.size(checkpoint.bytes)} {what}"
+        parts = f" in {units.plural(sent.parts, 'part')}" if sent.parts else ""
+        what = parts + (f" over {units.plural(sent.connections, 'connection')}" if sent.connections else "")
+    moved = f"{units.size(checkpoint.bytes)}{what}"
     moved += f" in {units.duration(spent_ns)}, {units.rate(speed)}" if speed is not None else ""
     moved += _moved_again(checkpoint)
     class_ = checkpoint.pattern.class_

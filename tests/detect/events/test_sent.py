@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, play
+from tests.detect.tracer import activity
 
 from ckptprof.model import Checkpoint, Kind, Level, Medium
 from ckptprof_collectors.samples import Sample, SocketTraffic, TcpSample
@@ -113,6 +115,15 @@ def test_two_are_no_series() -> None:
     assert told(stage) == []
 
 
+def test_what_goes_to_three_ports_is_no_series() -> None:
+    """Nothing says that it is of one kind."""
+    stage = Stage()
+    actor = stage.process()
+    for port, at_s in zip((443, 9000, 8333), AT_S, strict=True):
+        look(stage, actor, saved(at_s=(at_s,)), 40, port=port, remote=f"10.0.0.{port % 200}")
+    assert told(stage) == []
+
+
 def test_two_in_parts_are_told_where_sends_are_counted() -> None:
     """Exactly, however seldom anybody looks; the looks at the sockets tell of the same."""
     stage = Stage()
@@ -126,6 +137,31 @@ def test_two_in_parts_are_told_where_sends_are_counted() -> None:
     assert [one.start_ns for one in found] == [stage.wall(at_s) for at_s in AT_S[:2]]
     assert [one.end_ns for one in found] == [stage.wall(at_s + TOOK_S) for at_s in AT_S[:2]]
     assert [(one.sent.connections, one.sent.parts) for one in found if one.sent is not None] == [(4, 7)] * 2
+
+
+def test_what_was_counted_is_known_beside_a_thousand_others() -> None:
+    """The trace keeps as many sums: what was sent before is not sent again."""
+    stage = Stage()
+    actor = stage.process()
+    for number, at_s in enumerate(AT_S):
+        count(stage, actor, number, at_s)
+    _, sample = stage.extra[0]
+    assert isinstance(sample, SocketTraffic)
+    for at_s, place in itertools.product((8.0, 17.0, 27.0), range(1000)):
+        other = f"10.1.{place // 250}.{place % 250}"
+        stage.extra.append((at_s, msgspec.structs.replace(sample, pid=1, remote=other, sent_bytes=70_000)))
+
+    assert [one.bytes for one in told(stage)] == [SIZE] * 3
+
+
+def test_how_many_connections_were_open_at_once_calls_do_not_tell() -> None:
+    """They are counted with all that have closed."""
+    stage = Stage()
+    actor = stage.process()
+    for number, at_s in enumerate(AT_S):
+        count(stage, actor, number, at_s)
+
+    assert [one.sent.connections for one in told(stage) if one.sent is not None] == [None] * 3
 
 
 def test_small_parts_are_no_upload_of_a_large_object() -> None:
@@ -149,6 +185,30 @@ def test_ranks_that_send_at_a_time_save_together() -> None:
     assert {len(one.writers) for one in found} == {2}
 
 
+def test_who_fetches_data_all_the_time_hides_no_save_of_another_rank() -> None:
+    """Its requests go to a store as well, and have no pause."""
+    stage = Stage()
+    actors = [
+        stage.process(pid, environment={"RANK": str(pid - 100), "WORLD_SIZE": "2"}, cgroup="/job") for pid in (100, 101)
+    ]
+    look(stage, actors[0], saved(), 40)
+    look(stage, actors[1], lambda now_s: (int(now_s * 100_000), int(now_s * SIZE)), 40, remote="10.0.0.10")
+    found = told(stage)
+
+    assert [one.bytes for one in found] == [SIZE] * 3
+
+
+def test_ranks_that_begin_at_a_time_save_together_however_long_the_first_one_takes() -> None:
+    """One that begins two seconds later is over much earlier."""
+    stage = Stage()
+    for pid, size, offsets in ((100, SIZE, (0, 2, 4, 6)), (101, SIZE // 4, (2,))):
+        actor = stage.process(pid, environment={"RANK": str(pid - 100), "WORLD_SIZE": "2"}, cgroup="/job")
+        look(stage, actor, saved(size, tuple(at_s + offset for at_s in (5.3, 25.3, 45.3) for offset in offsets)), 65)
+    found = told(stage, 65.0)
+
+    assert [one.bytes for one in found] == [4 * SIZE + SIZE // 4] * 3
+
+
 @pytest.mark.parametrize(
     ("by", "fields"),
     [
@@ -166,6 +226,24 @@ def test_what_else_is_sent_is_nothing(by: Ways, fields: dict[str, Any]) -> None:
     """Gradients, gathered states, answers to clients, pictures and logs."""
     stage = Stage()
     look(stage, stage.process(), by, 40, **fields)
+    assert told(stage) == []
+
+
+@pytest.mark.parametrize(("port", "after_s"), [(STORE[1], 5.0), (50_123, 0.0)], ids=["a-federation", "gradients"])
+def test_what_came_is_counted_where_nobody_sees_the_sockets(port: int, after_s: float) -> None:
+    """A container has a network of its own: what else is sent is nothing there, either."""
+    stage = Stage()
+    actor = stage.process()
+    for number, at_s in enumerate(AT_S):
+        count(stage, actor, number, at_s)
+    (_, sample), counted = stage.extra[0], [at_s + after_s + 1.5 for at_s in AT_S]
+    assert isinstance(sample, SocketTraffic)
+    for number, at_s in enumerate(counted, 1):
+        told_ns = {"received_began_ns": MONOTONIC_NS + int((at_s - 1) * SECOND_NS)}
+        came = msgspec.structs.replace(
+            sample, remote="10.0.0.8", port=port, sent_bytes=0, parts=0, received_bytes=number * SIZE, **told_ns
+        )
+        stage.extra.append((at_s, came))
     assert told(stage) == []
 
 
@@ -194,6 +272,21 @@ def test_a_save_to_files_that_is_sent_as_well_is_told_once() -> None:
     for number, at_s in enumerate(AT_S):
         stage.write(actor, f"/ckpt/step_{number}.pt", at_s - 1, 0.8, SIZE)
     look(stage, actor, saved(), 40)
+    found = told(stage)
+
+    assert {one.medium for one in found} == {Medium.FILE}
+    assert len(found) == 3
+
+
+def test_a_save_to_files_that_only_the_trace_saw_is_told_once_too() -> None:
+    """Nobody met a file open; its writes were counted."""
+    stage = Stage()
+    actor = stage.process()
+    look(stage, actor, saved(), 40)
+    for number, at_s in enumerate(AT_S):
+        count(stage, actor, number, at_s)
+        path, inode = f"/ckpt/step_{number}.pt", 70 + number
+        stage.extra.append((at_s - 0.2, activity(actor.pid, path, at_s - 0.4, at_s - 0.25, SIZE, inode=inode)))
     found = told(stage)
 
     assert {one.medium for one in found} == {Medium.FILE}

@@ -8,7 +8,8 @@ import pytest
 from tests.detect.observed import frame, observed
 from tests.detect.stage import MIB
 
-from ckptprof.detect.tolerances import MAX_POINTS
+from ckptprof.detect.describe.connections import sent_of
+from ckptprof.detect.tolerances import MAX_EACH, MAX_POINTS
 from ckptprof.detect.transfers.observed.sent_transfers import SentTransfers
 from ckptprof_collectors.samples import TcpSample
 
@@ -64,3 +65,19 @@ def test_it_begins_as_early_as_data_was_on_its_way() -> None:
     ((_, (transfer,)),) = made.over(200 * SECOND, QUIET_NS)
 
     assert (transfer.start_ns, transfer.end_ns) == (int(1.6 * SECOND), int(1.9 * SECOND))
+
+
+def test_of_changing_addresses_so_many_are_kept() -> None:
+    """With the bytes of the further ones, which have no name."""
+    made = SentTransfers(observed(trainers=(TRAINER[0],)))
+    for tick in range(1, 1000):
+        told = tcp(MIB, is_new=True, remote=f"10.1.{tick // 250}.{tick % 250}")
+        made.take(frame(tick * SECOND, (tick - 1) * SECOND or 1, told))
+    ((_, (transfer,)),) = made.over(2000 * SECOND, QUIET_NS)
+
+    assert transfer.sending is not None
+    assert len(transfer.sending.endpoints) == MAX_EACH + 1
+    assert transfer.bytes == sum(transfer.sending.endpoints.values()) == 999 * MIB
+    sent = sent_of([transfer])
+    assert sent is not None
+    assert all(one.remote for one in sent.destinations)

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, Status
+from ckptprof.model import Checkpoint, Destination, Kind, Level, Mode, Pattern, Sent, Status
 from ckptprof.service.recorder import messages
+
+_SENT = Sent(destinations=(Destination(remote="10.0.0.9", port=443, bytes=100 << 20),))
 
 
 def _checkpoint(**fields: Any) -> Checkpoint:
@@ -29,6 +31,10 @@ def _checkpoint(**fields: Any) -> Checkpoint:
         ),
         ({"mode": Mode.ASYNC, "status": Status.INCOMPLETE}, "incomplete async save of step 7 by"),
         ({"kind": Kind.RESTORE, "cache": "cold", "step": None}, "restore (cold) by train.py-7"),
+        (
+            {"path": None, "sent": _SENT},
+            "save of step 7 by train.py-7: 105 MB in 2.00 s (52.4 MB/s), object store 10.0.0.9:443",
+        ),
         ({"kind": Kind.COPY, "step": None}, "copy of checkpoint files by train.py-7"),
     ],
 )  # fmt: skip

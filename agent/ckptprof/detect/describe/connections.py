@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import members_of
 from ckptprof.detect.tolerances import FEW, LITTLE_SHARE, TELLING_BYTES
+from ckptprof.detect.transfers.model.sending import FURTHER
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.host.connections import Endpoint, Traffic
 from ckptprof.detect.world.host.devices import is_elsewhere
@@ -85,12 +86,15 @@ def sent_of(parts: Collection[Transfer]) -> Sent | None:
     sums: Counter[tuple[str, int]] = Counter()
     for one in sendings:
         sums.update(one.endpoints)
+    for place in [place for place in sums if place[0] == FURTHER]:
+        del sums[place]
     counted = [one for one in sendings if one.is_counted]
     number = sum(one.parts for one in counted)
     is_all = len(counted) == len(sendings)
+    open_at_once = [one.connections for one in sendings if one.connections is not None]
     return Sent(
         destinations=tuple(Destination(remote=at, port=port, bytes=sent) for (at, port), sent in sums.most_common(FEW)),
-        connections=sum(one.connections for one in sendings),
+        connections=sum(open_at_once) if len(open_at_once) == len(sendings) else None,
         parts=number if is_all else None,
         part_bytes=sum(one.parts_bytes for one in counted) // number if is_all and number else None,
     )

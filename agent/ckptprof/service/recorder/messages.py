@@ -7,7 +7,7 @@ import sys
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Status
-from ckptprof.report import course
+from ckptprof.report import course, rows
 from ckptprof.report.clean import clean
 
 WARNING = 4  # syslog(3)
@@ -40,7 +40,7 @@ def describe(checkpoint: Checkpoint) -> str:
     cache = f" ({checkpoint.cache})" if checkpoint.cache is not None else ""
     return (
         f"{_kind(checkpoint)}{cache}{step} by {checkpoint.job}: {units.size(checkpoint.bytes)} in "
-        f"{units.duration(took_ns)} ({rate}){held}, {checkpoint.path or 'files not seen'}{risk}"
+        f"{units.duration(took_ns)} ({rate}){held}, {rows.place(checkpoint) or 'files not seen'}{risk}"
     )
 
 

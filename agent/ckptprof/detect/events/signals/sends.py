@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ckptprof import units
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LITTLE_SHARE, NEARLY_ALL
@@ -20,7 +22,7 @@ def sent(event: Event) -> str:
 
 
 def parts(event: Event) -> str | None:
-    """Return in how many parts it went, each answered, and as large as the least that a store takes but the last."""
+    """Return in how many parts it went, each answered, and in the mean as large as the least that a store takes."""
     seen = [part.sending for part in event.parts if part.sending is not None and part.sending.is_counted]
     number, size = sum(one.parts for one in seen), sum(one.parts_bytes for one in seen)
     whole = number > 1 and size >= NEARLY_ALL * event.bytes and size >= _LEAST_PART_BYTES * (number - 1)
@@ -33,18 +35,25 @@ def answered(event: Event) -> bool:
     Meanwhile, over whatever connections: gradients, calls of services, a data set. Since the last of its like, from
     such ports: rounds of training in a federation send a state and fetch the next.
     """
-    connections, processes = event.world.devices.connections, event.processes
-    around = connections.between(event.start_ns, event.end_ns + BESIDE_NS)
-    came = sum(traffic.received_bytes for endpoint, traffic in around if endpoint.owner in processes)
+    until_ns = event.end_ns + BESIDE_NS
     counted = sum(part.sending.received_bytes for part in event.parts if part.sending is not None)
-    if max(came, counted) >= LITTLE_SHARE * event.bytes:
+    if max(_came(event, event.start_ns, until_ns), counted) >= LITTLE_SHARE * event.bytes:
         return True
-    since = connections.between(event.series[-1].end_ns, event.start_ns) if event.series else ()
+    if not event.series:
+        return False
     ports = OBJECT_STORE_PORTS.union(port for part in event.parts if part.sending for _, port in part.sending.endpoints)
-    fetched = sum(
-        traffic.received_bytes for endpoint, traffic in since if endpoint.owner in processes and endpoint.port in ports
+    return _came(event, event.series[-1].end_ns, event.start_ns, ports) >= _HALF * event.bytes
+
+
+def _came(event: Event, start_ns: int, end_ns: int, ports: Collection[int] | None = None) -> float:
+    """Return what its processes received: as their sockets say, or, where nobody sees these, their calls."""
+    looked = sum(
+        traffic.received_bytes
+        for endpoint, traffic in event.world.devices.connections.between(start_ns, end_ns)
+        if endpoint.owner in event.processes and (ports is None or endpoint.port in ports)
     )
-    return fetched >= _HALF * event.bytes
+    sent = event.known.transfers.sent
+    return max(looked, sum(sent.received_bytes(one, start_ns, end_ns, ports) for one in event.processes))
 
 
 def from_files(event: Event) -> bool:
@@ -58,7 +67,9 @@ def beside_files(event: Event) -> bool:
     """Return whether its processes wrote as much to files just before or meanwhile: the save is there, too."""
     recent = event.known.transfers.recent
     around = event.start_ns - COMMIT_NS, event.end_ns
-    return sum(recent.written_bytes(one, *around) for one in event.processes) >= _HALF * event.bytes
+    grown = sum(recent.written_bytes(one, *around) for one in event.processes)
+    moved = (one for process in event.processes for one in recent.moved(process, *around, writes=True))
+    return max(grown, sum(one.moved.best for one in moved)) >= _HALF * event.bytes
 
 
 def small(event: Event) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+FURTHER = ""
+
 
 class Sending(NamedTuple):
     """What one process sent to one port of one or more addresses, without a longer pause."""
 
-    endpoints: Mapping[tuple[str, int], int]  # bytes by address and port
-    connections: int  # at most open at once, as far as that was seen
+    endpoints: Mapping[tuple[str, int], int]  # bytes by address and port; by FURTHER of addresses beyond so many
+    connections: int | None  # at most open at once, as far as that was seen; None: nobody looked
     is_counted: bool = False  # by the trace, send by send
     parts: int = 0  # of those: how often one connection sent 64 KiB or more between two answers
     parts_bytes: int = 0

@@ -15,7 +15,7 @@ class SentTransfer(Transfer):
     """What one process sent to an object store. Times are CLOCK_MONOTONIC.
 
     It has no name: what is sent is encrypted, or nobody reads it. `path` only tells it from others, and its shape is
-    that of all that goes to such a port.
+    that of all that goes to this port.
     """
 
     sending: Sending | None = None

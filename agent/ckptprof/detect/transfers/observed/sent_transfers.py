@@ -10,17 +10,19 @@ Where the trace counts sends it tells of the same as the looks at the sockets, a
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.detect.tolerances import MAX_POINTS, MOST_SHARE
+from ckptprof.detect.tolerances import MAX_EACH, MAX_POINTS, MOST_SHARE
 from ckptprof.detect.transfers.model.movement import Movement, merged
 from ckptprof.detect.transfers.model.phase import Phase
-from ckptprof.detect.transfers.model.sending import Sending
+from ckptprof.detect.transfers.model.sending import FURTHER, Sending
 from ckptprof.detect.transfers.model.sent import SentTransfer
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import MOST_BYTES, CounterHistories, CounterHistory
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
@@ -28,7 +30,9 @@ from ckptprof.frameworks.places import OBJECT_STORE_PORTS
 from ckptprof_collectors.samples import SocketTraffic, TcpSample
 
 _LONGEST_NS = 1_800_000_000_000  # what goes on for longer without a pause is no save, and is forgotten
+_MOST_COUNTED = 2048  # twice what the trace keeps: what is forgotten here would seem to begin anew at once
 _Endpoint = tuple[ProcessKey, str, int, str]  # owner, remote address and port, local address
+_LETTERS = str.maketrans("0123456789", "abcdefghij")  # a series has one shape: numbers in it are all the same
 _NO_FILE = (0, 0)
 MOST_RANKS = 32  # on this host: of more processes the sampler does not see who has which socket
 
@@ -58,7 +62,14 @@ class _Stretch:
 
     def add(self, endpoint: _Endpoint, moved: Movement, sockets: int, at_ns: int) -> None:
         """Add what a look found to have been sent since the look before."""
+        if self.is_endless:
+            self.last_ns = at_ns
+            return
         place = endpoint[1], endpoint[2]
+        if place not in self.endpoints and len(self.endpoints) >= MAX_EACH:
+            place = FURTHER, endpoint[2]
+        if endpoint not in self.sockets and len(self.sockets) >= MAX_EACH:
+            endpoint = endpoint[0], FURTHER, endpoint[2], ""
         self.endpoints[place] = self.endpoints.get(place, 0) + moved.bytes
         self.sockets[endpoint] = max(self.sockets.get(endpoint, 0), sockets)
         (self.early if at_ns == self.first_ns else self.later).append(moved)
@@ -86,6 +97,23 @@ class _Stretch:
         return max(self.before_ns, start_ns)
 
 
+@dataclass(slots=True)
+class _Received:
+    """What one frame tells that one process received."""
+
+    began_ns: int  # after the last silence of it
+    bytes: int = 0
+
+    def add(self, traffic: SocketTraffic, moved: int) -> None:
+        """Add what one of its connections received."""
+        if moved:
+            self.bytes += moved
+            self.began_ns = min(self.began_ns, traffic.received_began_ns or self.began_ns)
+
+
+_Sent = dict[tuple[ProcessKey, int], dict[_Key, _Stretch]]  # of one job: by process and port, looked at and counted
+
+
 class SentTransfers:
     """Knows what processes that train are sending, and since when."""
 
@@ -93,7 +121,10 @@ class SentTransfers:
         """Start with nothing."""
         self._world = world
         self._looked: Bounded[_Endpoint, tuple[int, int]] = Bounded(MAX_THINGS)  # acknowledged bytes, busy microseconds
-        self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(MAX_THINGS)
+        self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(_MOST_COUNTED)
+        self._received: CounterHistories[tuple[ProcessKey, int]] = CounterHistories(
+            lambda: CounterHistory(1, most_bytes=MOST_BYTES >> 4)
+        )  # by process and remote port, 0: of all where no store is
         self._open: Bounded[_Key, _Stretch] = Bounded(MAX_THINGS)
         self._served: Bounded[int, None] = Bounded(MAX_THINGS)  # ports at which processes that train are called
         self._called: Bounded[tuple[ProcessKey, str, int], None] = Bounded(MAX_THINGS)  # at other ports of this host
@@ -110,11 +141,23 @@ class SentTransfers:
             process = look.pid, look.start_ticks
             if look.port in OBJECT_STORE_PORTS or self._may_be_store_here(process, look):
                 self._note(process, look, before_ns, samples.at_ns)
+        received: dict[tuple[ProcessKey, int], _Received] = {}
         for traffic in samples.of(SocketTraffic):
             process = traffic.pid, traffic.start_ticks
             called = process, traffic.remote, traffic.port
-            if traffic.port in OBJECT_STORE_PORTS or (called in self._called and traffic.port not in self._served):
-                self._count(process, traffic, samples.at_ns)
+            endpoint = process, traffic.remote, traffic.port, ""
+            known = self._known(endpoint, traffic)
+            self._counted[endpoint] = traffic
+            is_store = traffic.port in OBJECT_STORE_PORTS or (
+                called in self._called and traffic.port not in self._served
+            )
+            place = process, traffic.port if is_store else 0
+            came = received.setdefault(place, _Received(samples.at_ns))
+            came.add(traffic, traffic.received_bytes - known.received_bytes)
+            if is_store:
+                self._count(process, traffic, known, samples.at_ns)
+        for place, came in received.items():
+            self._note_received(place, came, samples.at_ns)
 
     def _may_be_store_here(self, process: ProcessKey, look: TcpSample) -> bool:
         """Return whether an object store may be at a port of this host: nobody who trains is."""
@@ -138,14 +181,35 @@ class SentTransfers:
         stretch = self._stretch(_Key(process, look.port, is_counted=False), before_ns, at_ns)
         stretch.add(endpoint, moved, look.sockets, at_ns)
 
-    def _count(self, process: ProcessKey, traffic: SocketTraffic, at_ns: int) -> None:
-        endpoint = process, traffic.remote, traffic.port, ""
+    def _known(self, endpoint: _Endpoint, traffic: SocketTraffic) -> SocketTraffic:
+        """Return what was counted before; of one that is new, or gave way and begins anew, nothing."""
         known = self._counted.get(endpoint)
-        self._counted[endpoint] = traffic
-        if known is None or traffic.sent_bytes < known.sent_bytes:  # it gave way, and begins anew
-            known = msgspec.structs.replace(
+        if known is None or traffic.sent_bytes < known.sent_bytes or traffic.received_bytes < known.received_bytes:
+            return msgspec.structs.replace(
                 traffic, sent_bytes=0, received_bytes=0, parts=0, parts_bytes=0, sent_ns=None
             )
+        return known
+
+    def _note_received(self, place: tuple[ProcessKey, int], came: _Received, at_ns: int) -> None:
+        past = self._received.update_of(place)
+        began_ns = min(came.began_ns, at_ns - 1)
+        if not past:
+            past.add(began_ns, (0,))
+        past.add(at_ns, (past.last[0] + came.bytes,), began_ns)
+
+    def received_bytes(
+        self, process: ProcessKey, start_ns: int, end_ns: int, ports: Collection[int] | None = None
+    ) -> float:
+        """Return what a process received between two times as its calls were counted, from all ports or some."""
+        pasts = (
+            past
+            for (owner, port), past in self._received.items()
+            if owner == process and (ports is None or port in ports)
+        )
+        return sum(one[2][0] for past in pasts if (one := past.measured(start_ns, end_ns)) is not None)
+
+    def _count(self, process: ProcessKey, traffic: SocketTraffic, known: SocketTraffic, at_ns: int) -> None:
+        endpoint = process, traffic.remote, traffic.port, ""
         sent, key = traffic.sent_bytes - known.sent_bytes, _Key(process, traffic.port, is_counted=True)
         if sent and traffic.began_ns is not None and traffic.sent_ns is not None:
             until_ns = min(at_ns, traffic.sent_ns)
@@ -167,21 +231,49 @@ class SentTransfers:
         return stretch
 
     def over(self, now_ns: int, quiet_ns: int) -> list[tuple[str, list[SentTransfer]]]:
-        """Return what each job has sent, with the job, once nothing more of it was seen for so long."""
+        """Return what each job has sent at a time, with the job, once nothing more of it was seen for so long."""
         for key in [key for key in self._open if key.port not in OBJECT_STORE_PORTS and key.port in self._served]:
             del self._open[key]  # ranks met there, and were seen to only later
-        by_job: dict[str, list[_Key]] = {}
-        for key in self._open:
-            by_job.setdefault(self._world.jobs.job_of(key.process), []).append(key)
+        by_job: dict[str, _Sent] = {}
+        for key, stretch in self._open.items():
+            sent = by_job.setdefault(self._world.jobs.job_of(key.process), {})
+            sent.setdefault((key.process, key.port), {})[key] = stretch
         found = []
-        for job, keys in by_job.items():
-            if now_ns - max(self._open[key].last_ns for key in keys) >= quiet_ns:
+        for job, sent in by_job.items():
+            keys = [key for place in _ready(sent, now_ns, quiet_ns) for key in sent[place]]
+            if keys:
                 found.append((job, _transfers({key: self._open.pop(key) for key in keys})))
         return [(job, parts) for job, parts in found if parts]
 
     def oldest_ns(self, now_ns: int) -> int:
         """Return from when on something is still asked for by what goes on."""
         return min((one.before_ns for one in self._open.values() if not one.is_endless), default=now_ns)
+
+
+def _ready(sent: _Sent, now_ns: int, quiet_ns: int) -> list[tuple[ProcessKey, int]]:
+    """Return which of what a job sent is over, with all of the job that began with it, or while it went on.
+
+    What began earlier and goes on is something else, as the requests of a worker that loads data.
+    """
+    spans = {place: _span(stretches.values()) for place, stretches in sent.items()}
+    quiet = [place for place, (_, _, last_ns) in spans.items() if now_ns - last_ns >= quiet_ns]
+    busy = [
+        spans[place][1]
+        for place, stretches in sent.items()
+        if place not in quiet and not any(one.is_endless for one in stretches.values())
+    ]
+    return [place for place in quiet if not any(_goes_with(begun_ns, spans[place], quiet_ns) for begun_ns in busy)]
+
+
+def _goes_with(begun_ns: int, span: tuple[int, int, int], quiet_ns: int) -> bool:
+    before_ns, _, last_ns = span
+    return before_ns - quiet_ns <= begun_ns <= last_ns
+
+
+def _span(stretches: Iterable[_Stretch]) -> tuple[int, int, int]:
+    """Return the look before something of them was seen, that look, and the last one."""
+    every = list(stretches)
+    return min(one.before_ns for one in every), min(one.first_ns for one in every), max(one.last_ns for one in every)
 
 
 def _transfers(stretches: dict[_Key, _Stretch]) -> list[SentTransfer]:
@@ -193,11 +285,11 @@ def _transfers(stretches: dict[_Key, _Stretch]) -> list[SentTransfer]:
         is_whole = counted is not None and (looked is None or counted.bytes >= MOST_SHARE * looked.bytes)
         if stretch.is_endless or (is_whole is not key.is_counted and other is not None):
             continue
-        made.append(_transfer(key, stretch, looked or stretch))
+        made.append(_transfer(key, stretch, looked))
     return made
 
 
-def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch) -> SentTransfer:
+def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTransfer:
     """Return a stretch that is over; how many connections are open at once only looks at them tell."""
     end_ns = max(one.end_ns for one in (*stretch.early, *stretch.later))
     start_ns = stretch.before_ns if key.is_counted else min(stretch.begun_ns(end_ns), end_ns)
@@ -206,7 +298,7 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch) -> SentTransfer:
         process=key.process,
         file=_NO_FILE,
         writes=True,
-        path=f"tcp:{key.port}/{start_ns}",
+        path=f"tcp:{str(key.port).translate(_LETTERS)}/{start_ns}",
         first_ns=stretch.first_ns,
         last_ns=stretch.last_ns,
         before_ns=stretch.before_ns,
@@ -218,7 +310,7 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch) -> SentTransfer:
         bytes=stretch.bytes,
         sending=Sending(
             stretch.endpoints,
-            sum(looked.sockets.values()),
+            None if looked is None else sum(looked.sockets.values()),
             key.is_counted,
             stretch.parts,
             stretch.parts_bytes,
