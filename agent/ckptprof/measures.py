@@ -186,6 +186,11 @@ class ServerMeasure(msgspec.Struct, frozen=True, kw_only=True):
     slots: int | None = None  # at most so many at a time may be
     gauges: dict[str, int] | None = None  # what only this kind of client tells
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether its client is connected with it, or about to be; also where the client does not say."""
+        return self.state in (None, "FULL", "IDLE", "NEW", "CONNECTING")
+
 
 class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """The mount that the files are on, and what its client did from start to end: for everybody on this host.

@@ -127,8 +127,8 @@ def _told_step(environment: Mapping[str, str]) -> SlurmStep | None:
 
 def _meeting(environment: Mapping[str, str], cgroup: str | None) -> str | None:
     """Return where the ranks meet, as all nodes call it; ":PORT": on this host; None: not told."""
-    named = environment.get("TORCHELASTIC_RUN_ID", "")
-    named = named if _WORD.fullmatch(named) and named != "none" and not _MADE_UP.fullmatch(named) else ""
+    named = told_name(environment) or ""
+    named = named if _WORD.fullmatch(named) else ""
     host, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
     if "RANK" not in environment or not port:
         coordinator = environment.get("JAX_COORDINATOR_ADDRESS") or environment.get("COORDINATOR_ADDRESS") or ""
@@ -143,6 +143,17 @@ def _meeting(environment: Mapping[str, str], cgroup: str | None) -> str | None:
     if not _WORD.fullmatch(host):
         return named or None
     return f"{host}:{port}" + (f"/{named}" if named else "")
+
+
+def told_name(environment: Mapping[str, str]) -> str | None:
+    """Return the name that a person gave the run."""
+    run = environment.get("TORCHELASTIC_RUN_ID")
+    return run if run and run != "none" and not _MADE_UP.fullmatch(run) else None
+
+
+def is_here(host: str) -> bool:
+    """Return whether a host is this one, by whatever name of it that means another host elsewhere."""
+    return _plain(host) in _HERE
 
 
 def _plain(host: str) -> str:

@@ -10,7 +10,7 @@ from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, is_launcher, is_runner, is_script, key_of, title
 from ckptprof.frameworks.launchers import RUNNERS
-from ckptprof.frameworks.runkeys import run_of
+from ckptprof.frameworks.runkeys import run_of, told_name
 from ckptprof.model import Run
 from ckptprof_collectors.samples import ProcessInfo
 
@@ -175,7 +175,7 @@ class Jobs(Processes):
         if "SLURM_JOB_ID" in info.environment:
             name = f"slurm-{info.environment['SLURM_JOB_ID']}"
             return name, f"{name}:{program}-{number}", f"{name}:{program}-{top.pid}"
-        name = f"{program}-{rendezvous.told_name(info.environment) or number}"
+        name = f"{program}-{told_name(info.environment) or number}"
         return name, *((f"{name}:{port}",) if port else ()), f"{program}-{top.pid}", f"{name}:{top.pid}"
 
     def _number(self, info: ProcessInfo, top: ProcessInfo) -> int:

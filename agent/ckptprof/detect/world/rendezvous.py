@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from ckptprof.frameworks.launchers import RANK_VARIABLES
+from ckptprof.frameworks.runkeys import is_here, told_name
 
 _ALIKE = (*(name for name, _ in RANK_VARIABLES), "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "SLURM_PROCID")
-_MADE_UP = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # torchrun's own run id says nothing to a person
-_HERE = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0"))  # noqa: S104 - compared with, never bound to
 
 
 def number(environment: Mapping[str, str], names: Iterable[str]) -> int | None:
@@ -67,12 +65,6 @@ def place(environment: Mapping[str, str]) -> tuple[str | None, ...]:
     return tuple(environment.get(name) for name in _ALIKE)
 
 
-def told_name(environment: Mapping[str, str]) -> str | None:
-    """Return the name that a person gave the run."""
-    run = environment.get("TORCHELASTIC_RUN_ID")
-    return run if run and run != "none" and not _MADE_UP.fullmatch(run) else None
-
-
 def meeting(environment: Mapping[str, str], cgroup: str | None) -> tuple[str, ...] | None:
     """Return where the ranks of the job meet: the same for all of them. None: it does not say.
 
@@ -81,11 +73,11 @@ def meeting(environment: Mapping[str, str], cgroup: str | None) -> tuple[str, ..
     port = environment.get("MASTER_PORT")
     if port and "RANK" in environment:
         host = environment.get("MASTER_ADDR", "")
-        return ("port", cgroup or "" if host.lower() in _HERE else host, port)
+        return ("port", cgroup or "" if is_here(host) else host, port)
     coordinator = environment.get("JAX_COORDINATOR_ADDRESS") or environment.get("COORDINATOR_ADDRESS")
     if coordinator and "JAX_PROCESS_ID" in environment:
         host = coordinator.rpartition(":")[0]
-        return ("coordinator", cgroup or "" if host.lower() in _HERE else "", coordinator)
+        return ("coordinator", cgroup or "" if is_here(host) else "", coordinator)
     for name in ("TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "FLUX_JOB_ID"):
         value = environment.get(name)
         if value and value != "none":

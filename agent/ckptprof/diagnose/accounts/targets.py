@@ -20,8 +20,6 @@ _FEW = 8  # requests: of fewer no mean is told
 _FULL = 0.7  # of the requests that may be on their way at a time
 _SMALL_BYTES = 16 << 10  # of a request: one to four pages
 _TIMEOUT_SECONDS = 5.0  # the least that Lustre gives a request: at_est2timeout
-# of Lustre: connected, not needed for a while, or about to be connected after that
-_HEALTHY = frozenset((None, "FULL", "IDLE", "NEW", "CONNECTING"))
 
 
 def targets_of(sight: Sight) -> list[ServerMeasure]:
@@ -83,7 +81,7 @@ def lost_one(sight: Sight) -> ServerMeasure | None:
     if mount is not None and sum(moved(one, writes=sight.writes) for one in told) < MOST * sight.moved:
         told = [one for one in mount.per_server if one.written_bytes is not None]
     late = sight.span >= _TIMEOUT_SECONDS
-    lost = [one for one in told if (late and some(one.timeouts)) or one.state not in _HEALTHY]
+    lost = [one for one in told if (late and some(one.timeouts)) or not one.is_reached]
     return max(lost, key=lambda one: some(one.timeouts), default=None)
 
 
@@ -120,7 +118,7 @@ def told_by_targets(sight: Sight, waiting: float) -> Told | None:
 def _lost(one: ServerMeasure) -> str:
     """Return that a target did not answer."""
     late = f"{plural(int(some(one.timeouts)), 'request')} to {name_of(one)} had no answer in time"
-    if one.state in _HEALTHY:
+    if one.is_reached:
         return late
     return (
         f"{late}, and it is in state {one.state}" if some(one.timeouts) else f"{name_of(one)} is in state {one.state}"

@@ -30,7 +30,6 @@ _MOST_ROWS = 8 * MAX_THINGS
 _EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and what they did hours ago is asked by nobody
 _PAUSE_NS = 10 * SECOND_NS  # looks at a client that takes long are not that far apart; those when nothing trains are
 _US = 1e6
-_CONNECTED = (None, "FULL", "IDLE", "NEW", "CONNECTING")  # or about to be; None: its client does not say
 
 Device = tuple[int, int]  # of a mount: major, minor
 _Added = Sequence[float | None]  # to each counter; None: not seen
@@ -298,7 +297,7 @@ def _held(one: ServerMeasure) -> tuple[bool, float, int]:
 
     One that does not answer completes nothing.
     """
-    is_lost = bool(one.timeouts) or one.state not in _CONNECTED
+    is_lost = bool(one.timeouts) or not one.is_reached
     moved = (one.read_bytes or 0) + (one.written_bytes or 0)
     return is_lost, (one.seconds or 0.0) * (one.operations or 0), moved
 
