@@ -247,9 +247,24 @@ class Run(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     scheduler: Annotated[str, one_of("slurm", "kubernetes", "flux", "rendezvous")]  # who tells
     job: str | None = None  # as its scheduler calls it
     restart: Count | None = None  # how often the scheduler has started it again
+    ranks: Count | None = None  # that it has on all of its nodes
     nodes: Count | None = None  # that it was given
     node: Count | None = None  # which of them this is, from 0
     conflict: str | None = None  # what the environment says otherwise than the cgroup, which is right
+
+
+class Place(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Where a checkpoint lies, so that other nodes which see the same folder say the same. None: not known."""
+
+    key: str  # made of file system and inode: equal on each node that has the same file system, else another one
+    shared: bool | None  # other nodes can have it mounted; None: nobody can tell
+
+
+class Clock(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """How far the wall clock of the host may have been off."""
+
+    synchronised: bool
+    bound_ns: Count | None  # at most, as its kernel says (maxerror); None: not synchronised, nobody knows
 
 
 class DeviceShare(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -304,6 +319,8 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     path: str | None  # the file, or the directory that all files share; None of what went to an object store
     sent: Sent | None = None  # of what went to an object store, and to no file
     run: Run | None = None  # what joins it with those of other nodes; None: nothing that they would see, too
+    place: Place | None = None  # None: of what went to an object store, and where its folder was not seen
+    clock: Clock | None = None
     writers: tuple[Writer, ...]  # the processes that moved the bytes; they read, in a restore
     mode: Mode | None = None
     stall_ns: Count | None = None  # time in which training did not advance because of it

@@ -54,6 +54,8 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "medium",
         "sent",
         "run",
+        "place",
+        "clock",
         "writers",
         "mode",
         "stall_ns",

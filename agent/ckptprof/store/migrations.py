@@ -145,9 +145,10 @@ _PROGRESS = Step(
 
 _FORMAT_2 = Step(())  # of new blocks (blocks.py); those of before stay as they are
 
-_SENT_AND_RUN = Step(("ALTER TABLE checkpoints ADD COLUMN sent TEXT", "ALTER TABLE checkpoints ADD COLUMN run TEXT"))
+# Where it went, and what joins it with those of other nodes
+_ELSEWHERE = Step(tuple(f"ALTER TABLE checkpoints ADD COLUMN {name} TEXT" for name in ("sent", "run", "place", "clock")))
 
-STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2, _SENT_AND_RUN)
+STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2, _ELSEWHERE)
 LATEST = OLDEST + len(STEPS) - 1
 
 

@@ -13,11 +13,10 @@ from ckptprof.store.progress import points_of
 from ckptprof.store.rows import timeline_of
 from ckptprof.store.series import Span
 from ckptprof.store.sql import compiled, schema
+from ckptprof.store.sql.columns import DIAGNOSIS, JSON
 
 Holds = Literal["text", "json", "whole", "real", "truth", "time_ns", "duration_ns"]
-_JSON = frozenset(
-    ("pattern", "verdict", "blind", "moments", "metadata", "overheads", "cost", "measures", "blocked", "sent", "run")
-)
+_JSON = frozenset((*JSON, *DIAGNOSIS))
 _DURATIONS = frozenset(("stall_ns",))
 _AT_ONCE = 1000  # rows
 

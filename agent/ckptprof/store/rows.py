@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ckptprof.measures import Measures
-from ckptprof.model import Checkpoint, Point, Run, Sent, Session
+from ckptprof.model import Checkpoint, Clock, Place, Point, Run, Sent, Session
 from ckptprof.store.blocks import BlockError, decode, encode
 from ckptprof.store.progress import packed, unpacked
 from ckptprof.store.sql import compiled
@@ -22,7 +22,8 @@ MAX_POINTS = 4096
 MAX_OVERHEADS = 64
 _MAX_TIMELINE_BYTES = 1 << 20
 _DIAGNOSIS: dict[str, Any] = {  # JSON or NULL
-    "sent": Sent, "run": Run, "verdict": Verdict, "cost": Cost, "measures": Measures,
+    "sent": Sent, "run": Run, "place": Place, "clock": Clock,
+    "verdict": Verdict, "cost": Cost, "measures": Measures,
 }  # fmt: skip
 _SESSION = Session.__struct_fields__
 _encode = msgspec.json.Encoder().encode

@@ -7,8 +7,8 @@ PLAIN = (
     "mode", "stall_ns", "level", "confidence", "status", "written_bytes", "unique_bytes", "storage_bytes", "cache",
 )  # fmt: skip
 JSON = ("blind", "pattern", "moments", "metadata", "overheads", "blocked")
-DIAGNOSIS = ("sent", "run", "verdict", "cost", "measures")  # JSON or NULL
-BRIEF_DIAGNOSIS = ("sent", "run", "verdict", "cost")
+BRIEF_DIAGNOSIS = ("sent", "run", "place", "clock", "verdict", "cost")  # JSON or NULL
+DIAGNOSIS = (*BRIEF_DIAGNOSIS, "measures")
 CHILDREN = ("writers", "evidence", "streams", "devices")  # tables
 BRIEF_CHILDREN = ("writers", "evidence")  # what `report` shows
 BLOCKS = ("minutes", "hours", "rollups")  # tables

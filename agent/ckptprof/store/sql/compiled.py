@@ -22,20 +22,20 @@ overheads=:overheads, storage_bytes=:storage_bytes, cache=:cache, cost=:cost,
 measures=:measures, blocked=:blocked, committed_ns=:committed_ns, "limit"=:limit,
 limit_seconds=:limit_seconds, limit_confidence=:limit_confidence,
 expected_seconds=:expected_seconds, gpu_seconds=:gpu_seconds, progress=:progress,
-progress_left_out=:progress_left_out, sent=:sent, run=:run WHERE checkpoints.uid =
-:known_uid RETURNING id"""
+progress_left_out=:progress_left_out, sent=:sent, run=:run, place=:place, clock=:clock
+WHERE checkpoints.uid = :known_uid RETURNING id"""
 ADD_CHECKPOINT = """INSERT INTO checkpoints (uid, kind, job, framework, step, ranks, start_ns, end_ns,
 durable_ns, bytes, files, path, mode, stall_ns, level, confidence, pattern_class,
 pattern, verdict, blind, timeline, status, moments, metadata, written_bytes,
 unique_bytes, overheads, storage_bytes, cache, cost, measures, blocked, committed_ns,
 "limit", limit_seconds, limit_confidence, expected_seconds, gpu_seconds, progress,
-progress_left_out, sent, run) VALUES (:uid, :kind, :job, :framework, :step, :ranks,
-:start_ns, :end_ns, :durable_ns, :bytes, :files, :path, :mode, :stall_ns, :level,
-:confidence, :pattern_class, :pattern, :verdict, :blind, :timeline, :status, :moments,
-:metadata, :written_bytes, :unique_bytes, :overheads, :storage_bytes, :cache, :cost,
-:measures, :blocked, :committed_ns, :limit, :limit_seconds, :limit_confidence,
-:expected_seconds, :gpu_seconds, :progress, :progress_left_out, :sent, :run) RETURNING
-id"""
+progress_left_out, sent, run, place, clock) VALUES (:uid, :kind, :job, :framework,
+:step, :ranks, :start_ns, :end_ns, :durable_ns, :bytes, :files, :path, :mode, :stall_ns,
+:level, :confidence, :pattern_class, :pattern, :verdict, :blind, :timeline, :status,
+:moments, :metadata, :written_bytes, :unique_bytes, :overheads, :storage_bytes, :cache,
+:cost, :measures, :blocked, :committed_ns, :limit, :limit_seconds, :limit_confidence,
+:expected_seconds, :gpu_seconds, :progress, :progress_left_out, :sent, :run, :place,
+:clock) RETURNING id"""
 CLEAR_CHILDREN = {
     "writers": """DELETE FROM writers WHERE writers.checkpoint_id = :of_checkpoint""",
     "evidence": """DELETE FROM evidence WHERE evidence.checkpoint_id = :of_checkpoint""",
@@ -77,7 +77,8 @@ END), 'status', checkpoints.status, 'written_bytes', checkpoints.written_bytes,
 json(checkpoints.pattern), 'moments', json(checkpoints.moments), 'metadata',
 json(checkpoints.metadata), 'overheads', json(checkpoints.overheads), 'blocked',
 json(checkpoints.blocked), 'sent', json(checkpoints.sent), 'run', json(checkpoints.run),
-'verdict', json(checkpoints.verdict), 'cost', json(checkpoints.cost), 'measures',
+'place', json(checkpoints.place), 'clock', json(checkpoints.clock), 'verdict',
+json(checkpoints.verdict), 'cost', json(checkpoints.cost), 'measures',
 json(checkpoints.measures), 'writers', json((SELECT json_group_array(json_object('pid',
 anon_1.pid, 'comm', anon_1.comm, 'bytes', anon_1.bytes, 'rank', anon_1.rank, 'start_ns',
 anon_1.start_ns, 'end_ns', anon_1.end_ns, 'role', anon_1.role)) AS json_group_array_1

@@ -84,7 +84,9 @@ checkpoints = Table(
     Column("progress", LargeBinary, nullable=True),  # a block of the points of all streams (progress.py)
     _whole("progress_left_out"),
     _text("sent", nullable=True),  # JSON
-    _text("run", nullable=True),  # JSON
+    _text("run", nullable=True),  # JSON, as are the next two
+    _text("place", nullable=True),
+    _text("clock", nullable=True),
 )
 writers = Table(
     "writers",
