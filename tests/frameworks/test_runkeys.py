@@ -41,6 +41,12 @@ _STEP = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_3"
         ("/system.slice/slurmstepd.scope/sEKNKTV3WPV50I/step_0", None),  # Crockford's base 32 has no I
         ("/system.slice/my-slurmstepd.service/job_42/step_0", None),
         ("/slurm/uid_1000/job_42/step_0x/task_0", None),
+        ("/../job_42/step_batch/user/task_special", SlurmStep("42", None, "batch")),
+        (f"/../{_SLUID}/step_0", SlurmStep(None, _SLUID, "0")),
+        ("/../../../job_42/../step_0", None),
+        ("/job_42/step_0/user/task_0", None),  # a namespace of its own, whose root anybody may have named so
+        ("/slurm/uid_1000/job_42\n/step_0", None),
+        ("/slurm/uid_x/job_42/step_0/task_0", None),
         ("/", None),
         ("", None),
         (None, None),
@@ -69,6 +75,22 @@ def test_a_cgroup_tells_the_step(cgroup: str | None, step: SlurmStep | None) -> 
         (f"/docker/{'cd' * 32}/kubelet.slice/kubelet-kubepods.slice/pod{_POD}/{'ab' * 32}", _POD),  # kind
         (f"/../../kubepods-burstable.slice/kubepods-burstable-pod{_POD.replace('-', '_')}.slice/a.scope", _POD),
         ("/kubepods/burstable/pod" + "0f" * 16 + "/" + "ab" * 32, "0f" * 16),  # static
+        (
+            "/kubepods/poda48c12e8-255a-11e9-8cd9-0007cb0b2cc8/crio-63425c4a8b4291744a79dd9011fddc7a1f8ffda61f65d72",
+            "a48c12e8-255a-11e9-8cd9-0007cb0b2cc8",
+        ),
+        (_POD_PATH.replace("cri-containerd-", "crio-"), _POD),
+        (_POD_PATH.replace("cri-containerd-", "crio-") + "/container/gpu", _POD),
+        (f"/../../../kubepods/besteffort/pod{_POD}/{'ab' * 32}", _POD),
+        (f"/../kubepods-pod{_POD.replace('-', '_')}.slice/cri-containerd-{'ab' * 32}.scope", _POD),
+        (f"/../cri-containerd-{'ab' * 32}.scope", None),  # only its container is seen
+        (f"/system.slice/k3s.service/kubepods/burstable/pod{_POD}/{'ab' * 32}", _POD),
+        (f"/k8s.io/{'ab' * 32}", None),
+        (f"/docker/{'ab' * 32}", None),
+        (f"/machine.slice/libpod-{'ab' * 32}.scope", None),
+        (f"/kubepods/pod{_POD.upper()}/x", None),
+        (f"/kubepods/pod{_POD}\u200b/x", None),
+        (f"/user.slice/user-1000.slice/user@1000.service/kubelet.slice/kubepods/pod{_POD}/x", None),
         (_POD_PATH.replace("cri-containerd-", "crio-conmon-"), None),
         ("/kubepods.slice/kubepods-burstable.slice", None),
         (f"/kubepods/pod{_POD[:-1]}/x", None),
@@ -86,6 +108,7 @@ _SLURM = {
     "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_CLUSTER_NAME": "alps", "SLURM_JOB_NUM_NODES": "8",
     "SLURM_NODEID": "3",
 }  # fmt: skip
+_MPI = {"OMPI_COMM_WORLD_RANK": "9", "OMPI_COMM_WORLD_SIZE": "16", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}
 _KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 
 
@@ -155,6 +178,75 @@ _KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
         ({**_TORCH, "MASTER_ADDR": "localhost", "HOSTNAME": "llama-master-0"}, _POD_PATH, None),
         (_KUBERNETES, _POD_PATH, None),
         ({}, None, None),
+        # a job of several components has as many ids, and one place where its ranks meet
+        ({**_SLURM, **_TORCH, "SLURM_HET_SIZE": "2"}, _STEP, "rendezvous:node-1:29500"),
+        (
+            {**_SLURM, **_TORCH, "SLURM_HET_SIZE": "2", "SLURM_JOB_ID": "4712"},
+            _STEP.replace("4711", "4712"),
+            "rendezvous:node-1:29500",
+        ),
+        ({**_SLURM, **_TORCH, "SLURM_HET_SIZE": "2", "SLURM_RESTART_COUNT": "1"}, _STEP, "rendezvous:node-1:29500+1"),
+        ({**_SLURM, **_TORCH, "SLURM_HET_SIZE": "2", "MASTER_ADDR": "localhost"}, _STEP, None),
+        ({**_SLURM, "SLURM_HET_SIZE": "2"}, _STEP, None),
+        ({**_SLURM, "SLURM_HET_SIZE": "1"}, _STEP, "slurm:alps/4711.0"),
+        ({**_SLURM, "SLURM_HET_SIZE": "x"}, _STEP, "slurm:alps/4711.0"),
+        # each task of an array is a job of its own
+        ({**_SLURM, "SLURM_ARRAY_JOB_ID": "4700", "SLURM_ARRAY_TASK_ID": "7"}, _STEP, "slurm:alps/4711.0"),
+        ({**_SLURM, "SLURM_RESTART_COUNT": "-1"}, _STEP, "slurm:alps/4711.0"),
+        ({**_SLURM, "SLURM_RESTART_COUNT": "99999999999"}, _STEP, "slurm:alps/4711.0"),
+        ({**_SLURM, "SLURM_JOB_SLUID": "s\u200bEKNKTV3WPV50"}, _STEP, "slurm:alps/4711.0"),
+        ({**_SLURM, "SLURM_CLUSTER_NAME": "x" * 200}, _STEP, "slurm:/4711.0"),
+        ({**_SLURM, "SLURM_CLUSTER_NAME": "a\x1b[2J"}, _STEP, "slurm:/4711.0"),
+        ({**_SLURM, **_KUBERNETES}, _POD_PATH + _STEP, "slurm:alps/4711.0"),  # slurmd in a pod
+        ({**_TORCH, "MASTER_ADDR": "a" * 129}, None, None),
+        ({**_TORCH, "MASTER_ADDR": "<b>"}, None, None),
+        ({**_TORCH, "TORCHELASTIC_RUN_ID": "a b"}, None, "rendezvous:node-1:29500"),
+        ({"PET_RDZV_ENDPOINT": "llama-worker-0:23456"}, _POD_PATH, "kubernetes:llama-worker-0:23456"),
+        (
+            {"PET_RDZV_ENDPOINT": "llama-worker-0:23456", "TORCHELASTIC_RUN_ID": "x"},
+            _POD_PATH,
+            "kubernetes:llama-worker-0:23456/x",
+        ),
+        ({"PET_RDZV_ENDPOINT": "llama-worker-0:23456", **_TORCH}, _POD_PATH, "kubernetes:node-1:29500"),
+        ({"PET_RDZV_ENDPOINT": "localhost:0"}, _POD_PATH, None),
+        ({"PET_RDZV_ENDPOINT": "llama-worker-0"}, _POD_PATH, None),
+        # ranks of which more run in other pods of the same owner
+        ({**_MPI, "HOSTNAME": "llama-worker-3"}, _POD_PATH, "kubernetes:/llama"),
+        ({**_MPI, "HOSTNAME": "llama-launcher-0"}, _POD_PATH, "kubernetes:/llama"),
+        ({**_MPI, "HOSTNAME": "llama-3"}, _POD_PATH, "kubernetes:/llama"),  # of a StatefulSet
+        ({**_MPI, "HOSTNAME": "llama-3", "POD_NAMESPACE": "team-a"}, _POD_PATH, "kubernetes:team-a/llama"),
+        ({**_MPI, "HOSTNAME": "llama-3", "POD_NAMESPACE": "team/a"}, _POD_PATH, "kubernetes:/llama"),
+        ({**_MPI, "HOSTNAME": "gpu-node-17", "POD_NAME": "llama-worker-3"}, _POD_PATH, "kubernetes:/llama"),
+        ({**_MPI, "HOSTNAME": "llama-3", "JOB_COMPLETION_INDEX": "3"}, _POD_PATH, "kubernetes:/llama"),
+        ({**_MPI, "POD_NAME": "llama-3-x7k2p", "JOB_COMPLETION_INDEX": "3"}, _POD_PATH, "kubernetes:/llama"),
+        # of a JobSet
+        (
+            {**_MPI, "HOSTNAME": "llama-workers-0-3", "JOB_COMPLETION_INDEX": "3"},
+            _POD_PATH,
+            "kubernetes:/llama-workers-0",
+        ),
+        ({**_MPI, "HOSTNAME": "llama-4", "JOB_COMPLETION_INDEX": "3"}, _POD_PATH, None),
+        ({**_MPI, "HOSTNAME": "llama-7d9c6b5f5b-x2x4z"}, _POD_PATH, None),  # of a ReplicaSet
+        ({**_MPI, "HOSTNAME": "llama-7d9c6b5f5b-24567"}, _POD_PATH, None),
+        ({**_MPI, "HOSTNAME": "raycluster-head"}, _POD_PATH, None),
+        ({**_MPI, "HOSTNAME": "-3"}, _POD_PATH, None),
+        ({**_MPI, "HOSTNAME": "a b-3"}, _POD_PATH, None),
+        ({**_MPI, "HOSTNAME": "x" * 140 + "-3"}, _POD_PATH, None),
+        (_MPI, _POD_PATH, None),
+        ({**_MPI, "HOSTNAME": "llama-3"}, None, None),  # a host of that name
+        ({**_MPI, "HOSTNAME": "llama-3", **_KUBERNETES}, "/", "kubernetes:/llama"),  # of a private cgroup namespace
+        # a sweep: each pod trains for itself
+        ({**_MPI, "HOSTNAME": "llama-3", "OMPI_COMM_WORLD_LOCAL_SIZE": "16"}, _POD_PATH, None),
+        ({"HOSTNAME": "llama-3", "JOB_COMPLETION_INDEX": "3"}, _POD_PATH, None),
+        ({"HOSTNAME": "llama-3", "WORLD_SIZE": "16"}, _POD_PATH, None),
+        ({"HOSTNAME": "llama-3", "PMI_SIZE": "16", "MPI_LOCALNRANKS": "8"}, _POD_PATH, "kubernetes:/llama"),
+        (
+            {"LWS_LEADER_ADDRESS": "Llama-0.llama.team-a", "LWS_GROUP_SIZE": "4", "LWS_WORKER_INDEX": "2"},
+            _POD_PATH,
+            "kubernetes:llama-0.llama.team-a",
+        ),
+        ({"LWS_LEADER_ADDRESS": "llama-0.llama.team-a", "LWS_GROUP_SIZE": "1"}, _POD_PATH, None),
+        ({"LWS_LEADER_ADDRESS": "llama-0/../x", "LWS_GROUP_SIZE": "4"}, _POD_PATH, None),
     ],
 )
 def test_all_nodes_of_a_run_make_its_key(environment: dict[str, str], cgroup: str | None, key: str | None) -> None:
@@ -169,8 +261,32 @@ def test_what_the_environment_says_otherwise_is_told() -> None:
     assert run == Run(key="slurm:/4711.0", scheduler="slurm", job="4711", conflict="SLURM_JOB_ID is 1, step 0")
 
 
-def test_a_run_knows_its_nodes() -> None:
-    """As many as the scheduler gave it, and which of them this one is."""
+@pytest.mark.parametrize(
+    ("environment", "cgroup", "nodes", "node"),
+    [
+        (_SLURM, _STEP, 8, 3),
+        ({**_SLURM, "SLURM_STEP_NUM_NODES": "4"}, _STEP, 4, 3),  # which SLURM_NODEID counts
+        ({**_SLURM, **_TORCH, "MASTER_ADDR": "localhost"}, _STEP, 1, 0),  # each of them for itself
+        ({**_SLURM, **_TORCH, "SLURM_HET_SIZE": "2"}, _STEP, None, None),
+        ({**_TORCH, "GROUP_WORLD_SIZE": "4", "GROUP_RANK": "3"}, None, 4, 3),  # of torchrun
+        ({**_TORCH, "JOB_COMPLETION_INDEX": "5"}, _POD_PATH, None, 5),
+        ({**_TORCH, "GROUP_WORLD_SIZE": "4", "GROUP_RANK": "3", "JOB_COMPLETION_INDEX": "5"}, _POD_PATH, 4, 3),
+        ({"LWS_LEADER_ADDRESS": "a.b.c", "LWS_GROUP_SIZE": "4", "LWS_WORKER_INDEX": "2"}, _POD_PATH, 4, 2),
+        ({"FLUX_JOB_ID": "f2", "FLUX_JOB_NNODES": "16"}, None, 16, None),
+        (_TORCH, None, None, None),
+    ],
+)
+def test_a_run_knows_its_nodes(
+    environment: dict[str, str], cgroup: str | None, nodes: int | None, node: int | None
+) -> None:
+    """As many as it has, and which of them this one is, as far as its launcher says."""
+    run = run_of(environment_of(environment), cgroup)
+    assert run is not None
+    assert (run.nodes, run.node) == (nodes, node)
+
+
+def test_a_run_that_is_started_again_is_counted() -> None:
+    """By its scheduler."""
     run = run_of(environment_of({**_SLURM, "SLURM_RESTART_COUNT": "2"}), _STEP)
     assert run == Run(key="slurm:alps/4711.0+2", scheduler="slurm", job="4711", restart=2, nodes=8, node=3)
 

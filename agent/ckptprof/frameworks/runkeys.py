@@ -32,6 +32,13 @@ _POD = re.compile(
     r"kubepods[^/]*(?:/[^/]*)*?[/-]pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
     r"(?=[./:]|$)"
 )
+_ROLES = "master|worker|chief|ps|evaluator|launcher|leader|server"  # of the pods of one PyTorchJob, TFJob, MPIJob
+_OF_SET = re.compile(rf"(?P<owner>.+?)(?:-(?:{_ROLES}))?-\d{{1,4}}")  # a ReplicaSet's pods end in five characters
+_ALL_AND_HERE = (  # ranks of the run, and those of them that run where this one does
+    ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_SIZE", "MPI_LOCALNRANKS"),
+)
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _WORD = re.compile(r"[\w.:@+-]{1,128}", re.ASCII)
 
@@ -71,34 +78,83 @@ def run_of(environment: Mapping[str, str], cgroup: str | None) -> Run | None:
         return slurm
     flux = environment.get("FLUX_JOB_ID", "")
     if _WORD.fullmatch(flux):
-        return Run(key=f"flux:{flux}", scheduler="flux", job=flux)
+        nodes = _number(environment, "FLUX_JOB_NNODES")
+        return Run(key=f"flux:{flux}", scheduler="flux", job=flux, nodes=nodes)
+    if pod_of(cgroup) is not None or "KUBERNETES_SERVICE_HOST" in environment:
+        return _kubernetes(environment, meeting)
     if meeting is None or meeting.startswith(":"):
         return None
-    if pod_of(cgroup) is not None or "KUBERNETES_SERVICE_HOST" in environment:
-        node = _number(environment, "JOB_COMPLETION_INDEX")
-        return Run(key=f"kubernetes:{meeting}", scheduler="kubernetes", node=node)
-    return Run(key=f"rendezvous:{meeting}", scheduler="rendezvous")
+    nodes, node = _agents(environment)
+    return Run(key=f"rendezvous:{meeting}", scheduler="rendezvous", nodes=nodes, node=node)
+
+
+def _agents(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Return how many agents of torchrun the run has, which are one on each node, and which of them started this."""
+    return _number(environment, "GROUP_WORLD_SIZE"), _number(environment, "GROUP_RANK")
+
+
+def _kubernetes(environment: Mapping[str, str], meeting: str | None) -> Run | None:
+    """Return the run of a rank in a pod: by where the ranks meet, else by whose pods they run in.
+
+    Pods of one owner may train each for itself: that they are one run is seen by ranks that are in none of this one's.
+    """
+    nodes, node = _agents(environment)
+    node = _number(environment, "JOB_COMPLETION_INDEX") if node is None else node
+    if meeting is not None:
+        here = meeting.startswith(":")
+        return None if here else Run(key=f"kubernetes:{meeting}", scheduler="kubernetes", nodes=nodes, node=node)
+    group, size = environment.get("LWS_LEADER_ADDRESS", "").lower(), _number(environment, "LWS_GROUP_SIZE") or 0
+    if _WORD.fullmatch(group) and size > 1:
+        node = _number(environment, "LWS_WORKER_INDEX")
+        return Run(key=f"kubernetes:{group}", scheduler="kubernetes", job=group, nodes=size, node=node)
+    owner = _owner(environment)
+    if owner is None or not _is_of_several_pods(environment):
+        return None
+    space = environment.get("POD_NAMESPACE", "")
+    space = space if _WORD.fullmatch(space) else ""
+    return Run(key=f"kubernetes:{space}/{owner}", scheduler="kubernetes", job=owner, nodes=nodes, node=node)
+
+
+def _owner(environment: Mapping[str, str]) -> str | None:
+    """Return the job or set whose pods have names that differ in a number only; None: this one's name has none."""
+    index = _number(environment, "JOB_COMPLETION_INDEX")
+    for name in ("POD_NAME", "HOSTNAME"):  # the second is the node's in its network
+        pod = environment.get(name, "")
+        if not _WORD.fullmatch(pod):
+            continue
+        found = (
+            _OF_SET.fullmatch(pod) if index is None else re.fullmatch(rf"(?P<owner>.+)-{index}(-[a-z0-9]{{5}})?", pod)
+        )
+        if found is not None:
+            return found["owner"]
+    return None
+
+
+def _is_of_several_pods(environment: Mapping[str, str]) -> bool:
+    """Return whether the run has more ranks than this pod."""
+    sizes = ((_number(environment, all_), _number(environment, here)) for all_, here in _ALL_AND_HERE)
+    return any(all_ is not None and here is not None and all_ > here for all_, here in sizes)
 
 
 def _slurm(environment: Mapping[str, str], cgroup: str | None, meeting: str | None) -> Run | None:
-    placed, told = slurm_step_of(cgroup), _told_step(environment)
-    step = placed or told
+    step, conflict = _step_of(environment, cgroup)
     if step is None:
         return None
-    conflict = None
-    if placed is not None and told is not None and _are_others(placed, told):
-        conflict = f"SLURM_JOB_ID is {told.job}, step {told.step}"
-        environment = {}
-    elif placed is not None and told is not None:
-        step = SlurmStep(placed.job or told.job, placed.sluid or told.sluid, placed.step)
-    restart = _number(environment, "SLURM_RESTART_COUNT")
+    environment = environment if conflict is None else {}
+    job, restart = step.job or step.sluid, _number(environment, "SLURM_RESTART_COUNT")
+    if (_number(environment, "SLURM_HET_SIZE") or 1) > 1:  # each of its components has a job id and nodes of its own
+        if meeting is None or meeting.startswith(":"):
+            return None
+        key = f"rendezvous:{meeting}" + (f"+{restart}" if restart else "")
+        nodes, node = _agents(environment)
+        return Run(key=key, scheduler="slurm", job=job, restart=restart, nodes=nodes, node=node)
     if step.sluid is not None:
         key = f"slurm:{step.sluid}.{step.step}"
     else:
         cluster = environment.get("SLURM_CLUSTER_NAME", "")
         key = f"slurm:{cluster if _WORD.fullmatch(cluster) else ''}/{step.job}.{step.step}"
         key += f"+{restart}" if restart else ""
-    nodes, node = _number(environment, "SLURM_JOB_NUM_NODES"), _number(environment, "SLURM_NODEID")
+    nodes, node = _slurm_nodes(environment), _number(environment, "SLURM_NODEID")
     if meeting is None:
         if not step.step.isdigit():  # a shell's, who starts what it likes, one after the other or at once
             return None
@@ -107,9 +163,24 @@ def _slurm(environment: Mapping[str, str], cgroup: str | None, meeting: str | No
     else:  # they meet on this node, and others on theirs
         if node is None and nodes != 1:
             return None
-        key = f"{key}@node{node or 0}{meeting}"
-    job = step.job or step.sluid
+        key, nodes, node = f"{key}@node{node or 0}{meeting}", 1, 0
     return Run(key=key, scheduler="slurm", job=job, restart=restart, nodes=nodes, node=node, conflict=conflict)
+
+
+def _slurm_nodes(environment: Mapping[str, str]) -> int | None:
+    """Return how many nodes the step has, which SLURM_NODEID counts."""
+    step = _number(environment, "SLURM_STEP_NUM_NODES")
+    return _number(environment, "SLURM_JOB_NUM_NODES") if step is None else step
+
+
+def _step_of(environment: Mapping[str, str], cgroup: str | None) -> tuple[SlurmStep | None, str | None]:
+    """Return the step as the cgroup tells it, with what only the environment adds; and what that says otherwise."""
+    placed, told = slurm_step_of(cgroup), _told_step(environment)
+    if placed is None or told is None:
+        return placed or told, None
+    if _are_others(placed, told):
+        return placed, f"SLURM_JOB_ID is {told.job}, step {told.step}"
+    return SlurmStep(placed.job or told.job, placed.sluid or told.sluid, placed.step), None
 
 
 def _are_others(placed: SlurmStep, told: SlurmStep) -> bool:
@@ -132,6 +203,7 @@ def _meeting(environment: Mapping[str, str], cgroup: str | None) -> str | None:
     host, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
     if "RANK" not in environment or not port:
         coordinator = environment.get("JAX_COORDINATOR_ADDRESS") or environment.get("COORDINATOR_ADDRESS") or ""
+        coordinator = coordinator or environment.get("PET_RDZV_ENDPOINT") or ""
         host, _, port = coordinator.rpartition(":")
     if not _NUMBER.fullmatch(port):
         return named or None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
@@ -213,7 +215,8 @@ class Jobs(Processes):
     def run(self, process: ProcessKey) -> Run | None:
         """Return what joins its job with what it is on other nodes."""
         info = self._told(process)
-        return run_of(info.environment, info.cgroup) if info is not None else None
+        run = run_of(info.environment, info.cgroup) if info is not None else None
+        return None if run is None else msgspec.structs.replace(run, ranks=self.ranks(process))
 
     def are_all_here(self, process: ProcessKey) -> bool:
         """Return whether all ranks of its job run on this host, as its environment tells."""
