@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.devices.blockdevices import BlockDevices
+from ckptprof_collectors.devices.clock import WallClock
 from ckptprof_collectors.devices.memory import Memory
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.mounts.clients import RemoteClients
@@ -28,6 +29,7 @@ COLLECTORS: tuple[tuple[str, Callable[[KernelFs], Collector]], ...] = (
     (Mounts.name, Mounts),
     (RemoteClients.name, RemoteClients),
     (Memory.name, Memory),
+    (WallClock.name, WallClock),
 )
 
 
@@ -38,6 +40,6 @@ def make(fs: KernelFs) -> tuple[list[Collector], list[Unavailable]]:
     for name, factory in COLLECTORS:
         try:
             collectors.append(factory(fs))
-        except UnavailableError as error:  # noqa: PERF203 - nine turns, at start-up
+        except UnavailableError as error:  # noqa: PERF203 - ten turns, at start-up
             unavailable.append(Unavailable(name, str(error)))
     return collectors, unavailable

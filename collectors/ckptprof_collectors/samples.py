@@ -7,6 +7,7 @@ characters and markup, which only the output layer escapes, but never a surrogat
 
 from __future__ import annotations
 
+import os
 from enum import IntFlag
 from typing import Any, ClassVar, get_args
 
@@ -209,6 +210,11 @@ class MountInfo(msgspec.Struct, frozen=True, array_like=True, tag="mount"):
     server: str | None  # host of a remote mount (NFS, Lustre, CIFS, Ceph ...), if it is one
     addresses: tuple[str, ...] = ()  # of its servers, as far as its source and its options name addresses
 
+    @property
+    def device_number(self) -> int:
+        """The st_dev of its files."""
+        return os.makedev(self.major, self.minor)
+
 
 class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
     """/proc/meminfo, /proc/vmstat and PSI of the host."""
@@ -272,6 +278,13 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
         ),
         collector="memory",
     )  # fmt: skip
+
+
+class ClockSample(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
+    """How far the wall clock may be off, as the kernel says: adjtimex(2)."""
+
+    synchronised: bool  # something keeps it, and has done so lately
+    max_error_us: int  # at most; the kernel adds 500 to it each second until somebody has compared clocks again
 
 
 class FuseSample(msgspec.Struct, frozen=True, array_like=True, tag="fuse"):
@@ -632,6 +645,7 @@ class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     unwritten_bytes: int | None = None  # dirty or under writeback in the page cache (cachestat(2)); None: not seen
     whole: bool | None = None  # whether it is as long as its format says; None: not looked, or the format does not tell
     free_bytes: int | None = None  # that its owner may still write on its file system; None: not seen
+    folder_inode: int | None = None  # of the folder that it is in; None: not told
 
 
 class OperationKind(IntFlag):
@@ -824,6 +838,7 @@ Sample = (
     | WireSample
     | MountInfo
     | MemorySample
+    | ClockSample
     | FuseSample
     | FuseDaemon
     | QdiscSample
@@ -863,7 +878,7 @@ NOT_COUNTED: dict[type, str] = {
         "what an entity is: no counters",
     ),
     **dict.fromkeys(
-        (FuseSample, QdiscSample, TcpSample, ClientSample, WireSample, SocketTraffic, BlockActivity),
+        (ClockSample, FuseSample, QdiscSample, TcpSample, ClientSample, WireSample, SocketTraffic, BlockActivity),
         "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(

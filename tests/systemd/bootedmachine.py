@@ -127,7 +127,9 @@ class Machine:
     def __init__(self, root: Path, *, ebpf: bool = True) -> None:
         """Nothing is started yet; `ebpf`: it has the capabilities and system calls for that, if this host has them."""
         self.root = root
-        self._ebpf = ["--capability=CAP_BPF,CAP_PERFMON", "--system-call-filter=bpf perf_event_open"] if ebpf else []
+        self._allowed = ["--system-call-filter=adjtimex"]  # as on a host; CAP_SYS_TIME it has not
+        if ebpf:
+            self._allowed += ["--capability=CAP_BPF,CAP_PERFMON", "--system-call-filter=bpf perf_event_open"]
         self._nspawn: subprocess.Popen[bytes] | None = None
         self._init = 0
         self.name = own(f"{os.getpid()}-{next(_NUMBERS)}")
@@ -136,7 +138,7 @@ class Machine:
         """Boot, and wait until systemd has started everything; raises JobBrokeError if it never has."""
         log = self.root.with_name("console.log")
         setting = ("--private-network", "--link-journal=no", f"--machine={self.name}", f"--directory={self.root}")
-        nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", *setting, *self._ebpf)
+        nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", *setting, *self._allowed)
         ends_with_us = ("setpriv", "--pdeathsig=TERM")  # should pytest be killed, the machine ends too
         groups = self._groups()
         for group in groups:

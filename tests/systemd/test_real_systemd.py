@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -46,6 +47,15 @@ while not sizes and time.monotonic() < deadline:
     sizes = [s.bytes for s in trace.read() if type(s).__name__ == "FileActivity" and s.bytes == 3 << 20]
 print(json.dumps([bin(before).count("1"), dropped, f"{{privileges.held().permitted:016x}}", sizes, trace.programs]))
 trace.close()
+"""
+
+ASK_AND_SET = """
+import ctypes, json, platform, struct
+from ckptprof_collectors.devices.clock import NUMBERS, ask_kernel
+print(json.dumps(["asked", ask_kernel()[0] > 0]))
+to_set = struct.pack("@Il", 1, 0) + bytes(240)
+call = ctypes.CDLL(None, use_errno=True).syscall
+print(json.dumps(["set", call(NUMBERS[platform.machine()], to_set), ctypes.get_errno()]))
 """
 
 
@@ -147,18 +157,31 @@ def test_where_ebpf_is_not_to_be_had_it_polls(installation: tuple[Path, str]) ->
         until("saves seen by polling", lambda: len(machine.steps()) == 2)
 
 
-@pytest.mark.bpf
-def test_nothing_in_the_unit_keeps_ebpf_from_attaching_and_reading(
-    machine: Machine, record_property: Callable[[str, object], None]
-) -> None:
-    """Within the whole sandbox, as its user, the programs attach, and go on counting when the capabilities are gone."""
-    (machine.root / "opt/probe.py").write_text(PROBE, encoding="utf-8")
+def within_the_unit(machine: Machine, program: str) -> list[str]:
+    """Run a program in the place of the agent, and return what the unit has said."""
+    (machine.root / "opt/probe.py").write_text(program, encoding="utf-8")
     once = "Type=oneshot\nRestart=no\nTimeoutStartSec=infinity\nExecStart=\n"
     machine.drop_in(f"{once}ExecStart=/opt/ckptprof/bin/python3 -I /opt/probe.py")
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "stop", "ckptprof")
     machine.run("systemctl", "start", "ckptprof")
-    line = next(line for line in machine.journal().splitlines() if line.startswith("[4, "))
+    return machine.journal().splitlines()
+
+
+def test_the_clock_may_be_asked_and_not_set(machine: Machine) -> None:
+    """By the one call that does both: the kernel refuses it without CAP_SYS_TIME, unless it sets nothing."""
+    said = within_the_unit(machine, ASK_AND_SET)
+
+    assert '["asked", true]' in said
+    assert f'["set", -1, {errno.EPERM}]' in said
+
+
+@pytest.mark.bpf
+def test_nothing_in_the_unit_keeps_ebpf_from_attaching_and_reading(
+    machine: Machine, record_property: Callable[[str, object], None]
+) -> None:
+    """Within the whole sandbox, as its user, the programs attach, and go on counting when the capabilities are gone."""
+    line = next(line for line in within_the_unit(machine, PROBE) if line.startswith("[4, "))
     held, dropped, left, sizes, programs = json.loads(line)
 
     record_property("figure", f"real systemd: eBPF within the unit's sandbox: {programs}")

@@ -368,6 +368,7 @@ def _look(
         unwritten_bytes=inside.unwritten_bytes,
         whole=inside.whole,
         free_bytes=inside.free_bytes,
+        folder_inode=place.folder.status.inode if place.folder.status.device == status.device else None,
     )
 
 

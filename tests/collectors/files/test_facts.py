@@ -43,6 +43,7 @@ def test_a_fact_is_what_stat_says(tmp_path: Path) -> None:
     assert (fact.pid, fact.start_ticks, fact.is_directory, fact.missing) == (7, 8, False, False)
     assert (fact.device, fact.inode, fact.size) == (status.st_dev, status.st_ino, 1000)
     assert (fact.modified_ns, fact.changed_ns) == (status.st_mtime_ns, status.st_ctime_ns)
+    assert fact.folder_inode == tmp_path.stat().st_ino
     assert fact.magic == b"PK\x03\x04" + bytes(12)
     assert fact.birth_ns is None or before_ns <= fact.birth_ns <= time.time_ns()
 
@@ -70,6 +71,7 @@ def test_files_that_changed_since_are_found_in_the_folder_and_below(tmp_path: Pa
     assert {str(tmp_path / name) for name in ("new", "a", "a/b", "a/b/deep", "a/b/c")} <= found.keys()
     assert str(tmp_path / "a/b/c/d/deeper") not in found
     assert found[str(tmp_path / "a")].is_directory
+    assert found[str(tmp_path / "a/b/deep")].folder_inode == found[str(tmp_path / "a/b")].inode
     later = ask(folders=[tmp_path], since_ns=time.time_ns() + 3_600_000_000_000)
     assert later == {}
 

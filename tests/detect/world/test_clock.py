@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, WALL_NS
 
+from ckptprof import model
 from ckptprof.detect.world.clock import Clock
-from ckptprof_collectors.samples import FileFact
+from ckptprof_collectors.samples import ClockSample, FileFact
 
 HOUR_S = 3600.0
 
@@ -69,3 +70,15 @@ def test_a_clock_that_is_slewed_is_followed_without_a_jump() -> None:
 def test_a_server_s_clock_is_taken_as_it_is() -> None:
     """It is ahead of ours: no setting of ours explains its stamps."""
     assert times(clock((10.0, HOUR_S)), fact(None, 25.0 + HOUR_S)) == (None, 25.0)
+
+
+def test_how_far_it_may_be_off_grows_until_it_is_compared_again() -> None:
+    """By half a thousandth, as the kernel reckons; nobody knows of a clock that nothing keeps."""
+    made = clock()
+    assert made.state is None
+
+    made.note(MONOTONIC_NS + 10 * SECOND_NS, ClockSample(synchronised=True, max_error_us=1500))
+    assert made.state == model.Clock(synchronised=True, bound_ns=1_500_000 + 10 * 500_000)
+
+    made.note(MONOTONIC_NS + 20 * SECOND_NS, ClockSample(synchronised=False, max_error_us=16_000_000))
+    assert made.state == model.Clock(synchronised=False, bound_ns=None)

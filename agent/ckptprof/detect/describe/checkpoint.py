@@ -29,7 +29,10 @@ from ckptprof.detect.tolerances import MAX_POINTS
 from ckptprof.detect.transfers.model.group import level_of, points_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
-from ckptprof.model import Checkpoint, Evidence, Kind, Pattern, Point, Progress, Status, Stream
+from ckptprof.detect.world.host.folders import folder_of
+from ckptprof.detect.world.world import World
+from ckptprof.frameworks.placekeys import place_of
+from ckptprof.model import Checkpoint, Evidence, Kind, Pattern, Place, Point, Progress, Status, Stream
 
 
 def assemble(
@@ -80,6 +83,8 @@ def assemble(
         path=None if sent is not None else path,
         sent=sent,
         run=run_of(candidate, world.jobs),
+        clock=clock.state,
+        place=None if sent is not None else _place(candidate, path, world),
         writers=tuple(writers.values()),
         mode=stall.mode,
         stall_ns=stall_ns,
@@ -145,6 +150,17 @@ def _path(candidate: Candidate, *, complete: bool) -> str:
             break
         shared.append(parts[0])
     return "/".join(shared) or "/"
+
+
+def _place(candidate: Candidate, path: str, world: World) -> Place | None:
+    """Return where its folder lies, as its file system says; None: nobody has looked at that."""
+    folder = folder_of(path) if any(part.path == path for part in candidate.parts) else path
+    facts = [part.fact for part in candidate.parts if part.fact is not None and folder_of(part.fact.path) == folder]
+    told = {(fact.device, fact.folder_inode) for fact in facts if fact.folder_inode is not None}
+    key = world.folders.key(folder, candidate.processes) if not told else told.pop() if len(told) == 1 else None
+    if key is None:
+        return None
+    return place_of(*key, folder, world.devices.mounts_with(key[0]), world.header.boot_id or world.header.host)
 
 
 def _stream(part: Transfer, known: Knowledge, clock: Clock, progress: tuple[Progress, ...]) -> Stream:

@@ -61,6 +61,8 @@ class FileFacts:
 
     def note(self, at_ns: int, fact: FileFact) -> None:
         """Take one fact; a file that is gone tells nothing of the others."""
+        if fact.is_directory:
+            self._world.folders.note(fact)
         if fact.missing or fact.is_directory:
             return
         key, asker = (fact.device, fact.inode), (fact.pid, fact.start_ticks)

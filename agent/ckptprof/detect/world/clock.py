@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from ckptprof import model
 from ckptprof.detect.tolerances import LOOK_NS, MAX_EACH, STAMP_NS
-from ckptprof_collectors.samples import FileFact
+from ckptprof_collectors.samples import ClockSample, FileFact
 
 _LONG_AGO_NS = -(1 << 62)  # files are older than a boot
+_DRIFT = 500e-6  # of a clock that nobody corrects, at most, as the kernel reckons (MAXFREQ)
 
 
 class _Setting(NamedTuple):
@@ -35,6 +37,7 @@ class Clock:
         self._since_ns = _LONG_AGO_NS  # when it was last set, at the earliest
         self._set_by_ns = 0
         self._before: deque[_Setting] = deque(maxlen=MAX_EACH)
+        self._told: tuple[int, ClockSample] | None = None  # how far it may be off, and when that was said
 
     def set(self, at_ns: int, wall_ns: int) -> None:
         """Take the two clocks of one frame."""
@@ -46,6 +49,19 @@ class Clock:
         else:
             self._offset_ns += moved_ns
         self._at_ns = at_ns
+
+    def note(self, at_ns: int, sample: ClockSample) -> None:
+        """Take what the kernel says of it."""
+        self._told = at_ns, sample
+
+    @property
+    def state(self) -> model.Clock | None:
+        """How far it may be off now; None: not told."""
+        if self._told is None:
+            return None
+        at_ns, sample = self._told
+        bound_ns = sample.max_error_us * 1000 + int(_DRIFT * (self._at_ns - at_ns))
+        return model.Clock(synchronised=sample.synchronised, bound_ns=bound_ns if sample.synchronised else None)
 
     def mono(self, stamp_ns: int) -> int:
         """Return the monotonic time of a stamp."""

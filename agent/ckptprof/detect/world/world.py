@@ -9,6 +9,7 @@ from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host.devices import Devices
+from ckptprof.detect.world.host.folders import Folders
 from ckptprof.detect.world.host.fuse_mounts import FuseMounts
 from ckptprof.detect.world.host.host_memory import HostMemory
 from ckptprof.detect.world.jobs import Jobs
@@ -22,6 +23,7 @@ from ckptprof.detect.world.training_threads import TrainingThreads
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
+    ClockSample,
     DirtyPause,
     FileActivity,
     FileFact,
@@ -58,6 +60,7 @@ class World:
         self.threads = ThreadLooks(header.ticks_per_second)
         self.usage = ProcessUsage(header.ticks_per_second, header.page_size)
         self.devices = Devices()
+        self.folders = Folders()
         self.memory = HostMemory()
         self.fuse = FuseMounts(header.ticks_per_second)
         self.over_ns: int | None = None  # when the recording ended
@@ -73,6 +76,8 @@ class World:
         self.clock.set(frame.at_ns, frame.wall_ns)
         samples = FrameSamples(frame, self._read_ns)
         samples.change(FileFact, self.clock.steady)
+        for told in samples.of(ClockSample):
+            self.clock.note(frame.at_ns, told)
         self.devices.take(samples)
         for info in samples.of(ProcessInfo):
             self.jobs.observe(info)

@@ -63,6 +63,10 @@ class Devices:
                 best = mount
         return best
 
+    def mounts_with(self, device: int) -> list[MountInfo]:
+        """Return the mounts of the file system whose files have this st_dev."""
+        return [mount for mount in self._mounts.values() if mount.device_number == device]
+
     def shares(self, path: str, start_ns: int, end_ns: int, *, writes: bool) -> tuple[DeviceShare, ...]:
         """Return what was under `path` and what it did between two monotonic times; requests of one direction only."""
         mount = self.mount_of(path)

@@ -1,0 +1,154 @@
+"""What tells a folder on every host that has it mounted: knowledge as data, from its mount and its inode alone.
+
+Each kind of file system that many hosts mount calls itself the same on all of them, in a way of its own; and of most a
+folder has one inode number everywhere: NFS has its server's (fileid), Lustre makes it of the FID
+(`lustre/llite/llite_lib.c`), GPFS, CephFS, Weka and JuiceFS have it in their metadata, Gluster makes it of the GFID.
+FUSE daemons without numbers of their own invent them, on each host others: there the path below the mount tells.
+Nothing is resolved: a server that one host calls by its name and another by its address has two keys.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ckptprof.frameworks.places import NETWORKED
+from ckptprof.frameworks.runkeys import is_here
+from ckptprof.model import Place
+from ckptprof_collectors.mounts.remotefs import is_remote
+from ckptprof_collectors.samples import MountInfo
+
+
+class _Kind(NamedTuple):
+    """How a kind of file system is told from others of its kind."""
+
+    name: str
+    called: Callable[[str], str | None]  # what hosts call it alike, from the source of a mount; None: nothing
+    by_path: bool = False  # inodes are numbered by each host for itself
+
+
+def _of_server(source: str) -> str | None:
+    """Read `host:/path`, `[fe80::1]:/path`; nothing of a server that each host calls itself."""
+    host, colon, path = source.rpartition(":/")
+    host = _plain(host)
+    return f"{host}:/{path.rstrip('/')}" if colon and not is_here(host) else None
+
+
+def _of_share(source: str) -> str | None:
+    """Read `//host/share`, `panfs://host:port/name`, `tcp://host:3334/name`."""
+    host, slash, path = source.partition("//")[2].partition("/")
+    host = _plain(host)
+    return f"//{host}/{path.rstrip('/')}" if slash and path and not is_here(host) else None
+
+
+def _after_servers(source: str) -> str | None:
+    """Read `10.0.0.1@o2ib:10.0.0.2@o2ib:/scratch/sub` (lustre), `host1,host2/name` (wekafs): each names its own."""
+    _, slash, path = source.partition("/")
+    return path.strip("/").partition("/")[0] or None if slash else None
+
+
+def _of_volume(source: str) -> str | None:
+    """Read `host:/volume/sub`, `host:volume` (gluster); volumes are as good as random by their inodes."""
+    return source.rpartition(":")[2].strip("/").partition("/")[0] or None
+
+
+def _of_device(source: str) -> str | None:
+    """Read `gpfs0`, `/dev/gpfs0`."""
+    return source.rpartition("/")[2] or None
+
+
+_CEPH = re.compile(r"[^@/]*@(?P<cluster>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.(?P<name>[^=/]+)=")
+
+
+def _of_cluster(source: str) -> str | None:
+    """Read `user@fsid.name=/path` (since 5.16); before, it was a list of monitors, which may have several of them."""
+    found = _CEPH.match(source)
+    return f"{found['cluster']}.{found['name']}" if found else None
+
+
+def _after_colon(source: str) -> str | None:
+    """Read `JuiceFS:name`."""
+    return source.partition(":")[2] or None
+
+
+def _of_remote(source: str) -> str | None:
+    """Read `user@host:/path`, `user@host:` (sshfs): what does not begin at the root is in that user's home."""
+    where, colon, path = source.partition(":")
+    if source.rpartition("@")[2].startswith("["):
+        where, colon, path = source.partition("]:")
+    user, _, host = where.rpartition("@")
+    host = _plain(host)
+    if not colon or not host or is_here(host):
+        return None
+    return f"{host}:{path.rstrip('/') or '/'}" if path.startswith("/") else f"{user}@{host}:{path.rstrip('/')}"
+
+
+def _of_bucket(source: str) -> str | None:
+    """Return the source: a bucket, a remote with its path; daemons without any name themselves."""
+    return source if source not in {"gcsfuse", "goofys", "geesefs", "rclone"} else None
+
+
+_KINDS: dict[str, _Kind] = {
+    "ceph": _Kind("ceph", _of_cluster),
+    "cifs": _Kind("cifs", _of_share),
+    "fuse.gcsfuse": _Kind("gcsfuse", _of_bucket, by_path=True),
+    "fuse.geesefs": _Kind("s3", _of_bucket, by_path=True),
+    "fuse.glusterfs": _Kind("gluster", _of_volume),
+    "fuse.goofys": _Kind("s3", _of_bucket, by_path=True),
+    "fuse.juicefs": _Kind("juicefs", _after_colon),
+    "fuse.rclone": _Kind("rclone", _of_bucket, by_path=True),
+    "fuse.sshfs": _Kind("sshfs", _of_remote, by_path=True),
+    "glusterfs": _Kind("gluster", _of_volume),
+    "gpfs": _Kind("gpfs", _of_device),
+    "lustre": _Kind("lustre", _after_servers),
+    "nfs": _Kind("nfs", _of_server),
+    "nfs4": _Kind("nfs", _of_server),
+    "orangefs": _Kind("orangefs", _of_share),
+    "panfs": _Kind("panfs", _of_share),
+    "pvfs2": _Kind("orangefs", _of_share),
+    "smb3": _Kind("cifs", _of_share),
+    "wekafs": _Kind("weka", _after_servers),
+}
+_CLUSTERED = frozenset(("gfs2", "ocfs2"))  # on a device that several hosts have
+
+
+def place_of(device: int, inode: int, path: str, mounts: Sequence[MountInfo], host: str) -> Place:
+    """Return the place of a folder of this st_dev, inode and path, which is on one of these mounts.
+
+    `host` is what no other running kernel calls itself: the key of what is not known to be called alike elsewhere.
+    """
+    own = f"host:{host}:{device}:{inode}"
+    if not mounts:
+        return Place(key=own, shared=None)
+    fs_type, source = mounts[0].fs_type, mounts[0].source
+    kind = _KINDS.get(fs_type)
+    called = kind.called(source) if kind is not None else None
+    if kind is not None and called is not None:
+        within = _below(path, mounts) if kind.by_path else str(inode)
+        if within is not None:
+            return Place(key=f"{kind.name}:{called}:{within}", shared=True)
+    elsewhere = is_remote(fs_type) or fs_type in NETWORKED or fs_type in _CLUSTERED or fs_type.split(".")[0] == "fuse"
+    return Place(key=own, shared=None if elsewhere else False)
+
+
+def _below(path: str, mounts: Sequence[MountInfo]) -> str | None:
+    """Return the path from the root of its file system on; None: it is not below any of the mounts, as seen from here.
+
+    A process in a container calls it otherwise.
+    """
+    above = [mount for mount in mounts if f"{path}/".startswith(f"{mount.mount_point.rstrip('/')}/")]
+    if not above:
+        return None
+    nearest = max(above, key=lambda mount: len(mount.mount_point))
+    return f"{nearest.root.rstrip('/')}{path[len(nearest.mount_point.rstrip('/')) :]}" or "/"
+
+
+def _plain(host: str) -> str:
+    """Return a host without case and brackets; its domain stays: servers of two sites have the same names."""
+    host = host.strip().lower().strip("[]").rstrip(".")
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host

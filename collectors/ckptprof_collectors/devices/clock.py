@@ -1,0 +1,76 @@
+"""How far the wall clock may be off, as the kernel says to whoever asks (adjtimex(2) with no mode: nothing is set).
+
+Whoever keeps it (chrony, ntpd, systemd-timesyncd, ptp4l with phc2sys) tells the kernel an estimate, to which the kernel
+adds 500 us each second (`second_overflow` in kernel/time/ntp.c) until the next one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+import time
+from collections.abc import Callable, Sequence
+
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.samples import ClockSample, Sample
+
+LOOK_SECONDS = 10.0
+# Not by libc, which asks clock_adjtime(2): filters of containers let only this one pass
+NUMBERS = {"x86_64": 159, "aarch64": 171, "riscv64": 171}
+_UNSYNCHRONISED = 0x40  # STA_UNSYNC
+_TIMEX_BYTES = 256  # struct timex has 208
+_HEAD = struct.Struct("@Illlli")  # modes, offset, freq, maxerror, esterror, status: include/uapi/linux/timex.h
+
+
+def ask_kernel() -> tuple[int, int]:
+    """Return maxerror in microseconds and the status; raises OSError."""
+    number = NUMBERS.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    told = ctypes.create_string_buffer(_TIMEX_BYTES)
+    if ctypes.CDLL(None, use_errno=True).syscall(number, told) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    _modes, _offset, _freq, maxerror, _esterror, status = _HEAD.unpack_from(told)
+    return maxerror, status
+
+
+class WallClock:
+    """Reports how far the wall clock may be off, when that changed."""
+
+    name = "clock"
+
+    def __init__(
+        self,
+        fs: KernelFs,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        ask: Callable[[], tuple[int, int]] | None = None,
+    ) -> None:
+        """Ask once; raises UnavailableError."""
+        if ask is None and not fs.is_live:
+            raise UnavailableError("the clock is asked of the kernel itself, not of files")
+        self._ask = ask or ask_kernel
+        self._clock = clock
+        self._next = 0.0
+        self._last: ClockSample | None = None
+        try:
+            self._ask()
+        except OSError as error:
+            raise UnavailableError(f"adjtimex(2): {error.strerror}") from error
+
+    def read(self) -> Sequence[Sample] | None:
+        """Return what changed since the last look, None if it is too early for another one; raises OSError."""
+        now = self._clock()
+        if now < self._next:
+            return None
+        self._next = now + LOOK_SECONDS
+        max_error_us, status = self._ask()
+        last, self._last = self._last, ClockSample(synchronised=not status & _UNSYNCHRONISED, max_error_us=max_error_us)
+        return [self._last] if self._last != last else []
+
+    def close(self) -> None:
+        """Nothing is kept."""

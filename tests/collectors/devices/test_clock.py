@@ -1,0 +1,53 @@
+"""How far the wall clock may be off, as the kernel says."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from ckptprof_collectors.devices.clock import LOOK_SECONDS, WallClock, ask_kernel
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.samples import ClockSample
+
+
+def test_it_is_told_when_it_changed() -> None:
+    """Now and then, not at each look at the host."""
+    now, told = [100.0], [(1500, 0x2001)]
+    clock = WallClock(KernelFs(), clock=lambda: now[0], ask=lambda: told[0])
+
+    assert clock.read() == [ClockSample(synchronised=True, max_error_us=1500)]
+    told[0] = 16_000_000, 0x40
+    assert clock.read() is None
+    now[0] += LOOK_SECONDS
+    assert clock.read() == [ClockSample(synchronised=False, max_error_us=16_000_000)]
+    now[0] += LOOK_SECONDS
+    assert clock.read() == []
+
+
+def test_who_may_not_ask_says_so() -> None:
+    """As within a filter of system calls."""
+
+    def refused() -> tuple[int, int]:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with pytest.raises(UnavailableError, match=r"^adjtimex\(2\): Operation not permitted$"):
+        WallClock(KernelFs(), ask=refused)
+
+
+def test_files_tell_nothing_of_it(tmp_path: Path) -> None:
+    """A recorded tree of /proc has no clock."""
+    with pytest.raises(UnavailableError, match="the kernel itself"):
+        WallClock(KernelFs(proc=tmp_path))
+
+
+def test_the_kernel_tells_at_most_sixteen_seconds() -> None:
+    """NTP_PHASE_LIMIT: from then on it is not synchronised."""
+    try:
+        max_error_us, status = ask_kernel()
+    except PermissionError:
+        pytest.skip("adjtimex(2) is not permitted here")
+
+    assert 0 <= max_error_us <= 16_000_000
+    assert max_error_us < 16_000_000 or status & 0x40
