@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from datetime import timezone
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from ckptprof.measures import Measures, MountMeasure, OperationMeasure, ServerMeasure
 from ckptprof.model import (
     Checkpoint,
+    Clock,
     DeviceShare,
     Evidence,
     Kind,
@@ -20,6 +22,7 @@ from ckptprof.model import (
     Moments,
     Overhead,
     Pattern,
+    Place,
     Point,
     Run,
     Status,
@@ -420,6 +423,31 @@ def test_the_run_is_told(make_checkpoint: Callable[..., Checkpoint], zone: timez
     """By what other nodes call it, and which of its nodes this one is."""
     text = show.render(make_checkpoint(1, 0, run=run), width=120, colour=False, zone=zone)
     assert [found[1] for found in re.finditer(r"^ *Run +(.*)$", text, re.MULTILINE)] == [line]
+
+
+@pytest.mark.parametrize(
+    ("told", "lines"),
+    [
+        ({"place": Place(key="nfs:filer:/x\x1b:131", shared=True)}, {"Place": "nfs:filer:/x\\x1b:131"}),
+        ({"place": Place(key="host:boot:40:131", shared=False)}, {}),
+        ({"place": Place(key="host:boot:40:131", shared=None)}, {}),
+        ({"clock": Clock(synchronised=True, bound_ns=12_000_000)}, {}),  # nobody compares it
+        (
+            {"run": Run(key="a:1", scheduler="rendezvous"), "clock": Clock(synchronised=True, bound_ns=12_000_000)},
+            {"Run": "a:1", "Clock": "synchronised, off by 12 ms at most"},
+        ),
+        (
+            {"run": Run(key="a:1", scheduler="rendezvous"), "clock": Clock(synchronised=False, bound_ns=None)},
+            {"Run": "a:1", "Clock": "not synchronised: nobody knows how far it is off"},
+        ),
+    ],
+)
+def test_what_other_nodes_compare_is_told_where_there_are_any(
+    make_checkpoint: Callable[..., Checkpoint], zone: timezone, told: dict[str, Any], lines: dict[str, str]
+) -> None:
+    """Where it lies, if others can have that mounted, and of a run how far its times may be off."""
+    text = show.render(make_checkpoint(1, 0, **told), width=120, colour=False, zone=zone)
+    assert dict(re.findall(r"^ *(Run|Place|Clock) +(.*)$", text, re.MULTILINE)) == lines
 
 
 def test_what_the_client_of_its_mount_counted_has_a_section(detailed_checkpoint: Checkpoint, zone: timezone) -> None:

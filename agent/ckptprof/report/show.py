@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timezone, tzinfo
 
 from ckptprof import figures, units
-from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Run, Status
+from ckptprof.model import Checkpoint, Clock, DeviceShare, Kind, Level, Pattern, Run, Status
 from ckptprof.report import account, course
 from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.pictures import chart
@@ -152,11 +152,27 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         ("Moved", moved),
         ("Pattern", seen if class_ is None else class_.value),
         *([] if checkpoint.kind is Kind.COPY else [("Ranks", units.count(checkpoint.ranks))]),
-        *([] if checkpoint.run is None else [("Run", _run(checkpoint.run))]),
+        *_for_other_nodes(checkpoint),
         *own[checkpoint.kind],
         ("Confidence", f"{checkpoint.confidence:.2f} to be a checkpoint"),
         ("Level", _LEVELS[checkpoint.level]),
     ]
+
+
+def _for_other_nodes(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """Return what joins it with what other nodes tell, where there are any."""
+    run, place, clock = checkpoint.run, checkpoint.place, checkpoint.clock
+    return [
+        *([] if run is None else [("Run", _run(run))]),
+        *([] if place is None or not place.shared else [("Place", clean(place.key))]),
+        *([] if run is None or clock is None else [("Clock", _clock(clock))]),
+    ]
+
+
+def _clock(clock: Clock) -> str:
+    if clock.bound_ns is None:
+        return "not synchronised: nobody knows how far it is off"
+    return f"synchronised, off by {units.duration(clock.bound_ns)} at most"
 
 
 def _run(run: Run) -> str:

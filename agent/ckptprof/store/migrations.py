@@ -146,7 +146,9 @@ _PROGRESS = Step(
 _FORMAT_2 = Step(())  # of new blocks (blocks.py); those of before stay as they are
 
 # Where it went, and what joins it with those of other nodes
-_ELSEWHERE = Step(tuple(f"ALTER TABLE checkpoints ADD COLUMN {name} TEXT" for name in ("sent", "run", "place", "clock")))
+_ELSEWHERE = Step(
+    tuple(f"ALTER TABLE checkpoints ADD COLUMN {name} TEXT" for name in ("sent", "run", "place", "clock"))
+)
 
 STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2, _ELSEWHERE)
 LATEST = OLDEST + len(STEPS) - 1
