@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ckptprof.frameworks.placekeys import place_of
+from ckptprof.frameworks.placekeys import KINDS, place_of
 from ckptprof.model import Place
 from ckptprof_collectors.samples import MountInfo
 
@@ -128,3 +130,10 @@ def test_of_several_mounts_the_nearest_one_above_tells() -> None:
     """A file system and a part of it."""
     mounts = [mount("fuse.sshfs", "filer:/data", "/mnt"), mount("fuse.sshfs", "filer:/data", "/mnt/b", "/x")]
     assert place_of(40, 131, "/mnt/b/c", mounts, "boot").key == "sshfs:filer:/data:/x/c"
+
+
+@given(st.sampled_from(sorted(KINDS)), st.text(alphabet="a1.:/@[]=-\n\u0130 "))
+def test_whatever_a_mount_is_called_it_has_a_key(fs_type: str, source: str) -> None:
+    """Anybody may mount a FUSE of any source: it is of its own kind, or of this host."""
+    place = place_of(40, 131, "/ckpt/a", [mount(fs_type, source)], "boot")
+    assert place.key.startswith(f"{KINDS[fs_type].name}:") if place.shared else place == Place(key=_OWN, shared=None)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ckptprof.frameworks.runkeys import SlurmStep, pod_of, run_of, slurm_step_of
 from ckptprof.model import Run
-from ckptprof_collectors.processes.programs import environment_of
+from ckptprof_collectors.processes.programs import ENVIRONMENT_KEYS, environment_of
 
 _SLUID = "sEKNKTV3WPV500"
 _POD = "2942c55e-c9cb-428a-93f4-eaf89c1f3ce0"
@@ -297,3 +301,13 @@ def test_a_run_that_is_started_again_is_counted() -> None:
 def test_no_secret_is_kept(secret: str) -> None:
     """Whatever else an environment holds."""
     assert environment_of({secret: "x", "RANK": "0"}) == {"RANK": "0"}
+
+
+_VALUES = st.one_of(st.text(), st.sampled_from(["0", "2", "a-3", "a.b.svc", "[::1]", "::ffff:7f00:1", "a:1", _SLUID]))
+
+
+@given(st.dictionaries(st.sampled_from(sorted(ENVIRONMENT_KEYS)), _VALUES), st.one_of(st.text(), st.just(_POD_PATH)))
+def test_whatever_a_user_sets_a_key_is_a_word(environment: dict[str, str], cgroup: str) -> None:
+    """Nothing in it breaks a line, a table or a name of a file, and it is bounded."""
+    run = run_of(environment, cgroup)
+    assert run is None or re.fullmatch(r"(slurm|kubernetes|flux|rendezvous):[\w./:@+-]{0,700}", run.key, re.ASCII)

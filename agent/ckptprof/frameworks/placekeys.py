@@ -21,7 +21,7 @@ from ckptprof_collectors.mounts.remotefs import is_remote
 from ckptprof_collectors.samples import MountInfo
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """How a kind of file system is told from others of its kind."""
 
     name: str
@@ -90,26 +90,26 @@ def _of_bucket(source: str) -> str | None:
     return source if source not in {"gcsfuse", "goofys", "geesefs", "rclone"} else None
 
 
-_KINDS: dict[str, _Kind] = {
-    "ceph": _Kind("ceph", _of_cluster),
-    "cifs": _Kind("cifs", _of_share),
-    "fuse.gcsfuse": _Kind("gcsfuse", _of_bucket, by_path=True),
-    "fuse.geesefs": _Kind("s3", _of_bucket, by_path=True),
-    "fuse.glusterfs": _Kind("gluster", _of_volume),
-    "fuse.goofys": _Kind("s3", _of_bucket, by_path=True),
-    "fuse.juicefs": _Kind("juicefs", _after_colon),
-    "fuse.rclone": _Kind("rclone", _of_bucket, by_path=True),
-    "fuse.sshfs": _Kind("sshfs", _of_remote, by_path=True),
-    "glusterfs": _Kind("gluster", _of_volume),
-    "gpfs": _Kind("gpfs", _of_device),
-    "lustre": _Kind("lustre", _after_servers),
-    "nfs": _Kind("nfs", _of_server),
-    "nfs4": _Kind("nfs", _of_server),
-    "orangefs": _Kind("orangefs", _of_share),
-    "panfs": _Kind("panfs", _of_share),
-    "pvfs2": _Kind("orangefs", _of_share),
-    "smb3": _Kind("cifs", _of_share),
-    "wekafs": _Kind("weka", _after_servers),
+KINDS: dict[str, Kind] = {
+    "ceph": Kind("ceph", _of_cluster),
+    "cifs": Kind("cifs", _of_share),
+    "fuse.gcsfuse": Kind("gcsfuse", _of_bucket, by_path=True),
+    "fuse.geesefs": Kind("s3", _of_bucket, by_path=True),
+    "fuse.glusterfs": Kind("gluster", _of_volume),
+    "fuse.goofys": Kind("s3", _of_bucket, by_path=True),
+    "fuse.juicefs": Kind("juicefs", _after_colon),
+    "fuse.rclone": Kind("rclone", _of_bucket, by_path=True),
+    "fuse.sshfs": Kind("sshfs", _of_remote, by_path=True),
+    "glusterfs": Kind("gluster", _of_volume),
+    "gpfs": Kind("gpfs", _of_device),
+    "lustre": Kind("lustre", _after_servers),
+    "nfs": Kind("nfs", _of_server),
+    "nfs4": Kind("nfs", _of_server),
+    "orangefs": Kind("orangefs", _of_share),
+    "panfs": Kind("panfs", _of_share),
+    "pvfs2": Kind("orangefs", _of_share),
+    "smb3": Kind("cifs", _of_share),
+    "wekafs": Kind("weka", _after_servers),
 }
 _CLUSTERED = frozenset(("gfs2", "ocfs2"))  # on a device that several hosts have
 
@@ -123,7 +123,7 @@ def place_of(device: int, inode: int, path: str, mounts: Sequence[MountInfo], ho
     if not mounts:
         return Place(key=own, shared=None)
     fs_type, source = mounts[0].fs_type, mounts[0].source
-    kind = _KINDS.get(fs_type)
+    kind = KINDS.get(fs_type)
     called = kind.called(source) if kind is not None else None
     if kind is not None and called is not None:
         within = _below(path, mounts) if kind.by_path else str(inode)
