@@ -145,12 +145,13 @@ _PROGRESS = Step(
 
 _FORMAT_2 = Step(())  # of new blocks (blocks.py); those of before stay as they are
 
-# Where it went, and what joins it with those of other nodes
-_ELSEWHERE = Step(
-    tuple(f"ALTER TABLE checkpoints ADD COLUMN {name} TEXT" for name in ("sent", "run", "place", "clock"))
+_SENT_AND_RUN = Step(("ALTER TABLE checkpoints ADD COLUMN sent TEXT", "ALTER TABLE checkpoints ADD COLUMN run TEXT"))
+
+_PLACE_AND_CLOCK = Step(
+    ("ALTER TABLE checkpoints ADD COLUMN place TEXT", "ALTER TABLE checkpoints ADD COLUMN clock TEXT")
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2, _ELSEWHERE)
+STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2, _SENT_AND_RUN, _PLACE_AND_CLOCK)
 LATEST = OLDEST + len(STEPS) - 1
 
 
