@@ -411,6 +411,7 @@ class ClientSample(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     settings: dict[str, int] = {}  # gauges: wsize, sync, hybrid_io_write_threshold_bytes
     counters: dict[str, int] = {}  # what only this kind of client has: pcc_hit_bytes
     unseen: tuple[str, ...] = ()  # what this client does not tell, each one clause
+    file_system: str | None = None  # as all of its clients call it, where the mount's source does not say that
 
 
 class ThrottleInfo(msgspec.Struct, frozen=True, array_like=True, tag="throttle"):

@@ -2,7 +2,7 @@
 
 Each kind of file system that many hosts mount calls itself the same on all of them, in a way of its own; and of most a
 folder has one inode number everywhere: NFS has its server's (fileid), Lustre makes it of the FID
-(`lustre/llite/llite_lib.c`), GPFS, CephFS, Weka and JuiceFS have it in their metadata, Gluster makes it of the GFID.
+(`lustre/llite/llite_lib.c`), BeeGFS and Gluster of the entry's id, GPFS, CephFS, Weka and JuiceFS keep it.
 FUSE daemons without numbers of their own invent them, on each host others: there the path below the mount tells.
 Nothing is resolved: a server that one host calls by its name and another by its address has two keys.
 """
@@ -114,15 +114,21 @@ KINDS: dict[str, Kind] = {
 _CLUSTERED = frozenset(("gfs2", "ocfs2"))  # on a device that several hosts have
 
 
-def place_of(device: int, inode: int, path: str, mounts: Sequence[MountInfo], host: str) -> Place:
-    """Return the place of a folder of this st_dev, inode and path, which is on one of these mounts.
+def place_of(
+    folder: tuple[int, int], path: str, mounts: Sequence[MountInfo], host: str, told: str | None = None
+) -> Place:
+    """Return the place of a folder of this st_dev and inode, which is on one of these mounts.
 
     `host` is what no other running kernel calls itself: the key of what is not known to be called alike elsewhere.
+    `told`: by the client of the file system, how all of its clients call it.
     """
+    device, inode = folder
     own = f"host:{host}:{device}:{inode}"
     if not mounts:
         return Place(key=own, shared=None)
     fs_type, source = mounts[0].fs_type, mounts[0].source
+    if told is not None:
+        return Place(key=f"{fs_type}:{told}:{inode}", shared=True)
     kind = KINDS.get(fs_type)
     called = kind.called(source) if kind is not None else None
     if kind is not None and called is not None:

@@ -59,6 +59,7 @@ class BeegfsClients:
                 targets=tuple(targets),
                 settings={**settings, "rdma_interfaces": interfaces.count(b"type: RDMA")},
                 unseen=_UNSEEN,
+                file_system=read_text(folder / "fs_uuid") or None,
             )
         ]
 

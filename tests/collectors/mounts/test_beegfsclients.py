@@ -42,7 +42,8 @@ def put(root: Path, nodes: str = NODES, client: str = "c1A2B-host") -> KernelFs:
     """Write what the client of a mount tells."""
     folder = root / "proc/fs/beegfs" / client
     folder.mkdir(parents=True)
-    for name, content in (("storage_nodes", nodes), ("config", CONFIG), ("client_info", INFO)):
+    told = (("storage_nodes", nodes), ("config", CONFIG), ("client_info", INFO), ("fs_uuid", "7d1c-0B\n"))
+    for name, content in told:
         (folder / name).write_text(content)
     (root / "sys/module/beegfs").mkdir(parents=True, exist_ok=True)
     (root / "sys/module/beegfs/version").write_text("8.3.1\n")
@@ -68,6 +69,15 @@ def test_how_a_client_is_connected(tmp_path: Path) -> None:
         ("storage4", None, 0, 0, 0),
     ]
     assert sample.unseen == ("bytes and requests: the client of BeeGFS counts none",)
+    assert sample.file_system == "7d1c-0B"
+
+
+def test_older_clients_do_not_say_which_file_system_it_is(tmp_path: Path) -> None:
+    """Nor need they have such a file."""
+    fs = put(tmp_path)
+    next(tmp_path.glob("proc/fs/beegfs/*/fs_uuid")).unlink()
+
+    assert seen(fs).file_system is None
 
 
 def test_of_several_mounts_nothing_is_told(tmp_path: Path) -> None:

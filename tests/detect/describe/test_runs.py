@@ -9,7 +9,7 @@ import pytest
 from tests.detect.stage import MIB, Stage, changed, play
 
 from ckptprof.model import Clock, Place
-from ckptprof_collectors.samples import ClockSample, FileFact, MountInfo, Sample
+from ckptprof_collectors.samples import ClientSample, ClockSample, FileFact, Frame, MountInfo, Sample
 
 NFS = MountInfo(1, 8, 1, "/", "/ckpt", "nfs4", "filer:/x", None, "filer")
 STEP = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0"
@@ -45,13 +45,13 @@ def test_a_job_of_one_node_has_none() -> None:
     assert save.run is None
 
 
-def _told(stage: Stage, **of_facts: Any) -> list[Sample]:
-    """Return the frames of a stage on NFS, with more said of its files."""
+def _told(stage: Stage, mount: MountInfo = NFS, **of_facts: Any) -> list[Frame]:
+    """Return the frames of a stage on such a mount, with more said of its files."""
 
     def change(sample: Sample) -> Sample:
         return msgspec.structs.replace(sample, **of_facts) if isinstance(sample, FileFact) else sample
 
-    stage.extra.append((0.01, NFS))
+    stage.extra.append((0.01, mount))
     return changed(stage.frames(8), change)
 
 
@@ -63,6 +63,17 @@ def test_a_save_lies_in_its_folder(path: str) -> None:
     (save,) = play(stage.header(), _told(stage, folder_inode=131))
 
     assert save.place == Place(key="nfs:filer:/x:131", shared=True)
+
+
+def test_a_save_lies_where_its_client_says() -> None:
+    """That of BeeGFS knows what its mounts do not."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_7.pt", 2.02, 1.0, 300 * MIB)
+    stage.extra.append((0.02, ClientSample(8, 1, "beegfs 8.3.1", file_system="7d1c-0B")))
+    mount = MountInfo(1, 8, 1, "/", "/ckpt", "beegfs", "beegfs_nodev", None, None)
+    (save,) = play(stage.header(), _told(stage, mount, folder_inode=131))
+
+    assert save.place == Place(key="beegfs:7d1c-0B:131", shared=True)
 
 
 @pytest.mark.parametrize("inode", [131, None], ids=["looked at", "not looked at"])

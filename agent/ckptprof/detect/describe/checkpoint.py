@@ -160,7 +160,9 @@ def _place(candidate: Candidate, path: str, world: World) -> Place | None:
     key = world.folders.key(folder, candidate.processes) if not told else told.pop() if len(told) == 1 else None
     if key is None:
         return None
-    return place_of(*key, folder, world.devices.mounts_with(key[0]), world.header.boot_id or world.header.host)
+    mounts = world.devices.mounts_with(key[0])
+    called = world.devices.clients.file_system(mounts[0]) if mounts else None
+    return place_of(key, folder, mounts, world.header.boot_id or world.header.host, called)
 
 
 def _stream(part: Transfer, known: Knowledge, clock: Clock, progress: tuple[Progress, ...]) -> Stream:

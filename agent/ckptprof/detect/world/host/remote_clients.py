@@ -105,6 +105,11 @@ class RemoteClients:
         last = self._last.get((mount.major, mount.minor)) if mount is not None else None
         return last.unseen if last is not None else ()
 
+    def file_system(self, mount: MountInfo) -> str | None:
+        """Return what all clients of a mount's file system call it, where its own says so."""
+        last = self._last.get((mount.major, mount.minor))
+        return last.file_system if last is not None else None
+
     def fill(self, measure: MountMeasure, mount: MountInfo, start_ns: int, end_ns: int) -> MountMeasure:
         """Return a mount with what its client did from one time to another; as it is where nothing tells that."""
         device = mount.major, mount.minor
