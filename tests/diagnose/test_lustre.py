@@ -351,6 +351,13 @@ def test_a_timeout_of_before_the_save_is_not_of_it() -> None:
     assert said(far(*four(timeouts=1, state="DISCONN")), seconds=4.9).cause == "slow-target"
 
 
+def test_a_timeout_is_not_what_a_long_save_waited_for() -> None:
+    """Of 19 s one of five is no half; two are."""
+    assert said(far(*four(timeouts=1)), seconds=20).cause == "slow-server"
+    assert said(far(*four(timeouts=2)), seconds=20).cause == "slow-target"
+    assert said(far(*four(timeouts=1, state="DISCONN")), seconds=20).cause == "slow-target"
+
+
 def test_how_many_requests_fill_a_target() -> None:
     """Seven tenths of those that may be on their way; of less the link alone is told."""
     assert "took 40.0 ms for each request, with 6.4 of 8" in said(far(*four(), in_use_mean=6.4)).sentence

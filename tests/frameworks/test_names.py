@@ -320,6 +320,7 @@ def test_a_checkpoint_below_a_folder_of_data_is_still_one(path: str) -> None:
         ("/r/epoch=3-val_loss=0.2.ckpt", False), ("/r/images/step_7/__0_0.distcp", False),
         ("/r/images-256/epoch_3.pt", False), ("/r/sd-latents/step_7.pt", False), ("/r/labels2photo/epoch_3.pth", False),
         ("/r/feature_extractor_epoch_3.pth", False), ("/r/image_encoder_step_100.pt", False),
+        ("/r/oof/fold0_epoch2.npz", True), ("/r/fold1_oof_epoch2.npy", True), ("/r/oof/model_epoch_3.pt", False),
     ],
 )  # fmt: skip
 def test_what_a_model_yields_is_told_from_its_state(path: str, yielded: bool) -> None:  # noqa: FBT001 - a case

@@ -64,14 +64,14 @@ _DATA = frozenset(
         "eval", "shard", "shards", "token", "tokens", "tokenized", "corpus", "sample", "samples", "feature", "features",
         "embedding", "embeddings", "cache", "caches", "image", "images", "label", "labels", "prediction", "predictions",
         "output", "outputs", "result", "results", "batch", "batches", "memmap", "mmap", "arrow", "parquet",
-        "preprocessed", "profile", "trace", "pred", "preds", "logits", "probs", "latents",
+        "preprocessed", "profile", "trace", "pred", "preds", "logits", "probs", "latents", "oof",
     )
 )  # fmt: skip
 # of these, what a model yields; in the singular they are of its parts, too: `feature_extractor`, `image_encoder`
 _YIELDS = frozenset(
     (
         "samples", "features", "embeddings", "images", "labels", "prediction", "predictions", "outputs", "results",
-        "preds", "logits", "probs", "latents",
+        "preds", "logits", "probs", "latents", "oof",  # predictions out of fold
     )
 )  # fmt: skip
 _OF_RUNS = frozenset(("train", "training", "test", "tests", "eval", "output", "outputs", "result", "results"))

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ckptprof_collectors.kernelfs import KernelFs, read_some, whole
+from ckptprof_collectors.kernelfs import DEBUGFS_CLOSED, KernelFs, read_some, whole
 from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget, MountInfo
 
 MAX_TARGETS = 256
@@ -22,9 +22,6 @@ _KINDS = (b"read", b"write", b"metadata", b"copyfrom")
 _WAITING = re.compile(rb"^\d+\tosd(\d{1,9})\t", re.MULTILINE)
 _FSID = re.compile(r"@([0-9a-f-]{36})\.")  # of a source since 5.16: user@fsid.name=/path
 _UNSEEN = ("what each OSD was sent: its client counts that of all of them together",)
-_CLOSED = (
-    "what its client counts: to read /sys/kernel/debug takes CAP_DAC_READ_SEARCH, and a kernel without lockdown",
-)
 
 
 class CephClients:
@@ -41,7 +38,7 @@ class CephClients:
         try:
             names = [name for name in sorted(os.listdir(self._root)) if self._is_mount(name)]
         except PermissionError:
-            return [ClientSample(*device, client="ceph", unseen=_CLOSED) for device in sources]
+            return [ClientSample(*device, client="ceph", unseen=(DEBUGFS_CLOSED,)) for device in sources]
         except OSError:
             return []
         self._spent = {device: spent for device, spent in self._spent.items() if device in sources}
@@ -62,7 +59,7 @@ class CephClients:
             latency, sizes = _table(folder / "metrics/latency"), _table(folder / "metrics/size")
             waiting = Counter(_WAITING.findall(_text(folder / "osdc")))
         except PermissionError:  # a folder may be listed whose files are closed, by a lockdown
-            return ClientSample(*device, client="ceph", unseen=_CLOSED)
+            return ClientSample(*device, client="ceph", unseen=(DEBUGFS_CLOSED,))
         told = sorted(waiting.items(), key=lambda pair: -pair[1])[:MAX_TARGETS]
         return ClientSample(
             *device,

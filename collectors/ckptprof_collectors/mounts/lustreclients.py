@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ckptprof_collectors.kernelfs import KernelFs, read_some, read_text, whole
+from ckptprof_collectors.kernelfs import DEBUGFS_CLOSED, KernelFs, read_some, read_text, whole
 from ckptprof_collectors.mounts.lustrestats import Count, Import, added, counts_of, import_of
 from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget, MountInfo
 
@@ -43,7 +43,6 @@ _GAUGES = {  # of a target: the file, and what it counts in
     "dirty_bytes": ("cur_dirty_bytes", 1),
     "max_dirty_bytes": ("max_dirty_mb", 1 << 20),
 }
-_CLOSED = "what its client counts: to read /sys/kernel/debug takes CAP_DAC_READ_SEARCH, and a kernel without lockdown"
 
 
 class _File:
@@ -256,7 +255,7 @@ def _name_of(source: str) -> str:
 
 def _unseen(targets: int, left_out: int, *, closed: bool) -> tuple[str, ...]:
     """Return what is not told."""
-    told = [_CLOSED] if closed else []
+    told = [DEBUGFS_CLOSED] if closed else []
     return (*told, *([f"what {left_out} of its {targets} targets did each"] if left_out else ()))
 
 

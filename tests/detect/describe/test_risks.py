@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 from tests.detect.stage import MIB, SAFETENSORS, Actor, Stage, changed, play
 from tests.detect.tracer import activity, life
 
+from ckptprof.detect.describe.risks import Successors
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.model import Checkpoint, Kind, Risk, Status
 from ckptprof_collectors.samples import FileActivity, ProcessIo, Sample
 
@@ -346,3 +350,31 @@ def test_a_run_that_resumes_and_replaces_it_takes_the_risk_back() -> None:
 
     assert [[risk.kind.value for risk in one.risks] for one in copies] == [[], [Risk.NOT_REPLACED.value], []]
     assert [one.revision for one in copies] == [0, 1, 2]
+
+
+def test_each_failed_attempt_is_looked_up_once() -> None:
+    """Whatever their number: each of their files is looked at once, and none of them for all the others."""
+    looked = 0
+
+    class Counted(Transfer):
+        @property
+        def stored_size(self) -> int:
+            nonlocal looked
+            looked += 1
+            return SIZE
+
+    def written(path: str, at_ns: int) -> Transfer:
+        part = Counted((100, 1), (1, at_ns), writes=True, path=path, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns)
+        part.take_name(None)
+        part.conclude((at_ns, at_ns, SIZE))
+        return part
+
+    attempts = [written(f"/ckpt/part-{number}.bin.tmp", number) for number in range(1000)]
+    anew = [written(f"/ckpt/part-{number}.bin", 2000 + number) for number in range(500)]
+    removals = SimpleNamespace(removed_ns=lambda _path, _since_ns: None)
+    known = cast("Knowledge", SimpleNamespace(transfers=SimpleNamespace(removals=removals)))
+
+    later = Successors([*attempts, *anew])
+
+    assert [later.supersede(one, known) for one in attempts] == [True] * 500 + [False] * 500
+    assert looked == 1500

@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ckptprof.detect.describe.risks import failed_parts, failures_of, is_superseded, on_full_disk
+from ckptprof.detect.describe.risks import Successors, failed_parts, failures_of, on_full_disk
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import CompleteSave, PastEvents
@@ -69,12 +69,12 @@ def _unfinished(
         linked = known.transfers.facts.linked_bytes(candidate.parts[0].folder, candidate.start_ns)
     smaller = usual is not None and moved + linked < WHOLE_SHARE * usual and not _is_whole(candidate, large, alike)
     removed_ns = known.transfers.removals.removed_ns
-    unstaged = [  # the others were copied elsewhere, or written again
-        part for part in large if part.staged is None and not is_superseded(part, large, known)
-    ]
+    later = Successors(large)
+    written_again = {id(part) for part in large if later.supersede(part, known)}
+    unstaged = [part for part in large if part.staged is None and id(part) not in written_again]
     deleted = [part for part in unstaged if removed_ns(part.path, part.end_ns) is not None]
     full = bool(on_full_disk(large, known))
-    failed = any(part.error is not None and not is_superseded(part, large, known) for part in large)
+    failed = any(part.error is not None and id(part) not in written_again for part in large)
     if smaller and (soon or full or deleted or failed):
         yield f"it has {size(moved)}, and the saves before it have {size(usual)}"
     if deleted and (smaller or any(part.temporary for part in deleted)):

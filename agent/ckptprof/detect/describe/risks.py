@@ -6,7 +6,7 @@ import errno
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nlargest
-from itertools import combinations
+from itertools import accumulate, combinations
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
@@ -56,26 +56,49 @@ def failed_parts(candidate: Candidate, known: Knowledge) -> list[Transfer]:
         begun_ns[part.path] = max(begun_ns.get(part.path, part.start_ns), part.start_ns)
     # of one that is over in no time its own begin is no later one
     failed = [p for p in parts if p.error is not None and not p.start_ns < p.end_ns <= begun_ns[p.path]]
-    return [p for p in failed if not is_superseded(p, parts, known)]
+    later = Successors(parts if failed else ())
+    return [p for p in failed if not later.supersede(p, known)]
 
 
-def is_superseded(attempt: Transfer, parts: Iterable[Transfer], known: Knowledge) -> bool:
-    """Return whether another file of a save took the place of one under a temporary name: it was written again.
+class Successors:
+    """What some files of a save are, by whose place each may have taken: looked up once for each that failed."""
 
-    The later one has the name that the first was to have in the end, or both began under names of Python's tempfile,
-    and the first was deleted.
-    """
-    if not is_temporary(attempt.path) and not attempt.name.staging:
-        return False
-    later = [one for one in parts if one.start_ns >= attempt.end_ns and one.stored_size >= attempt.bytes]
-    final = settled_path(attempt.path)
-    is_gone = known.transfers.removals.removed_ns(attempt.path, attempt.end_ns) is not None
-    return any(one.path == final or (is_gone and _are_of_tempfile(attempt, one)) for one in later)
+    def __init__(self, parts: Iterable[Transfer]) -> None:
+        """Take all of them, in any order."""
+        rows: dict[str, list[Transfer]] = {}
+        for part in sorted(parts, key=lambda part: part.start_ns):
+            rows.setdefault(part.path, []).append(part)
+            if part.earlier_path is not None and read_name(part.earlier_path).staging:
+                rows.setdefault(f"{part.folder}/", []).append(part)
+        self._rows = {place: (_starts(row), _largest_from(row)) for place, row in rows.items()}
+
+    def supersede(self, attempt: Transfer, known: Knowledge) -> bool:
+        """Return whether one took the place of another that had a temporary name: it was written again.
+
+        The later one has the name that the first was to have in the end, or both began under names of Python's
+        tempfile, and the first was deleted.
+        """
+        if not is_temporary(attempt.path) and not attempt.name.staging:
+            return False
+        if self._has_later(settled_path(attempt.path), attempt):
+            return True
+        is_gone = known.transfers.removals.removed_ns(attempt.path, attempt.end_ns) is not None
+        return is_gone and attempt.name.staging and self._has_later(f"{attempt.folder}/", attempt)
+
+    def _has_later(self, place: str, attempt: Transfer) -> bool:
+        """Return whether one of a place began when the attempt was over, and came to be as large."""
+        starts, largest = self._rows.get(place, ((), ()))
+        first = bisect_left(starts, attempt.end_ns)
+        return first < len(largest) and largest[first] >= attempt.bytes
 
 
-def _are_of_tempfile(attempt: Transfer, later: Transfer) -> bool:
-    renamed = later.earlier_path is not None and read_name(later.earlier_path).staging
-    return attempt.name.staging and renamed and attempt.folder == later.folder
+def _starts(row: Sequence[Transfer]) -> list[int]:
+    return [one.start_ns for one in row]
+
+
+def _largest_from(row: Sequence[Transfer]) -> list[int]:
+    """Return of each the size of the largest of it and those after it."""
+    return [*accumulate((one.stored_size for one in reversed(row)), max)][::-1]
 
 
 def failures_of(failed: Sequence[Transfer]) -> str:

@@ -5,6 +5,7 @@ The client counts the requests to each OST of Lustre and their time until the an
 
 from __future__ import annotations
 
+import math
 from statistics import median
 
 from ckptprof.diagnose.accounts.clients import Told
@@ -46,7 +47,7 @@ def slow_one(sight: Sight, waiting: float) -> ServerMeasure | None:
 
     Requests on their way to it fill at least half of that time; a slow one that was asked little holds nobody up.
     """
-    lost = lost_one(sight)
+    lost = lost_one(sight, waiting)
     if lost is not None:
         return lost
     slow = max(_timed(sight), key=lambda one: some(one.seconds), default=None)
@@ -72,16 +73,17 @@ def _beside(sight: Sight, slow: ServerMeasure) -> list[ServerMeasure]:
     return [one for one in _timed(sight) if one is not slow and each(one) >= _ALIKE * each(slow)]
 
 
-def lost_one(sight: Sight) -> ServerMeasure | None:
+def lost_one(sight: Sight, waiting: float) -> ServerMeasure | None:
     """Return the target that had not answered: one that data went to, or any of them where data is missing.
 
-    A request that ran into its timeout in a checkpoint that is shorter than that was on its way before it.
+    A request that ran into its timeout in a checkpoint that is shorter than that was on its way before it; and
+    requests that did so fill at least half of the time that a thread waited, if each took no longer than the least.
     """
     told, mount = targets_of(sight), sight.measures.mount
     if mount is not None and sum(moved(one, writes=sight.writes) for one in told) < MOST * sight.moved:
         told = [one for one in mount.per_server if one.written_bytes is not None]
-    late = sight.span >= _TIMEOUT_SECONDS
-    lost = [one for one in told if (late and some(one.timeouts)) or not one.is_reached]
+    least = MOST * waiting / _TIMEOUT_SECONDS if sight.span >= _TIMEOUT_SECONDS else math.inf
+    lost = [one for one in told if some(one.timeouts) >= max(1, least) or not one.is_reached]
     return max(lost, key=lambda one: some(one.timeouts), default=None)
 
 
@@ -92,7 +94,7 @@ def told_by_targets(sight: Sight, waiting: float) -> Told | None:
     requests = sum(some(one.operations) for one in timed)
     if mount is None or waiting <= 0:
         return None
-    lost = lost_one(sight)
+    lost = lost_one(sight, waiting)
     if lost is not None:
         return Told(Cause.TARGET, Limit.SERVER, _lost(lost), "", rival=Limit.NETWORK, sure=False)
     slow = slow_one(sight, waiting)
