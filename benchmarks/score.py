@@ -4,12 +4,13 @@ Each job runs alone and beside a busy loop on each core; both levels look at the
 task of its own: what is wrong in general is. A second table has how many verdicts are right, by their confidence.
 Needs root, for loop devices; takes an hour for each load. `--only` cases, `--loads`; `--markdown` is for
 docs/benchmarks.md. `--keep` records each run into a folder instead, and tells what a replay of it says; `--kept`
-replays what is there, and runs nothing.
+replays what is there, and runs nothing. `--only "trained for hours" --minutes 120` is two hours of one training job.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -156,9 +157,8 @@ def run(case: Case, load: str, keep: Path | None = None) -> list[Event]:
 
         def call(command: Sequence[str]) -> None:
             with (work / "log").open("wb") as log:
-                done = subprocess.run(
-                    command, stdout=log, stderr=log, timeout=DEADLINE_SECONDS, check=False, env=environment
-                )
+                deadline = DEADLINE_SECONDS + 60 * case.minutes
+                done = subprocess.run(command, stdout=log, stderr=log, timeout=deadline, check=False, env=environment)
             if done.returncode:
                 raise RuntimeError((work / "log").read_text(errors="replace")[-500:])
 
@@ -208,7 +208,7 @@ def _events(case: Case, load: str, truth: str, work: Path) -> list[Event]:
 def _job(case: Case, work: Path, ground: Path) -> list[str]:
     what = {"dir": ground / "run", "truth": work / "truth.jsonl"}
     how = {"way": case.way, "size-mb": case.size_mb, "layout": case.layout, "pace": case.pace, "seconds": case.seconds}
-    how = {**how, "beside": case.beside or None} if case.way else {}  # a habit knows for itself
+    how = {**how, "beside": case.beside or None} if case.way else {"minutes": case.minutes or None}  # a habit knows
     options = [(f"--{name}", str(value)) for name, value in {**what, **how}.items() if value is not None]
     return [str(JOBS / case.job), *(word for option in options for word in option)]
 
@@ -264,6 +264,7 @@ def row(load: str, level: str, events: Sequence[Event]) -> dict[str, Any]:
         "limits right": _share(one.limit in one.limits for one in true if one.limits),
         "controls accused": _share(one.limit in one.case.accused for one in controls),
         "blocked error": _percents([one.error for one in seen]),
+        "blocked in all": _in_all(told),
         "blocked not told": sum(one.told is not None and one.told["stall_ns"] is None for one in seen),
         "bytes error": _percents([one.bytes_error for one in seen]),
         "async as async": _share(_mode(one) == "async" for one in saves if one.mode == "async"),
@@ -291,6 +292,13 @@ def _mode(one: Event) -> str | None:
 def _share(right: Iterable[bool]) -> str:
     kept = list(right)
     return f"{sum(kept)} of {len(kept)}"
+
+
+def _in_all(events: Iterable[Event]) -> str:
+    """Return by how much the sum of what was told of blocked time is off; what was missed or invented counts, too."""
+    pairs = [(one.told["stall_ns"] or 0 if one.told else 0, one.blocked_seconds) for one in events]
+    told, true = sum(ns for ns, _ in pairs) / 1e9, sum(seconds for _, seconds in pairs)
+    return f"{told / true - 1:+.1%}" if true else "-"
 
 
 def _percents(found: Iterable[float | None]) -> str:
@@ -326,6 +334,7 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--only", nargs="*", default=[], help="cases by how they begin")
     options.add_argument("--loads", nargs="*", default=["alone", "busy"], choices=list(LOADS))
+    options.add_argument("--minutes", type=float, help="for cases that train for as long as they are told to")
     options.add_argument("--keep", type=Path, help="a folder for what is recorded of each run")
     options.add_argument("--kept", type=Path, help="a folder of which all is replayed")
     options.add_argument("--markdown", action="store_true")
@@ -333,10 +342,12 @@ def main() -> int:
     if chosen.keep is not None:
         chosen.keep.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is mounted and held is taken away
+    lasting = {"minutes": chosen.minutes} if chosen.minutes else {}
+    cases = [dataclasses.replace(case, **lasting) if case.minutes else case for case in CASES]
     events: list[Event] = []
     failures = 0
     for load in chosen.loads:
-        for case in CASES:
+        for case in cases:
             if chosen.only and not any(case.name.startswith(name) for name in chosen.only):
                 continue
             try:

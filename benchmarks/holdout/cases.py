@@ -25,6 +25,7 @@ class Case:
     seconds: float = 3.0  # of training between two events
     ground: str = "disk"  # one of score.py
     prepared: bool = False  # what it finds is made before
+    minutes: float = 0.0  # for which it trains, if that can be chosen
 
 
 def _nothing(name: str, beside: str, job: str = "job.py", pace: str = "compute") -> Case:
@@ -216,7 +217,7 @@ NOTHING = (
 )
 
 
-def _habit(name: str, folder: str = "habits", **what: int | str) -> Case:
+def _habit(name: str, folder: str = "habits", **what: float | str) -> Case:
     """Return a job that is rebuilt from what people report of theirs; it logs itself what is right."""
     return Case(name.replace("_", " "), "", job=f"{folder}/{name}.py", **what)  # type: ignore[arg-type]
 
@@ -264,6 +265,7 @@ THIRD = (  # states that are no checkpoints, and results, beside what is saved
     _habit("offloaded", "third"),
     _habit("scored", "third"),
     _habit("features", "third"),
+    _habit("trained_for_hours", "third", prepared=True, minutes=2.0),
 )
 
 CASES = (*HABITS, *SECOND, *THIRD, *FAULTS, *OF_RANKS, *WRITERS, *PLACING, *PROCESSES, *RESTORES, *NOTHING)

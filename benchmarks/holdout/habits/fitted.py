@@ -18,9 +18,9 @@ class Fitted:
         self.optimizer = torch.optim.AdamW(self.model.parameters())
         self.step()
 
-    def step(self) -> None:
-        """Fit one batch."""
-        self.model(torch.randn(8, 1024)).square().mean().backward()
+    def step(self, batch: torch.Tensor | None = None) -> None:
+        """Fit one batch, of noise if it is not given."""
+        self.model(torch.randn(8, 1024) if batch is None else batch).square().mean().backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
 

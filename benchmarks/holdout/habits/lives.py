@@ -75,11 +75,13 @@ class Life:
         parser.add_argument("--truth", type=Path, required=True)
         parser.add_argument("--prepare", action="store_true", help="make what it finds, and nothing else")
         parser.add_argument("--again", action="store_true", help="be the restart")
+        parser.add_argument("--minutes", type=float, default=2.0, help="how long to train, if it asks")
         options = parser.parse_args()
         self.folder: Path = options.dir
         self.truth: Path = options.truth
         self.prepare: bool = options.prepare
         self.again: bool = options.again
+        self.minutes: float = options.minutes
         self.folder.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
