@@ -104,8 +104,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.py").write_text(JOB)
     recording = STREAMS / "torch-save.ckptrec.gz"
     shutil.copy(recording, folder / "recorded.ckptrec.gz")
+    (folder / "nodes").mkdir()
     for name in ("before.db", "after.db"):
         assert cli.main(["replay", str(recording), "--db", str(folder / name)]) == 0
+        shutil.copy(folder / name, folder / "nodes")
     return folder
 
 

@@ -23,9 +23,11 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 import ckptprof.report
+from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.diagnose.plan.planning import Plan
 from ckptprof.model import Checkpoint
 from ckptprof.report import ceiling, diff, doctor, document, service, settings, why
+from ckptprof.report.cluster import document as clusters
 from ckptprof.report.live.state import State
 
 FOLDER = Path(ckptprof.report.__file__).parent / "schema"
@@ -35,6 +37,7 @@ _WORDS = {"None": "null", "True": "true", "False": "false"}
 _VERSION = {"const": document.SCHEMA_VERSION}
 _TOLD: dict[str, tuple[str, type]] = {
     "ceiling": ("ckptprof ceiling --json", ceiling.Kept),
+    "cluster": ("ckptprof report --json, ckptprof list --json of several databases", clusters.ClusterReport),
     "config": ("ckptprof config --json", settings.Settings),
     "diff": ("ckptprof diff --json", diff.Told),
     "doctor": ("ckptprof doctor --json", doctor.Checked),
@@ -54,7 +57,13 @@ def made() -> dict[str, dict[str, Any]]:
     found = {name: schema(name, *told) for name, told in _TOLD.items()}
     checkpoint = {"$ref": f"{found['report']['$id']}#/$defs/{Checkpoint.__name__}"}
     shown = _closed({"schema_version": _VERSION, "checkpoint": checkpoint})
-    return {**found, "show": {**_head("show", "ckptprof show --json"), **shown}}
+    one = {"$ref": f"{found['cluster']['$id']}#/$defs/{ClusterCheckpoint.__name__}"}
+    on_nodes = _closed({"schema_version": _VERSION, "checkpoint": one})
+    return {
+        **found,
+        "show": {**_head("show", "ckptprof show --json"), **shown},
+        "cluster-show": {**_head("cluster-show", "ckptprof show --json of several databases"), **on_nodes},
+    }
 
 
 def text(schema: Any, indent: str = "") -> str:

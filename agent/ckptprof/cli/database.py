@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import gc
+import glob
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+
+from ckptprof.cli import output
+from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
+from ckptprof.errors import NothingFoundError, StoreError
+from ckptprof.model import CheckpointQuery, Report
+from ckptprof.report.clean import clean
 
 if TYPE_CHECKING:
     from ckptprof.store.reader import StoreReader
 
 
-def elsewhere(db: str | None) -> str | None:
+def elsewhere(db: object | None) -> str | None:
     """Return where to ask if a database of one's own, which was asked unnamed, holds nothing; None: nowhere."""
     from ckptprof.store.location import SERVICE_DATABASE, path_to_read  # noqa: PLC0415 # as below
 
@@ -33,19 +44,131 @@ def opened(db: str | None) -> Iterator[StoreReader]:
 
 @contextmanager
 def reading(db: str | None, *, prints: bool = False) -> Iterator[StoreReader]:
-    """Open it for one answer, and say so if that takes long; raises StoreError. `prints`: the block does, by itself.
+    """Open it for one answer, and say so if that takes long; raises StoreError. `prints`: the block does, by itself."""
+    with _uncollected():
+        from ckptprof.service.progress import waiting  # noqa: PLC0415 # as above
 
-    Until then nothing looks for cycles of objects: what is imported and read has next to none, and looking through it
-    again and again takes up to a third of the time of a report.
+        with opened(db) as reader, nullcontext() if prints else waiting(f"reading {reader.path} ..."):
+            yield reader
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no cycles of objects within: what is imported and read has next to none.
+
+    Looking through it again and again takes up to a third of the time of a report.
     """
     was_collecting = gc.isenabled()
     gc.disable()
     try:
-        from ckptprof.service.progress import waiting  # noqa: PLC0415 # as below
-
-        with opened(db) as reader, nullcontext() if prints else waiting(f"reading {reader.path} ..."):
-            yield reader
+        yield
     finally:
         if was_collecting:
             gc.freeze()  # what was imported and read, for all that is still to come
             gc.enable()
+
+
+def named(dbs: Sequence[str] | None) -> list[str | None]:
+    """Return the databases of `--db`, each once, those of a folder or a pattern by name; None: it was not given.
+
+    Raises StoreError for a folder that holds none, and a pattern that fits none.
+    """
+    if dbs is None:
+        return [None]
+    found: dict[str, str | None] = {}
+    for text in dbs:
+        for path in _meant(text):
+            found.setdefault(os.path.realpath(path), path)
+    return list(found.values())
+
+
+def _meant(text: str) -> list[str]:
+    """Return the databases that one text of `--db` stands for."""
+    text = os.path.expanduser(text) if glob.has_magic(text) else text  # noqa: PTH111 # no error for one without a home
+    if os.path.isdir(text):  # noqa: PTH112 # no error for a text that is no path
+        return _some(os.path.join(glob.escape(text), "*.db"), f"no database in {text}")  # noqa: PTH118 # as typed
+    if glob.has_magic(text) and not os.path.lexists(text):
+        return _some(text, f"no database fits {text}")
+    return [text]
+
+
+def _some(pattern: str, otherwise: str) -> list[str]:
+    found = sorted(path for path in glob.glob(pattern) if os.path.isfile(path))  # noqa: PTH113, PTH207 # as above
+    if not found:
+        raise StoreError(otherwise, hint="databases of nodes are files that end in .db there")
+    return found
+
+
+@dataclass(frozen=True)
+class Several:
+    """What several databases tell together."""
+
+    checkpoints: list[ClusterCheckpoint]  # that fit the question
+    records: list[NodeRecord]
+    unread: list[str]  # why others could not be read; each names its own
+
+    @property
+    def report(self) -> Report:
+        """Return the checkpoints, each as one, as a report of one host would have them."""
+        from ckptprof.report.cluster.wholes import as_report  # noqa: PLC0415 # as above
+
+        return as_report(self.checkpoints, self.records)
+
+    def for_gpus(self, gpus: int | None) -> Several:
+        """Return the same with what each checkpoint costs on so many GPUs; as it is where none are given."""
+        from ckptprof.report import answer  # noqa: PLC0415 # as above
+
+        wholes = answer.with_gpus(self.report, gpus).checkpoints
+        told = [msgspec.structs.replace(one, whole=whole) for one, whole in zip(self.checkpoints, wholes, strict=True)]
+        return replace(self, checkpoints=told)
+
+    def complain(self) -> int:
+        """Name on stderr what could not be read, and return the exit code that says so; 0 if all could be."""
+        sys.stdout.flush()  # what that is missing in stands before it
+        for one in self.unread:
+            output.write(f"ckptprof: not read: {clean(one)}\n", sys.stderr)
+        return StoreError.exit_code if self.unread else 0
+
+    def conclude(self) -> int:
+        """Complain, and return the exit code; raises NothingFoundError."""
+        code = self.complain()
+        if not self.checkpoints and code == 0:
+            told = f"{len(self.records)} databases have no checkpoint that fits the question"
+            raise NothingFoundError(told, hint="loosen --since, --job and --kind if given")
+        return code
+
+
+def reading_several(dbs: Sequence[str | None], query: CheckpointQuery) -> Several:
+    """Read databases for one answer; raises StoreError if none of them can be read."""
+    from ckptprof.cluster.merging import merge  # noqa: PLC0415 # as above
+    from ckptprof.report.cluster.wholes import chosen  # noqa: PLC0415 # as above
+    from ckptprof.service.progress import waiting  # noqa: PLC0415 # as above
+
+    everything = CheckpointQuery(kind=query.kind)  # clocks may be off, and are told by all saves of a run
+    with _uncollected(), waiting(f"reading {len(dbs)} databases ..."):
+        found = [_record(db, everything) for db in dbs]
+        records = [one for one in found if isinstance(one, NodeRecord)]
+        errors = [one for one in found if isinstance(one, StoreError)]
+        if not records:
+            raise errors[0]
+        return Several(chosen(merge(records), records, query), records, [*map(str, errors)])
+
+
+def reading_report(dbs: Sequence[str | None], query: CheckpointQuery) -> tuple[Report, int]:
+    """Return the report of one database or several, and the exit code if some cannot be read; raises StoreError."""
+    if len(dbs) == 1:
+        with reading(dbs[0]) as reader:
+            return reader.report(query), 0
+    found = reading_several(dbs, query)
+    return found.report, found.complain()
+
+
+def _record(db: str | None, query: CheckpointQuery) -> NodeRecord | StoreError:
+    """Return what a database tells, or why it cannot be read."""
+    try:
+        with opened(db) as reader:
+            report, path = reader.report(query), str(reader.path)
+    except StoreError as error:
+        return error
+    host = path if report.host is None else report.host  # nothing was recorded
+    return NodeRecord(database=path, host=host, watched=report.watched, checkpoints=report.checkpoints)

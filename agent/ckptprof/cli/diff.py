@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from ckptprof.cli import filters, options, output, pages
-from ckptprof.cli.database import reading
+from ckptprof.cli.database import named, reading_report
 from ckptprof.cli.shared import gating
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
@@ -18,7 +18,10 @@ from ckptprof.model import CheckpointQuery
 if TYPE_CHECKING:
     from ckptprof.report.comparison import Side
 
-_FORMS = "a database, a job (* and ? stand for any text), or a time range such as 2h..1h or 2026-03-20..2026-03-21"
+_FORMS = (
+    "a database, several as 'nodes/*.db' or nodes/, a job (* and ? stand for any text), or a time range such as 2h..1h "
+    "or 2026-03-20..2026-03-21"
+)
 _RANGE = ".."
 
 EXAMPLES = """
@@ -39,7 +42,7 @@ def command(  # each argument is an option of the command line
     before: Before,
     after: After,
     *,
-    db: options.Db = None,
+    db: options.Dbs = None,
     since: filters.Since = None,
     until: filters.Until = None,
     job: filters.Job = None,
@@ -70,7 +73,7 @@ def command(  # each argument is an option of the command line
     asked = conditions.parse(fail_on or (), comparisons.NAMES, relative=True)
     now_ns = time.time_ns()
     query = filters.query(since, until, job, kind, None, now_ns=now_ns)
-    sides = [_side(text, db, query, now_ns) for text in (before, after)]
+    sides, codes = zip(*(_side(text, db, query, now_ns) for text in (before, after)), strict=True)
     comparison = comparisons.compare(*sides)
     if json:
         output.write(document.dump(diff.document(comparison)))
@@ -84,15 +87,15 @@ def command(  # each argument is an option of the command line
         output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
         output.write(diff.render(comparison, width=width, colour=colour, zone=output.LocalZone()))
-    return gating.conclude(comparisons.judge(comparison, asked), allow_unknown=allow_unknown)
+    return gating.conclude(comparisons.judge(comparison, asked), allow_unknown=allow_unknown) or max(codes)
 
 
-def _side(text: str, db: str | None, query: CheckpointQuery, now_ns: int) -> Side:
+def _side(text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int) -> tuple[Side, int]:
+    """Return what A or B stands for, and the exit code if a part of it cannot be read."""
     from ckptprof.report.comparison import Side  # noqa: PLC0415 # see `command`
 
-    path, narrowed = _selected(text, db, query, now_ns)
-    with reading(path) as reader:
-        report = reader.report(narrowed)
+    paths, narrowed = _selected(text, dbs, query, now_ns)
+    report, code = reading_report(named(paths), narrowed)
     since_ns = narrowed.since_ns
     if since_ns is not None:  # what ran across the border between two ranges belongs to the one in which it began
         begun = tuple(one for one in report.checkpoints if one.start_ns >= since_ns)
@@ -101,18 +104,20 @@ def _side(text: str, db: str | None, query: CheckpointQuery, now_ns: int) -> Sid
         raise StoreError(f"no database at {text}, and no job of that name", hint=f"A and B are {_FORMS}")
     if not report.checkpoints:
         raise NothingFoundError(f"{text!r} has no checkpoint that fits", hint=f"A and B are {_FORMS}")
-    return Side(selector=text, report=report)
+    return Side(selector=text, report=report), code
 
 
-def _selected(text: str, db: str | None, query: CheckpointQuery, now_ns: int) -> tuple[str | None, CheckpointQuery]:
-    """Return the database and the question that A or B stands for: a file, else a range, else a job."""
-    if text.startswith(("/", "./", "../", "~/")) or text.endswith(".db") or os.path.isfile(text):  # noqa: PTH113 - no error
-        return text, query
+def _selected(
+    text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int
+) -> tuple[list[str] | None, CheckpointQuery]:
+    """Return the databases and the question that A or B stands for: files, else a range, else a job."""
+    if text.startswith(("/", "./", "../", "~/")) or text.endswith((".db", "/")) or os.path.isfile(text):  # noqa: PTH113 - no error
+        return [text], query
     if _RANGE in text and "/" not in text:
-        return db, _within(text, query, now_ns)
+        return dbs, _within(text, query, now_ns)
     if query.job is not None:
         raise UsageError(f"{text!r} is taken for a job, and so is --job {query.job}", hint="leave --job away")
-    return db, msgspec.structs.replace(query, job=text)
+    return dbs, msgspec.structs.replace(query, job=text)
 
 
 def _within(text: str, query: CheckpointQuery, now_ns: int) -> CheckpointQuery:

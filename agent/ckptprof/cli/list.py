@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import elsewhere, reading
+from ckptprof.cli.database import elsewhere, named, reading, reading_several
 from ckptprof.errors import NothingFoundError
+from ckptprof.model import CheckpointQuery
 from ckptprof.report import document, tabbed, terminal
 
 EXAMPLES = """
@@ -19,7 +21,7 @@ ckptprof list --json --since yesterday
 
 def command(  # each argument is an option of the command line
     *,
-    db: options.Db = None,
+    db: options.Dbs = None,
     since: filters.Since = None,
     until: filters.Until = None,
     job: filters.Job = None,
@@ -27,16 +29,21 @@ def command(  # each argument is an option of the command line
     limit: filters.Limit = None,
     json: options.Json = False,
     no_color: options.NoColor = False,
-) -> None:
+) -> int:
     """List checkpoints, one line each, for pipes and grep.
 
     On a terminal the lines are a table that is no wider than it. In a pipe the fields are separated by tabs: id, start,
     kind, seconds, bytes, pattern, step, job, path, status, mode, stall in seconds, limit, confidence of that limit. A
-    field that was not seen is `-`. With --json the document is the same as that of `ckptprof report --json`. The ids
-    count copies, too, which only --kind copy lists. The exit code is 3 if there is no checkpoint.
+    field that was not seen is `-`. Of several databases a line is a checkpoint on all of its nodes, with three more
+    fields: nodes, ranks, the node that all others waited for. With --json the document is the same as that of
+    `ckptprof report --json`. The ids count copies, too, which only --kind copy lists. The exit code is 3 if there is no
+    checkpoint, and 6 if a database could not be read: the others are told all the same.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
-    with reading(db) as reader:
+    path, *more = named(db)
+    if more:
+        return _several([path, *more], query, json=json, no_color=no_color)
+    with reading(path) as reader:
         report = reader.report(query)
     if json:
         output.write(document.dump(document.report_document(report)))
@@ -49,3 +56,20 @@ def command(  # each argument is an option of the command line
     if not report.checkpoints:
         message, hint = terminal.explain_empty(report)
         raise NothingFoundError(message, hint=elsewhere(db) or hint)
+    return 0
+
+
+def _several(dbs: Sequence[str | None], query: CheckpointQuery, *, json: bool, no_color: bool) -> int:
+    from ckptprof.report.cluster import document as documents  # noqa: PLC0415 # for several databases only
+    from ckptprof.report.cluster import page, rows  # noqa: PLC0415 # likewise
+
+    found = reading_several(dbs, query)
+    if json:
+        output.write(document.dump(documents.report_document(found.checkpoints, found.records, found.unread)))
+    elif output.is_terminal():
+        output.use_units()
+        width, colour = output.terminal_width(), output.use_colour(off=no_color)
+        output.write(page.table(found.checkpoints, width=width, colour=colour, zone=output.LocalZone()))
+    else:
+        output.write(rows.tabs(found.checkpoints, output.LocalZone()))
+    return found.conclude()

@@ -179,7 +179,7 @@ def main(arguments: Sequence[str]) -> int:
         _complain(f"{type(error).__name__}: {told}", hint=f"set {DEBUG}=1 to see where it happened", error=error)
         return 1
     finally:
-        about(None)
+        about()
         _leave(sys.stdout)
         _leave(sys.stderr)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -12,6 +13,7 @@ from ckptprof.errors import UsageError
 from ckptprof.report import hints
 
 TYPED = "ckptprof.typed"  # in the `meta` of a context: the words after the command's name, as they were typed
+DATABASE = "CKPTPROF_DB"  # environment variable
 LARGEST = 2**63 - 1  # number that the database takes
 
 
@@ -53,8 +55,23 @@ def named_database(context: typer.Context, path: str | None) -> str | None:
     if path == "":
         raise UsageError("--db is empty", hint="give the path of a file, or leave --db out")
     source = context.get_parameter_source("db")
-    hints.about(path if source is not None and source.name == "COMMANDLINE" else None)  # an environment stays
+    is_typed = source is not None and source.name == "COMMANDLINE"  # an environment stays
+    hints.about(*([path] if is_typed and path is not None else []))
     return path
+
+
+def named_databases(context: typer.Context, paths: list[str] | None) -> list[str] | None:
+    """Return what was given, None for nothing, and let hints name it; raises UsageError for an empty one."""
+    source = context.get_parameter_source("db")
+    if source is not None and source.name == "ENVIRONMENT":
+        paths = [os.environ[DATABASE]]  # one: it is no list, and may have spaces
+    if not paths:
+        hints.about()
+        return None
+    if "" in paths:
+        raise UsageError("--db is empty", hint="give the path of a file, or leave --db out")
+    hints.about(*(paths if source is not None and source.name == "COMMANDLINE" else ()))
+    return paths
 
 
 def address(listen: str | None) -> tuple[str, int | None]:
@@ -67,15 +84,30 @@ def address(listen: str | None) -> tuple[str, int | None]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+_DEFAULT = (
+    "Default: /var/lib/ckptprof/ckptprof.db for root, ~/.local/state/ckptprof/ckptprof.db for others, and the first "
+    "for those who have none there and may read it."
+)
 Db = Annotated[
     str | None,
     typer.Option(
         "--db",
-        envvar="CKPTPROF_DB",
+        envvar=DATABASE,
         metavar="PATH",
-        help="The database. Default: /var/lib/ckptprof/ckptprof.db for root, "
-        "~/.local/state/ckptprof/ckptprof.db for others, and the first for those who have none there and may read it.",
+        help=f"The database. {_DEFAULT}",
         callback=named_database,
+        show_default=False,
+    ),
+]
+Dbs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--db",
+        envvar=DATABASE,
+        metavar="PATH",
+        help="The database; given several times, a folder, or a quoted pattern such as 'nodes/*.db', the databases of "
+        f"several nodes, whose checkpoints are told as those of their jobs. {_DEFAULT}",
+        callback=named_databases,
         show_default=False,
     ),
 ]

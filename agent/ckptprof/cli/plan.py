@@ -8,7 +8,7 @@ import time
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import reading
+from ckptprof.cli.database import named, reading_report
 from ckptprof.cli.planning import options as figures
 from ckptprof.diagnose.plan.figures import Given, Measured
 from ckptprof.diagnose.plan.limits import check
@@ -52,7 +52,7 @@ def command(  # each argument is an option of the command line
     path: figures.Path = None,
     free: figures.Free = None,
     keep: figures.Keep = None,
-    db: options.Db = None,
+    db: options.Dbs = None,
     since: filters.Since = None,
     until: filters.Until = None,
     job: filters.Job = None,
@@ -89,10 +89,10 @@ def command(  # each argument is an option of the command line
     )
     check(given)  # before a database is looked for
     asked = any(value is not None for value in (since, until, job, limit)) or _was_typed(context, "db")
-    measured = None
+    measured, code = None, 0
     if asked or (size is None and parameters is None and cost is None and write is None):
         query = filters.query(since, until, job, None, _NEWEST if limit is None else limit, now_ns=time.time_ns())
-        measured = _measured(db, query)
+        measured, code = _measured(db, query)
     made = plan(given, measured)
     if json:
         output.write(document.dump(rendering.plan_document(made)))
@@ -100,7 +100,7 @@ def command(  # each argument is an option of the command line
         output.use_units()
         colour = output.use_colour(off=no_color)
         output.write(rendering.render(made, width=output.terminal_width(), colour=colour))
-    return 0 if made.advice is not None else NothingFoundError.exit_code
+    return code if made.advice is not None else NothingFoundError.exit_code
 
 
 def _was_typed(context: typer.Context, name: str) -> bool:
@@ -121,10 +121,10 @@ def _free(path: str | None, free: float | None) -> float | None:
         raise UsageError(f"--path {path!r}: {why}", hint=hint) from error
 
 
-def _measured(db: str | None, query: CheckpointQuery) -> Measured:
+def _measured(dbs: list[str] | None, query: CheckpointQuery) -> tuple[Measured, int]:
+    """Return what was recorded, and the exit code if a part of it cannot be read."""
     try:
-        with reading(db) as reader:
-            report = reader.report(query)
+        report, code = reading_report(named(dbs), query)
     except StoreError as error:
         error.hint = _OR_GIVE.removeprefix("or ") if error.hint is None else f"{error.hint}, {_OR_GIVE}"
         raise
@@ -136,4 +136,4 @@ def _measured(db: str | None, query: CheckpointQuery) -> Measured:
             "no complete save was recorded that fits the question",
             hint=f"loosen --since and --job, {_OR_GIVE}",
         )
-    return found
+    return found, code

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckptprof.cli import filters, options, output, pages
-from ckptprof.cli.database import elsewhere, reading
+from ckptprof.cli.database import Several, elsewhere, named, reading, reading_several
 from ckptprof.cli.shared import gating
-from ckptprof.errors import NothingFoundError
+from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import Report
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ ckptprof report
 ckptprof report --since 2h --job 'train*'
 # A page to look at and to mail
 ckptprof report --html -o report.html
+# What several nodes saved together, of copies of their databases
+ckptprof report --db 'nodes/*.db'
 # Exit code 7 if one save in twenty blocks training for more than a minute
 ckptprof report --fail-on 'stall_p95>60s'
 """
@@ -34,7 +36,7 @@ ckptprof report --fail-on 'stall_p95>60s'
 
 def command(  # each argument is an option of the command line
     *,
-    db: options.Db = None,
+    db: options.Dbs = None,
     since: filters.Since = None,
     until: filters.Until = None,
     job: filters.Job = None,
@@ -59,6 +61,10 @@ def command(  # each argument is an option of the command line
     (less). The ids count copies, too, which only --kind copy lists, but for one that may restore wrongly. The exit code
     is 3 if there is no checkpoint.
 
+    Of several databases a line is a checkpoint on all of its nodes: as long as its slowest rank, on corrected clocks. A
+    node is called slow if the others waited for it in three of its last ten saves, beyond what clocks and chance
+    explain. If a database cannot be read, the others are told, and the exit code is 6.
+
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
     'stall_share>5%', 'save_p99>2m', 'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'risks>0', 'count<1',
@@ -73,7 +79,16 @@ def command(  # each argument is an option of the command line
     pages.check(html=html, json=json, out=out, force=force, show=show)
     judge = _judge_of(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
-    with reading(db, prints=html) as reader:
+    path, *more = named(db)
+    if more:
+        if html:
+            raise UsageError("--html is a page of one node", hint="give its database alone with --db")
+        found = reading_several([path, *more], query).for_gpus(gpus)
+        _tell(found, whole=whole, json=json, off=no_pager, no_color=no_color)
+        judged = judge(found.report)
+        code = 0 if any(one.holds for one in judged) and not found.unread else found.conclude()
+        return gating.conclude(judged, allow_unknown=allow_unknown) or code
+    with reading(path, prints=html) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
         if html:
             pages.write(reader, report, out=out, name="ckptprof-report.html", force=force, show=show)
@@ -102,6 +117,28 @@ def command(  # each argument is an option of the command line
         if not output.page(text, off=no_pager):
             output.write(text)
     return gating.conclude(judged, allow_unknown=allow_unknown)
+
+
+def _tell(found: Several, *, whole: bool, json: bool, off: bool, no_color: bool) -> None:
+    """Write the report of several databases; `off`: without a pager."""
+    from ckptprof.report.cluster import document, page  # noqa: PLC0415 # for several databases only
+    from ckptprof.report.document import dump  # noqa: PLC0415 # as above
+
+    if json:
+        output.write(dump(document.report_document(found.checkpoints, found.records, found.unread)))
+    elif found.checkpoints:
+        output.use_units()
+        text = page.render(
+            found.checkpoints,
+            found.records,
+            found.unread,
+            width=output.terminal_width(),
+            colour=output.use_colour(off=no_color),
+            zone=output.LocalZone(),
+            whole=whole,
+        )
+        if not output.page(text, off=off):
+            output.write(text)
 
 
 def _judge_of(fail_on: list[str] | None) -> Callable[[Report], list[Judged]]:

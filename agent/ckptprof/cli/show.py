@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from ckptprof.cli import options, output, pages
-from ckptprof.cli.database import reading
-from ckptprof.errors import NothingFoundError
+from ckptprof.cli.database import named, reading, reading_several
+from ckptprof.cluster.model import ClusterCheckpoint
+from ckptprof.errors import NothingFoundError, UsageError
+from ckptprof.model import CheckpointQuery
 from ckptprof.report import document
 from ckptprof.report import show as rendering
 
@@ -45,7 +48,7 @@ def command(
         ),
     ],
     *,
-    db: options.Db = None,
+    db: options.Dbs = None,
     whole: All = False,
     no_pager: options.NoPager = False,
     json: options.Json = False,
@@ -54,14 +57,22 @@ def command(
     force: pages.Force = False,
     show: pages.Open = False,
     no_color: options.NoColor = False,
-) -> None:
+) -> int:
     """Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it.
 
     What --all prints is longer than a screen: on a terminal it goes to the program in PAGER (less), and elsewhere the
     first lines come again as the last ones. The exit code is 3 if there is no checkpoint with this id.
+
+    Of several databases it is the checkpoint on all of their nodes, with a line for each, by the id that `list` prints
+    with the same databases; what --all and --html tell is of one node.
     """
     pages.check(html=html, json=json, out=out, force=force, show=show)
-    with reading(db, prints=html) as reader:
+    path, *more = named(db)
+    if more:
+        if whole or html:
+            raise UsageError("--all and --html tell of one node", hint="give its database alone with --db")
+        return _several([path, *more], checkpoint_id, json=json, no_color=no_color)
+    with reading(path, prints=html) as reader:
         number = int(checkpoint_id) if checkpoint_id.isdecimal() else reader.id_of(checkpoint_id)
         found = None if number is None else reader.checkpoint(number)
         if found is None:
@@ -69,16 +80,40 @@ def command(
         if html:
             name = f"ckptprof-{found.kind.value}-{found.id}.html"
             pages.write(reader, pages.alone(reader, found), out=out, name=name, force=force, show=show)
-            return
+            return 0
     if json:
         output.write(document.dump(document.checkpoint_document(found)))
-        return
+        return 0
     output.use_units()
     width, colour = output.terminal_width(), output.use_colour(off=no_color)
     tell = rendering.render if whole else rendering.brief
     text = tell(found, width=width, colour=colour, zone=output.LocalZone(), blocks=output.blocks())
     if output.page(text, off=no_pager or not whole):
-        return
+        return 0
     output.write(text)
     if whole and not output.fits(text):
         output.write(rendering.ending(found, width=width, colour=colour))
+    return 0
+
+
+def _several(dbs: Sequence[str | None], identity: str, *, json: bool, no_color: bool) -> int:
+    from ckptprof.report.cluster import document as documents  # noqa: PLC0415 # for several databases only
+    from ckptprof.report.cluster import show as rendering_several  # noqa: PLC0415 # likewise
+
+    several = reading_several(dbs, CheckpointQuery())
+    found = next((one for one in several.checkpoints if identity in _names(one)), None)
+    if found is None:
+        several.complain()
+        raise NothingFoundError(f"there is no checkpoint {identity}", hint="`ckptprof list` prints the ids")
+    if json:
+        output.write(document.dump(documents.checkpoint_document(found)))
+    else:
+        output.use_units()
+        width, colour = output.terminal_width(), output.use_colour(off=no_color)
+        output.write(rendering_several.render(found, width=width, colour=colour, zone=output.LocalZone()))
+    return several.complain()
+
+
+def _names(one: ClusterCheckpoint) -> set[str]:
+    """Return what a checkpoint is called: its number, and the uids that its nodes have for it."""
+    return {str(one.whole.id), *(part.uid for part in one.nodes)}

@@ -57,12 +57,12 @@ def report_document(report: Report) -> dict[str, Any]:
         jobs=found.costs,
         checkpoints=(),
     )
-    return {**of(told), "checkpoints": [_summary(checkpoint) for checkpoint in ordered(report.checkpoints)]}
+    return {**of(told), "checkpoints": [summary(checkpoint) for checkpoint in ordered(report.checkpoints)]}
 
 
 def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the document of `show --json`: one checkpoint with its streams, timeline, devices and measures."""
-    body = _summary(checkpoint)
+    body = summary(checkpoint)
     body |= {name: msgspec.to_builtins(getattr(checkpoint, name)) for name in DETAIL}
     body["timeline"] = list(map(msgspec.structs.asdict, checkpoint.timeline))
     return {"schema_version": SCHEMA_VERSION, "checkpoint": body}
@@ -70,7 +70,7 @@ def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def state_document(state: State) -> dict[str, Any]:
     """Return the document of `live --json`."""
-    return {**of(msgspec.structs.replace(state, last=())), "last": list(map(_summary, state.last))}
+    return {**of(msgspec.structs.replace(state, last=())), "last": list(map(summary, state.last))}
 
 
 def dump(document: dict[str, Any]) -> str:
@@ -90,7 +90,8 @@ def _escape(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
 
-def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
+def summary(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what all documents tell of a checkpoint."""
     lean = msgspec.structs.replace(checkpoint, streams=(), timeline=(), devices=(), measures=None)
     body: dict[str, Any] = msgspec.to_builtins(lean)
     for name in (*DETAIL, *UNREPORTED):

@@ -9,23 +9,24 @@ from ckptprof.report.clean import clean
 
 PATH = "PATH"  # of a record that is still to be made
 _ASKING = re.compile(r"`(ckptprof) (report|list|show|plan|run|agent|doctor)\b([^`]*)`")
-_db: str | None = None
+_dbs: tuple[str, ...] = ()
 
 
-def about(db: str | None) -> None:
-    """Let each command that is named from now on ask this database; None: the one that it asks by itself."""
-    global _db  # noqa: PLW0603 - one question of one program, as its units are
-    _db = db
+def about(*dbs: str) -> None:
+    """Let each command that is named from now on ask these databases; none: the one that it asks by itself."""
+    global _dbs  # noqa: PLW0603 - one question of one program, as its units are
+    _dbs = dbs
 
 
 def typed(text: str) -> str:
     """Return a text with its commands as they are to be typed: with `--db` where that was given."""
-    return text if _db is None else _ASKING.sub(_with_db, text)
+    return _ASKING.sub(_with_db, text) if _dbs else text
 
 
 def _with_db(found: re.Match[str]) -> str:
     program, name, rest = found.groups()
-    if "--db" in rest or _db is None:
+    if "--db" in rest:
         return found[0]
     own, separator, handed_on = rest.partition(" -- ")
-    return f"`{program} {name}{own} --db {clean(shlex.quote(_db))}{separator}{handed_on}`"
+    named = "".join(f" --db {clean(shlex.quote(db))}" for db in _dbs)
+    return f"`{program} {name}{own}{named}{separator}{handed_on}`"

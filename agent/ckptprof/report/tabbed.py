@@ -18,10 +18,11 @@ def render(report: Report, *, zone: tzinfo) -> str:
     Their fields: id, start (RFC 3339), kind, seconds, bytes, pattern, step, job, path, status, mode, stall, limit,
     confidence of that limit.
     """
-    return "".join("\t".join(_fields(checkpoint, zone)) + "\n" for checkpoint in ordered(report.checkpoints))
+    return "".join("\t".join(fields(checkpoint, zone)) + "\n" for checkpoint in ordered(report.checkpoints))
 
 
-def _fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
+def fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
+    """Return the fields of a line."""
     class_, verdict = checkpoint.pattern.class_, checkpoint.verdict
     when = units.moment(checkpoint.start_ns, zone)
     return [

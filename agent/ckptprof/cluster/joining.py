@@ -1,0 +1,140 @@
+"""Which events of nodes are one checkpoint: of the same run or folder, kind and step, at the same time.
+
+Nothing is joined without a key: two jobs that save in the same second are two. Sorted and swept once, so that the work
+grows with the events, not with their pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import median
+
+from ckptprof.cluster.clocks import Event, Timed
+from ckptprof.cluster.model import NodeRecord
+from ckptprof.model import Checkpoint, Kind, Level
+
+UNKNOWN_BOUND_NS = 60_000_000_000  # that a clock is taken to be off, of which nobody knows
+LEAST_REACH_NS = 30_000_000_000  # two starts may be apart, however often the run saves
+
+
+def distinct(records: Iterable[NodeRecord]) -> list[Event]:
+    """Return each event once, though a database was given twice, or two recorders watched one host."""
+    by_uid: dict[str, Event] = {}
+    for record in records:
+        for one in record.checkpoints:
+            known = by_uid.get(one.uid)
+            if known is None or _told(one) > _told(known.checkpoint):
+                by_uid[one.uid] = Event(record.host, record.database, one)
+    same: dict[tuple[object, ...], list[Event]] = {}
+    for event in by_uid.values():
+        one = event.checkpoint
+        same.setdefault((event.host, one.kind, one.step, one.path), []).append(event)
+    return [event for events in same.values() for event in _seen_once(events)]
+
+
+def _told(one: Checkpoint) -> tuple[bool, bool, int]:
+    """Return how much is known of an event: a later copy of a database knows more."""
+    return one.durable_ns is not None, one.verdict is not None, one.end_ns
+
+
+def _seen_once(events: list[Event]) -> list[Event]:
+    """Return the events of one host, kind, step and path without those that another recorder saw better."""
+    if len({event.database for event in events}) == 1:
+        return events
+    kept: list[Event] = []
+    for event in sorted(events, key=_quality, reverse=True):
+        if not any(_are_one(event, other) for other in kept):
+            kept.append(event)
+    return kept
+
+
+def _quality(event: Event) -> tuple[bool, int, str]:
+    one = event.checkpoint
+    return one.level is Level.TRACE, one.bytes, one.uid
+
+
+def _are_one(event: Event, other: Event) -> bool:
+    one, two = event.checkpoint, other.checkpoint
+    overlap = one.start_ns <= two.end_ns and two.start_ns <= one.end_ns
+    pids = {writer.pid for writer in two.writers}
+    return event.database != other.database and overlap and any(writer.pid in pids for writer in one.writers)
+
+
+def key_of(one: Checkpoint) -> tuple[object, ...] | None:
+    """Return what joins an event with those of other nodes; None: nothing does."""
+    if one.kind is Kind.COPY:  # of whoever moves checkpoints: no part of a job's
+        return None
+    if one.run is not None:
+        return "run", one.run.key, one.run.restart or 0  # what 0 is called by some, others do not tell
+    if one.place is not None and one.place.shared:
+        return "place", one.place.key
+    return None
+
+
+class _Group:
+    """Events that are one checkpoint, as far as they have come."""
+
+    def __init__(self, first: Timed) -> None:
+        self.start_ns = first.start_ns
+        self.end_ns = first.end_ns
+        self.bound_ns = _bound(first)
+        self.step = first.event.checkpoint.step
+        self.ends_ns = {first.event.host: first.end_ns}
+        self.events = [first]
+
+    def takes(self, one: Timed, reach_ns: int) -> bool:
+        """Return whether an event that begins no earlier is of this checkpoint, too."""
+        step = one.event.checkpoint.step
+        apart_ns, gap_ns = one.start_ns - self.start_ns, one.start_ns - self.end_ns
+        if step is None or self.step is None:
+            near = gap_ns <= min(reach_ns, self.bound_ns + _bound(one)) or apart_ns <= reach_ns
+        else:
+            near = step == self.step and (
+                gap_ns <= self.bound_ns + _bound(one) or apart_ns <= max(LEAST_REACH_NS, reach_ns)
+            )
+        return near and one.start_ns <= self.ends_ns.get(one.event.host, one.start_ns)
+
+    def add(self, one: Timed) -> None:
+        """Take it in."""
+        host = one.event.host
+        self.end_ns = max(self.end_ns, one.end_ns)
+        self.bound_ns = max(self.bound_ns, _bound(one))
+        self.step = one.event.checkpoint.step if self.step is None else self.step
+        self.ends_ns[host] = max(one.end_ns, self.ends_ns.get(host, one.end_ns))
+        self.events.append(one)
+
+
+def joined(events: Sequence[Timed]) -> list[list[Timed]]:
+    """Return the events of one key and kind, in the order of their starts, as checkpoints in that order."""
+    reach_ns = _reach_ns(events)
+    longest_ns = max(map(_bound, events), default=0)
+    found: list[_Group] = []
+    open_: list[_Group] = []
+    for one in events:
+        open_ = [group for group in open_ if _until_ns(group, reach_ns) + longest_ns >= one.start_ns]
+        fitting = [group for group in open_ if group.takes(one, reach_ns)]
+        if fitting:
+            min(fitting, key=lambda group: one.start_ns - group.start_ns).add(one)  # called at once
+        else:
+            open_.append(_Group(one))
+            found.append(open_[-1])
+    return [group.events for group in found]
+
+
+def _bound(one: Timed) -> int:
+    return UNKNOWN_BOUND_NS if one.bound_ns is None else one.bound_ns
+
+
+def _until_ns(group: _Group, reach_ns: int) -> int:
+    """Return when the last event begins that may be of a group, but for the clock of that event."""
+    return max(group.end_ns + group.bound_ns, group.start_ns + max(LEAST_REACH_NS, reach_ns))
+
+
+def _reach_ns(events: Sequence[Timed]) -> int:
+    """Return half of the time from one checkpoint of a node to its next one, in the median."""
+    by_host: dict[str, list[int]] = {}
+    for one in events:
+        by_host.setdefault(one.event.host, []).append(one.start_ns)
+    apart = [later - earlier for starts in by_host.values() for earlier, later in pairwise(starts)]
+    return round(median(apart)) // 2 if apart else LEAST_REACH_NS

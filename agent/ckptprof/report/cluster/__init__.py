@@ -1,0 +1,1 @@
+"""The checkpoints of several nodes as text and as JSON documents."""
