@@ -116,7 +116,11 @@ def whole(word: bytes) -> int | None:
     """Return a number that can be; None of one that is negative or absurd, or of what is none."""
     if not word.isdigit() or len(word) > 19:
         return None
-    value = int(word)
+    return possible(int(word))
+
+
+def possible(value: int) -> int | None:
+    """Return a number, or what several come to; None where no counter of the kernel goes as far: one of them lies."""
     return value if value < _ABSURD else None
 
 

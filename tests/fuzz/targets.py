@@ -508,9 +508,52 @@ def sockets(folder: Path) -> Feed:
     return feed
 
 
+def clients(folder: Path) -> Feed:
+    """Feed what clients of remote mounts count, read twice, and what they did in between."""
+    import msgspec
+
+    from ckptprof.detect.world.frame_samples import FrameSamples
+    from ckptprof.detect.world.host.remote_clients import RemoteClients as Pasts
+    from ckptprof.measures import MountMeasure
+    from ckptprof.recording import Frame
+    from ckptprof_collectors.kernelfs import KernelFs
+    from ckptprof_collectors.mounts.clients import RemoteClients
+    from ckptprof_collectors.mounts.mountinfo import Mounts
+
+    home = folder / "host"
+    fs = KernelFs(home / "proc", home / "sys", home / "dev")
+
+    def feed(data: bytes) -> None:
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "proc/self").mkdir(parents=True)
+        (home / "proc/self/mountinfo").touch()
+        again, now = _lay_out(data, home), 0.0
+        mounts, collector, pasts = Mounts(fs), RemoteClients(fs, clock=lambda: now), Pasts()
+        samples: list[Any] = []
+        for now in (100.0, 200.0):
+            with contextlib.suppress(OSError):
+                mounts.read()
+                collector.follow(mounts.mounts)
+                read = tuple(collector.read() or ())
+                samples += read
+                at_ns = int(now * 1e9)
+                pasts.take(FrameSamples(Frame(at_ns, at_ns, (), read), {"clients": at_ns - 10**9}))
+            for piece in again:
+                _lay_out(piece, home)
+        collector.close()
+        mounts.close()
+        _pack(samples)
+        for mount in mounts.mounts:
+            bare = MountMeasure(mount_point=mount.mount_point, fs_type=mount.fs_type, source="", remote=True)
+            msgspec.json.encode(pasts.fill(bare, mount, 100 * 10**9, 200 * 10**9))
+
+    return feed
+
+
 TARGETS = {
     "arguments": Target(arguments, ()),
     "bpf-object": Target(bpf_object, (OSError,)),
+    "clients": Target(clients, ()),
     "config": Target(config, (CkptprofError,)),
     "database": Target(database, (StoreError,)),
     "job": Target(job, ()),

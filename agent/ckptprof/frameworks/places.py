@@ -36,6 +36,11 @@ NETWORKED_DAEMONS = (
 )  # fmt: skip
 # where object stores answer: HTTP and HTTPS, MinIO, Ceph, ECS, SeaweedFS, StorageGRID, Ozone
 OBJECT_STORE_PORTS = frozenset((80, 443, 9000, 7480, 7481, 9020, 9021, 8333, 8082, 10443, 9878, 9879))
+# where something else answers, whose clients send much: ssh, mail, rsync, git, databases, caches, brokers, logs
+PORTS_OF_OTHERS = frozenset((
+    22, 25, 514, 873, 1433, 1521, 2049, 2379, 3100, 3306, 4222, 4317, 4318, 5044, 5432, 5672, 6333, 6334, 6379, 6514,
+    7687, 8086, 8123, 9042, 9091, 9092, 9093, 9094, 9200, 9300, 9418, 11211, 14268, 19530, 24224, 27017,
+))  # fmt: skip
 SOURCE_ELSEWHERE = re.compile(
     r"^(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?:/|~|$)|^[A-Za-z][\w+.-]*://|^//[\w.-]+/"
 )  # HOST:PATH, URL://, //HOST/

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ckptprof_collectors.kernelfs import DEBUGFS_CLOSED, KernelFs, read_some, whole
+from ckptprof_collectors.kernelfs import DEBUGFS_CLOSED, KernelFs, possible, read_some, whole
 from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget, MountInfo
 
 MAX_TARGETS = 256
@@ -77,11 +77,12 @@ class CephClients:
     ) -> ClientOperation | None:
         """Return the requests of a kind; the kernel tells their mean time, cut to whole microseconds: the sum grows."""
         count, mean = (_column(latency.get(kind), column) for column in (0, 1))
-        if not count or mean is None:
+        took = None if not count or mean is None else possible(count * mean)
+        if not count or took is None:
             return None
         kept = self._spent.setdefault(device, {})
         before, spent = kept.get(kind, (0, 0))
-        spent = count * mean if count < before else max(spent, count * mean)
+        spent = took if count < before else max(spent, took)
         kept[kind] = count, spent
         return ClientOperation(kind.decode(), count, server_us=spent)
 

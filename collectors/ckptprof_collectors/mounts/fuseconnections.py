@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptprof_collectors.kernelfs import KeptFile, KernelFs
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs, whole
 from ckptprof_collectors.samples import FuseSample
 
 MAX_CONNECTIONS = 256
@@ -65,6 +65,6 @@ class FuseConnections:
 
 def _number(kept: KeptFile) -> int | None:
     try:
-        return int(kept.read())
-    except (OSError, ValueError):  # the connection has been aborted
+        return whole(kept.read().strip())
+    except OSError:  # the connection has been aborted
         return None

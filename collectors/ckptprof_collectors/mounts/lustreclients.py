@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ckptprof_collectors.kernelfs import DEBUGFS_CLOSED, KernelFs, read_some, read_text, whole
+from ckptprof_collectors.kernelfs import DEBUGFS_CLOSED, KernelFs, possible, read_some, read_text, whole
 from ckptprof_collectors.mounts.lustrestats import Count, Import, added, counts_of, import_of
 from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget, MountInfo
 
@@ -132,7 +132,8 @@ class _Target:
         self.connect()
         self.slots = self._slots.number()
         told = {name: (file.number(), unit) for name, (file, unit) in self._gauges.items()}
-        self.gauges = {name: value * unit for name, (value, unit) in told.items() if value is not None}
+        seen = {name: possible(value * unit) for name, (value, unit) in told.items() if value is not None}
+        self.gauges = {name: value for name, value in seen.items() if value is not None}
 
 
 class _Client:
@@ -304,4 +305,4 @@ def _bytes(counts: Mapping[str, Count] | None, name: str) -> int | None:
 def _sum(values: Iterable[int | None]) -> int | None:
     """Return the sum of those that were seen, None if none was."""
     seen = [value for value in values if value is not None]
-    return sum(seen) if seen else None
+    return possible(sum(seen)) if seen else None

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ckptprof_collectors.kernelfs import whole
+from ckptprof_collectors.kernelfs import possible, whole
 
 _UNITS = {b"[bytes]": "bytes", b"[usec]": "usec", b"[usecs]": "usec"}
 _IMPORT = re.compile(rb'^ *(state|current_connection|timeouts): +"?([^"\s]+)', re.MULTILINE)
@@ -59,12 +59,17 @@ def added(parts: Iterable[Mapping[str, Count]]) -> dict[str, Count]:
     sums: dict[str, Count] = {}
     for counts in parts:
         for name, one in counts.items():
-            old = sums.get(name)
-            if old is not None:
-                total = None if old.total is None or one.total is None else old.total + one.total
-                one = Count(old.times + one.times, total, one.unit if one.unit == old.unit else None)  # noqa: PLW2901
-            sums[name] = one
+            sums[name] = _plus(sums[name], one) if name in sums else one
     return sums
+
+
+def _plus(one: Count, other: Count) -> Count:
+    """Return both together; without a sum where one of them has none, or lies."""
+    times = possible(one.times + other.times)
+    if times is None:
+        return one._replace(total=None)
+    total = None if one.total is None or other.total is None else possible(one.total + other.total)
+    return Count(times, total, one.unit if one.unit == other.unit else None)
 
 
 def import_of(data: bytes) -> Import:

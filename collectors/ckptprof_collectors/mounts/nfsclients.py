@@ -10,13 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ckptprof_collectors.kernelfs import KeptFile, KernelFs
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs, possible, whole
 from ckptprof_collectors.mounts.mountinfo import unescape
 from ckptprof_collectors.samples import ClientOperation, ClientSample, MountInfo, text
 
 MAX_OPERATIONS = 128  # NFS 4.2 has 72
 _HEAD = re.compile(rb"device (\S+) mounted on (\S+) with fstype nfs4? statvers=")
-_LEAST_ABSURD = 1 << 63  # a negative number as the kernel prints it, after a bug of its own: not seen
 _MS = 1000
 _OPTIONS = ("rsize", "wsize", "nconnect", "timeo", "retrans")
 _DELAY = 24  # of the events: NFSIOS_DELAY in include/linux/nfs_iostat.h
@@ -151,15 +150,8 @@ def parse(device: tuple[int, int], block: bytes) -> ClientSample:
     )
 
 
-def _number(word: bytes) -> int | None:
-    if not word.isdigit() or len(word) > 20:
-        return None
-    value = int(word)
-    return value if value < _LEAST_ABSURD else None
-
-
 def _at(words: Sequence[bytes], index: int) -> int | None:
-    return _number(words[index]) if index < len(words) else None
+    return whole(words[index]) if index < len(words) else None
 
 
 def _operation(line: bytes) -> ClientOperation | None:
@@ -169,11 +161,11 @@ def _operation(line: bytes) -> ClientOperation | None:
     count = _at(words, 0)
     if not colon or not count or len(words) < 8:
         return None
-    queue, answer, whole = (None if (value := _at(words, index)) is None else value * _MS for index in (5, 6, 7))
+    queue, answer, total = (_microseconds(words[index]) for index in (5, 6, 7))
     return ClientOperation(
         kind=text(name),
         count=count,
-        total_us=whole,
+        total_us=total,
         queue_us=queue,
         server_us=answer,
         sent_bytes=_at(words, 3),
@@ -182,6 +174,11 @@ def _operation(line: bytes) -> ClientOperation | None:
         timeouts=_at(words, 2),
         errors=_at(words, 8),
     )
+
+
+def _microseconds(word: bytes) -> int | None:
+    milliseconds = whole(word)
+    return None if milliseconds is None else possible(milliseconds * _MS)
 
 
 def _transport(transports: Sequence[Sequence[bytes]]) -> _Transport:
@@ -193,17 +190,17 @@ def _transport(transports: Sequence[Sequence[bytes]]) -> _Transport:
     def numbers(index: int) -> list[int | None]:
         return [_at(words[1:], index - _LEFT_OUT[words[0]]) if words[0] in _LEFT_OUT else None for words in told]
 
-    def whole(index: int) -> int | None:
+    def together(index: int) -> int | None:
         known = [value for value in numbers(index) if value is not None]
-        return sum(known) if len(known) == len(told) else None
+        return possible(sum(known)) if len(known) == len(told) else None
 
     slots = max((value for value in numbers(_SLOTS) if value is not None), default=None)
     return _Transport(
         name=text(told[0][0]),
         connections=len(told),
-        sends=whole(_SENDS),
-        backlog=whole(_BACKLOG),
-        in_use=whole(_IN_USE),
+        sends=together(_SENDS),
+        backlog=together(_BACKLOG),
+        in_use=together(_IN_USE),
         slots=None if told[0][0] == b"rdma" else slots,  # whose further numbers are of another kind
     )
 
@@ -217,7 +214,7 @@ def _options(words: Sequence[bytes]) -> dict[str, str]:
 
 
 def _settings(options: Mapping[str, str]) -> dict[str, int]:
-    found = {name: _number(options[name].encode()) for name in _OPTIONS if name in options}
+    found = {name: whole(options[name].encode()) for name in _OPTIONS if name in options}
     return {name: value for name, value in found.items() if value is not None} | (
         {"sync": 1} if "sync" in options else {}
     )

@@ -31,6 +31,12 @@ def saved(size: int = SIZE, at_s: tuple[float, ...] = AT_S, *, came: float = 0.0
     return by
 
 
+def each(*sizes: float) -> Ways:
+    """Return the same where each is so many times SIZE."""
+    ways = [saved(int(size * SIZE), (10.3 + 10 * number,)) for number, size in enumerate(sizes)]
+    return lambda now_s: tuple(map(sum, zip(*(by(now_s) for by in ways), strict=True)))  # type: ignore[return-value]
+
+
 def federated(now_s: float) -> tuple[int, int]:
     """Return what was sent and came back by a time, where each state that is sent is answered by another one later."""
     (sent, _), (fetched, _) = saved()(now_s), saved(at_s=tuple(at_s + 5 for at_s in AT_S))(now_s)
@@ -113,6 +119,24 @@ def test_two_are_no_series() -> None:
     stage = Stage()
     look(stage, stage.process(), saved(at_s=AT_S[:2]), 40)
     assert told(stage) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "saves"),
+    [
+        ((1, 1.05, 0.97, 1.02), 0),
+        ((1, 1, 1.01, 1), 0),
+        ((1, 1.001, 1.002), 3),
+        ((0.34, 1, 1, 1), 3),
+        ((1, 0.08, 1, 0.08, 1), 3),
+    ],
+    ids=["videos", "rows", "a-longer-history", "no-optimizer-yet", "pictures-between"],
+)
+def test_a_state_has_one_size(sizes: tuple[float, ...], saves: int) -> None:
+    """Its tensors are the same each time; what happens to be about as large as the last one is something else."""
+    stage, until_s = Stage(), 10.0 * len(sizes) + 15
+    look(stage, stage.process(), each(*sizes), until_s)
+    assert len(told(stage, until_s)) == saves
 
 
 def test_what_goes_to_three_ports_is_no_series() -> None:
@@ -302,11 +326,11 @@ def test_what_an_unlooked_connection_did_before_is_not_known() -> None:
     assert told(stage) == []
 
 
-@pytest.mark.parametrize(("is_served", "saves"), [(False, 3), (True, 0)])
-def test_a_store_on_this_host_may_be_at_any_port(*, is_served: bool, saves: int) -> None:
-    """But not where another process that trains is called: ranks meet at ports that the kernel chose."""
+@pytest.mark.parametrize(("port", "is_served", "saves"), [(40123, False, 3), (40123, True, 0), (5432, False, 0)])
+def test_a_store_on_this_host_may_be_at_any_port(port: int, *, is_served: bool, saves: int) -> None:
+    """But not where another process that trains is called: ranks meet at ports of the kernel. Nor a database."""
     stage = Stage()
-    here = {"remote": "127.0.0.1", "local": "127.0.0.1", "port": 40123}
+    here = {"remote": "127.0.0.1", "local": "127.0.0.1", "port": port}
     look(stage, stage.process(), saved(), 40, **here)
     if is_served:
         look(stage, stage.process(101), lambda now_s: saved()(now_s)[::-1], 40, accepted=True, **here)

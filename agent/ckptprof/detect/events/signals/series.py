@@ -10,11 +10,12 @@ from collections import Counter
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.past_events import PastEvent, shape_of
 from ckptprof.detect.events.signal import Found
-from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, MANY, is_like
+from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, HEADER_BYTES, MANY, is_like
 from ckptprof.frameworks.words import NUMBERED_PIECE
 
 _TIMES = 2  # that a recurrence counts
 _EVEN = 0.35  # spread of the periods, over their mean
+_SAME = 0.002  # of what is sent: a state has the same tensors each time, pictures are as large as they happen to be
 _NUMBERS = re.compile(r"\d{1,12}")
 
 
@@ -85,13 +86,25 @@ def _is_known(event: Event) -> bool:
 
 
 def _alike(event: Event) -> list[PastEvent]:
-    """Return the earlier ones of its series that differ little in size, or are the same files: a state may grow."""
-    return [
+    """Return the earlier ones of its series that differ little in size, or are the same files: a state may grow.
+
+    What is sent has no name that would tell more: of that those count that came last, one after the other, in one size.
+    """
+    alike = [
         earlier
         for earlier in (event.series if event.writes else ())
         if (is_like(earlier.bytes, event.bytes) or not earlier.paths.isdisjoint(event.biggest))
         and earlier.end_ns <= event.start_ns - AT_ONCE_NS
     ]
+    return _latest_of_one_size(event, alike) if event.candidate.is_sent else alike
+
+
+def _latest_of_one_size(event: Event, earlier: list[PastEvent]) -> list[PastEvent]:
+    """Return the last ones as large as this one but for the remainder that a look at an address leaves for the next."""
+    addresses = {place for part in event.parts if part.sending for place in part.sending.endpoints}
+    more = _SAME * event.bytes + HEADER_BYTES * len(addresses)
+    same = itertools.takewhile(lambda one: abs(one.bytes - event.bytes) <= more, reversed(earlier))
+    return list(same)[::-1]
 
 
 def _comes_soon_after(event: Event) -> bool:

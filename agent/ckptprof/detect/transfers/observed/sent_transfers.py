@@ -1,7 +1,7 @@
 """What processes send over TCP to where an object store may be, with pauses between: each such stretch is a transfer.
 
-That is a port of object stores on whatever host, and on this host any port that no process that trains serves: who else
-may have another host's port, nobody knows.
+That is a port of object stores on whatever host, and on this host any port that no process that trains serves, and no
+database, broker or collector of logs is known by: who else may have another host's port, nobody knows.
 
 Nothing is concluded here: signals say what speaks for a save, and what against it. A stretch is over when nothing more
 of it was seen for as long as files are waited for; what the ranks of one job send at a time belongs together.
@@ -26,7 +26,7 @@ from ckptprof.detect.world.counter_history import MOST_BYTES, CounterHistories, 
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
-from ckptprof.frameworks.places import OBJECT_STORE_PORTS
+from ckptprof.frameworks.places import OBJECT_STORE_PORTS, PORTS_OF_OTHERS
 from ckptprof_collectors.samples import SocketTraffic, TcpSample
 
 _LONGEST_NS = 1_800_000_000_000  # what goes on for longer without a pause is no save, and is forgotten
@@ -161,7 +161,9 @@ class SentTransfers:
 
     def _may_be_store_here(self, process: ProcessKey, look: TcpSample) -> bool:
         """Return whether an object store may be at a port of this host: nobody who trains is."""
-        if look.port in self._served or not (look.remote == look.local or _is_loopback(look.remote)):
+        if look.port in self._served or look.port in PORTS_OF_OTHERS:
+            return False
+        if look.remote != look.local and not _is_loopback(look.remote):
             return False
         if len(self._world.jobs.living_ranks(process)) > MOST_RANKS:
             return False
