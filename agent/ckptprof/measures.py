@@ -101,6 +101,19 @@ class DeviceMeasure(msgspec.Struct, frozen=True, kw_only=True):
     throttled_operations_per_second: int | None = None
 
 
+class PathMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """A path to the NVMe namespace under the files, behind a fabric, from start to end."""
+
+    device: str  # its bytes are those of the device of this name
+    transport: str  # tcp | rdma | fc
+    target: str | None = None  # address of its other end
+    port: int | None = None
+    link: str | None = None  # the interface or RDMA port that it goes through, where its address says so
+    state: str | None = None  # of its controller: live, or what it was longest beside that: connecting, gone
+    lost_seconds: float | None = None  # in which it was not live
+    ana_state: str | None = None  # the access that the target gave over it for most of the time: optimized
+
+
 class LinkMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """What a NIC or RDMA port did from start to end."""
 
@@ -128,6 +141,7 @@ class LinkMeasure(msgspec.Struct, frozen=True, kw_only=True):
     out_of_sequence: int | None = None  # packets that came in, or were answered, in another order than they were sent
     ack_timeouts: int | None = None
     before_bytes_per_second: float | None = None  # in the ten seconds before it, in its direction: of others, too
+    interface: str | None = None  # of an RDMA port: the network interface of the same port
 
 
 class ConnectionMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +241,7 @@ class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     per_server: tuple[ServerMeasure, ...] = ()  # at most 16, those that do not answer first, then the busiest
     settings: dict[str, int] | None = None  # of the mount and its client: wsize
     counters: dict[str, int] | None = None  # what only this kind of client counts, from start to end
+    paths: tuple[PathMeasure, ...] = ()  # to the NVMe namespace under it, behind a fabric; at most 16
 
 
 class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,19 @@ class DeviceInfo(msgspec.Struct, frozen=True, array_like=True, tag="device"):
     backing: str | None  # file behind a loop device, target address of an NVMe-oF path, name of a dm device
 
 
+class NvmePath(msgspec.Struct, frozen=True, array_like=True, tag="nvme-path"):
+    """One way from this host to an NVMe namespace behind a fabric; sent when first seen and whenever it changes."""
+
+    device: str  # nvme1c2n1; where the kernel does no multipathing the namespace itself
+    head: str  # the block device of the namespace: nvme1n1
+    transport: str  # tcp | rdma | fc
+    target: str | None  # address of its port at the other end
+    port: int | None
+    link: str | None  # the interface or RDMA port of this host that it goes through, where its address says so
+    state: str | None  # of its controller: live | connecting | resetting | dead | ...
+    ana_state: str | None  # optimized | non-optimized | inaccessible | ...; None: the target has no asymmetric access
+
+
 class DiskSample(msgspec.Struct, frozen=True, array_like=True, tag="disk"):
     """One line of /proc/diskstats (Documentation/admin-guide/iostats.rst); sectors are always 512 bytes."""
 
@@ -831,6 +844,7 @@ Sample = (
     | ClientSample
     | ThrottleInfo
     | ProcessInfo
+    | NvmePath
     | ProcessIo
     | ProcessStat
     | ReadBefore
@@ -859,7 +873,7 @@ COUNTED: tuple[Any, ...] = tuple(kind for kind in get_args(Sample) if hasattr(ki
 # The others, and where their counters go.
 NOT_COUNTED: dict[type, str] = {
     **dict.fromkeys(
-        (DeviceInfo, NicInfo, RdmaInfo, MountInfo, FuseDaemon, ThrottleInfo, ProcessInfo),
+        (DeviceInfo, NvmePath, NicInfo, RdmaInfo, MountInfo, FuseDaemon, ThrottleInfo, ProcessInfo),
         "what an entity is: no counters",
     ),
     **dict.fromkeys(
