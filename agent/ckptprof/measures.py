@@ -258,6 +258,17 @@ class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
     memory_full_share: float | None = None
 
 
+class GpuDirectMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """What the driver of GPUDirect Storage (nvidia-fs) counted from start to end, of whoever used it on this host."""
+
+    reads: int | None = None  # None: its statistics are not enabled, as for all but the last two
+    read_bytes: int | None = None  # in whole MiB, as are the written ones
+    writes: int | None = None
+    written_bytes: int | None = None
+    errors: int | None = None
+    cached: int | None = None  # times that a write met pages of its file in the page cache
+
+
 class BeforeMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """What the job did between the moment when training stood still and the first byte of a save."""
 
@@ -283,6 +294,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     clean_up_after_ns: int | None = None  # of it after the end: the thread that trains went straight on to delete
     cores: int | None = None  # processors of the host
     connections: tuple[ConnectionMeasure, ...] = ()  # that may matter for it; at most 16
+    gpudirect: GpuDirectMeasure | None = None  # None: its driver is not there
     unwritten_ns: int | None = None  # wall clock: the last look at which some of it was not on stable storage yet
     written_back_bytes: int | None = None  # by the device under the files from start until a save was durable, if
     # that was after its end

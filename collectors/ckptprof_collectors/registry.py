@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.devices.blockdevices import BlockDevices
 from ckptprof_collectors.devices.memory import Memory
+from ckptprof_collectors.gpus.gpudirect import GpuDirect
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.mounts.clients import RemoteClients
 from ckptprof_collectors.mounts.mountinfo import Mounts
@@ -27,6 +28,7 @@ COLLECTORS: tuple[tuple[str, Callable[[KernelFs], Collector]], ...] = (
     (TcpSockets.name, TcpSockets),
     (Mounts.name, Mounts),
     (RemoteClients.name, RemoteClients),
+    (GpuDirect.name, GpuDirect),
     (Memory.name, Memory),
 )
 
@@ -38,6 +40,6 @@ def make(fs: KernelFs) -> tuple[list[Collector], list[Unavailable]]:
     for name, factory in COLLECTORS:
         try:
             collectors.append(factory(fs))
-        except UnavailableError as error:  # noqa: PERF203 - nine turns, at start-up
+        except UnavailableError as error:  # noqa: PERF203 - ten turns, at start-up
             unavailable.append(Unavailable(name, str(error)))
     return collectors, unavailable

@@ -576,6 +576,20 @@ class GpuUse(msgspec.Struct, frozen=True, array_like=True, tag="gpu"):
     others: int = 0  # processes that compute on it besides those that were asked for
 
 
+class GpuDirectSample(msgspec.Struct, frozen=True, array_like=True, tag="gpudirect"):
+    """What the driver of GPUDirect Storage counted on this host, cumulative; None: it counts that not."""
+
+    driver: str | None  # its version; None: it is not loaded
+    counts: bool  # what it moves; else only its errors
+    peer_memory: bool  # memory of a GPU is registered for peer-to-peer DMA: cuFile can do without the driver
+    reads: int | None
+    read_bytes: int | None  # in whole MiB, as are the written ones
+    writes: int | None
+    written_bytes: int | None
+    errors: int | None
+    cached: int | None  # times that a write met pages of its file in the page cache
+
+
 class ProcessExit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
     """The process was gone when it was looked at."""
 
@@ -613,6 +627,7 @@ class FileScan(msgspec.Struct, frozen=True, array_like=True, tag="scan"):
     start_ticks: int
     files: tuple[OpenFile, ...]
     mapped: tuple[MappedFile, ...] | None  # None: the mappings were not looked at
+    gpudirect: bool = False  # it has the driver of GPUDirect Storage open, and may move data by no call
 
 
 class FileEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
@@ -829,6 +844,7 @@ class SamplerHealth(msgspec.Struct, frozen=True, array_like=True, tag="health"):
 
 Sample = (
     DeviceInfo
+    | NvmePath
     | DiskSample
     | NicInfo
     | NicSample
@@ -844,7 +860,6 @@ Sample = (
     | ClientSample
     | ThrottleInfo
     | ProcessInfo
-    | NvmePath
     | ProcessIo
     | ProcessStat
     | ReadBefore
@@ -852,6 +867,7 @@ Sample = (
     | ThreadLook
     | StackSample
     | GpuUse
+    | GpuDirectSample
     | ProcessExit
     | FileScan
     | FileEvent
@@ -877,7 +893,7 @@ NOT_COUNTED: dict[type, str] = {
         "what an entity is: no counters",
     ),
     **dict.fromkeys(
-        (FuseSample, QdiscSample, TcpSample, ClientSample, WireSample, SocketTraffic, BlockActivity),
+        (FuseSample, QdiscSample, TcpSample, ClientSample, WireSample, SocketTraffic, BlockActivity, GpuDirectSample),
         "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(

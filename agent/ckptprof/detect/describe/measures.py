@@ -28,6 +28,7 @@ def measures_of(draft: Draft) -> Measures:
         processes=processes_of(draft, acts),
         devices=_devices(draft),
         connections=connections_of(draft),
+        gpudirect=world.gpudirect.measure(start_ns, end_ns),
         links=world.devices.links.measures(start_ns, end_ns, writes=candidate.writes),
         mount=_mount(draft, mount) if mount is not None else None,
         memory=world.memory.between(start_ns, end_ns),

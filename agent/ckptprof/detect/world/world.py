@@ -10,6 +10,7 @@ from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host.devices import Devices
 from ckptprof.detect.world.host.fuse_mounts import FuseMounts
+from ckptprof.detect.world.host.gpudirect import GpuDirect
 from ckptprof.detect.world.host.host_memory import HostMemory
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
@@ -58,6 +59,7 @@ class World:
         self.threads = ThreadLooks(header.ticks_per_second)
         self.usage = ProcessUsage(header.ticks_per_second, header.page_size)
         self.devices = Devices()
+        self.gpudirect = GpuDirect()
         self.memory = HostMemory()
         self.fuse = FuseMounts(header.ticks_per_second)
         self.over_ns: int | None = None  # when the recording ended
@@ -74,6 +76,7 @@ class World:
         samples = FrameSamples(frame, self._read_ns)
         samples.change(FileFact, self.clock.steady)
         self.devices.take(samples)
+        self.gpudirect.take(samples)
         for info in samples.of(ProcessInfo):
             self.jobs.observe(info)
         for gone in samples.of(ProcessExit):
