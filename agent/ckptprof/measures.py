@@ -101,6 +101,19 @@ class DeviceMeasure(msgspec.Struct, frozen=True, kw_only=True):
     throttled_operations_per_second: int | None = None
 
 
+class PathMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """A path to the NVMe namespace under the files, behind a fabric, from start to end."""
+
+    device: str  # its bytes are those of the device of this name
+    transport: str  # tcp | rdma | fc
+    target: str | None = None  # address of its other end
+    port: int | None = None
+    link: str | None = None  # the interface or RDMA port that it goes through, where its address says so
+    state: str | None = None  # of its controller: live, or what it was longest beside that: connecting, gone
+    lost_seconds: float | None = None  # in which it was not live
+    ana_state: str | None = None  # the access that the target gave over it for most of the time: optimized
+
+
 class LinkMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """What a NIC or RDMA port did from start to end."""
 
@@ -128,6 +141,7 @@ class LinkMeasure(msgspec.Struct, frozen=True, kw_only=True):
     out_of_sequence: int | None = None  # packets that came in, or were answered, in another order than they were sent
     ack_timeouts: int | None = None
     before_bytes_per_second: float | None = None  # in the ten seconds before it, in its direction: of others, too
+    interface: str | None = None  # of an RDMA port: the network interface of the same port
 
 
 class ConnectionMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +241,7 @@ class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     per_server: tuple[ServerMeasure, ...] = ()  # at most 16, those that do not answer first, then the busiest
     settings: dict[str, int] | None = None  # of the mount and its client: wsize
     counters: dict[str, int] | None = None  # what only this kind of client counts, from start to end
+    paths: tuple[PathMeasure, ...] = ()  # to the NVMe namespace under it, behind a fabric; at most 16
 
 
 class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,6 +256,17 @@ class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
     io_full_share: float | None = None
     memory_some_share: float | None = None
     memory_full_share: float | None = None
+
+
+class GpuDirectMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """What the driver of GPUDirect Storage (nvidia-fs) counted from start to end, of whoever used it on this host."""
+
+    reads: int | None = None  # None: its statistics are not enabled, as for all but the last two
+    read_bytes: int | None = None  # in whole MiB, as are the written ones
+    writes: int | None = None
+    written_bytes: int | None = None
+    errors: int | None = None
+    cached: int | None = None  # times that a write met pages of its file in the page cache
 
 
 class BeforeMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,6 +294,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     clean_up_after_ns: int | None = None  # of it after the end: the thread that trains went straight on to delete
     cores: int | None = None  # processors of the host
     connections: tuple[ConnectionMeasure, ...] = ()  # that may matter for it; at most 16
+    gpudirect: GpuDirectMeasure | None = None  # None: its driver is not there
     unwritten_ns: int | None = None  # wall clock: the last look at which some of it was not on stable storage yet
     written_back_bytes: int | None = None  # by the device under the files from start until a save was durable, if
     # that was after its end

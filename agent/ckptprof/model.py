@@ -174,6 +174,9 @@ class Pattern(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     buffered_share_bytes: Share | None = None  # through the page cache by read and write
     direct_share_bytes: Share | None = None  # past the page cache
     mapped_share_bytes: Share | None = None  # by page faults of a mapping
+    engine: Annotated[str, one_of("nvfs", "p2pdma", "compat")] | None = None
+    # by which cuFile moved it between GPU and storage: its driver, past all calls; direct calls on memory of the GPU;
+    # or calls on memory of the host. None: nothing shows that it was cuFile
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False):

@@ -8,6 +8,7 @@ from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.devices.blockdevices import BlockDevices
 from ckptprof_collectors.devices.clock import WallClock
 from ckptprof_collectors.devices.memory import Memory
+from ckptprof_collectors.gpus.gpudirect import GpuDirect
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.mounts.clients import RemoteClients
 from ckptprof_collectors.mounts.mountinfo import Mounts
@@ -28,6 +29,7 @@ COLLECTORS: tuple[tuple[str, Callable[[KernelFs], Collector]], ...] = (
     (TcpSockets.name, TcpSockets),
     (Mounts.name, Mounts),
     (RemoteClients.name, RemoteClients),
+    (GpuDirect.name, GpuDirect),
     (Memory.name, Memory),
     (WallClock.name, WallClock),
 )

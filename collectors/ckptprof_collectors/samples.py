@@ -42,6 +42,19 @@ class DeviceInfo(msgspec.Struct, frozen=True, array_like=True, tag="device"):
     backing: str | None  # file behind a loop device, target address of an NVMe-oF path, name of a dm device
 
 
+class NvmePath(msgspec.Struct, frozen=True, array_like=True, tag="nvme-path"):
+    """One way from this host to an NVMe namespace behind a fabric; sent when first seen and whenever it changes."""
+
+    device: str  # nvme1c2n1; where the kernel does no multipathing the namespace itself
+    head: str  # the block device of the namespace: nvme1n1
+    transport: str  # tcp | rdma | fc
+    target: str | None  # address of its port at the other end
+    port: int | None
+    link: str | None  # the interface or RDMA port of this host that it goes through, where its address says so
+    state: str | None  # of its controller: live | connecting | resetting | dead | ...
+    ana_state: str | None  # optimized | non-optimized | inaccessible | ...; None: the target has no asymmetric access
+
+
 class DiskSample(msgspec.Struct, frozen=True, array_like=True, tag="disk"):
     """One line of /proc/diskstats (Documentation/admin-guide/iostats.rst); sectors are always 512 bytes."""
 
@@ -577,6 +590,20 @@ class GpuUse(msgspec.Struct, frozen=True, array_like=True, tag="gpu"):
     others: int = 0  # processes that compute on it besides those that were asked for
 
 
+class GpuDirectSample(msgspec.Struct, frozen=True, array_like=True, tag="gpudirect"):
+    """What the driver of GPUDirect Storage counted on this host, cumulative; None: it counts that not."""
+
+    driver: str | None  # its version; None: it is not loaded
+    counts: bool  # what it moves; else only its errors
+    peer_memory: bool  # memory of a GPU is registered for peer-to-peer DMA: cuFile can do without the driver
+    reads: int | None
+    read_bytes: int | None  # in whole MiB, as are the written ones
+    writes: int | None
+    written_bytes: int | None
+    errors: int | None
+    cached: int | None  # times that a write met pages of its file in the page cache
+
+
 class ProcessExit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
     """The process was gone when it was looked at."""
 
@@ -614,6 +641,7 @@ class FileScan(msgspec.Struct, frozen=True, array_like=True, tag="scan"):
     start_ticks: int
     files: tuple[OpenFile, ...]
     mapped: tuple[MappedFile, ...] | None  # None: the mappings were not looked at
+    gpudirect: bool = False  # it has the driver of GPUDirect Storage open, and may move data by no call
 
 
 class FileEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
@@ -831,6 +859,7 @@ class SamplerHealth(msgspec.Struct, frozen=True, array_like=True, tag="health"):
 
 Sample = (
     DeviceInfo
+    | NvmePath
     | DiskSample
     | NicInfo
     | NicSample
@@ -854,6 +883,7 @@ Sample = (
     | ThreadLook
     | StackSample
     | GpuUse
+    | GpuDirectSample
     | ProcessExit
     | FileScan
     | FileEvent
@@ -875,11 +905,21 @@ COUNTED: tuple[Any, ...] = tuple(kind for kind in get_args(Sample) if hasattr(ki
 # The others, and where their counters go.
 NOT_COUNTED: dict[type, str] = {
     **dict.fromkeys(
-        (DeviceInfo, NicInfo, RdmaInfo, MountInfo, FuseDaemon, ThrottleInfo, ProcessInfo),
+        (DeviceInfo, NvmePath, NicInfo, RdmaInfo, MountInfo, FuseDaemon, ThrottleInfo, ProcessInfo),
         "what an entity is: no counters",
     ),
     **dict.fromkeys(
-        (ClockSample, FuseSample, QdiscSample, TcpSample, ClientSample, WireSample, SocketTraffic, BlockActivity),
+        (
+            ClockSample,
+            FuseSample,
+            QdiscSample,
+            TcpSample,
+            ClientSample,
+            WireSample,
+            SocketTraffic,
+            BlockActivity,
+            GpuDirectSample,
+        ),
         "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(

@@ -16,7 +16,7 @@ from ckptprof.model import Checkpoint, Level
 from ckptprof.verdicts import Limit, Verdict
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.networks.rdma import RdmaPorts
-from ckptprof_collectors.samples import MountInfo, Sample, ThreadLook
+from ckptprof_collectors.samples import MountInfo, NicInfo, NicSample, Sample, ThreadLook, WireSample
 
 FAR = MountMeasure(
     mount_point="/ckpt", fs_type="lustre", source="10.0.0.1@o2ib:/scratch", remote=True, server="10.0.0.1"
@@ -99,6 +99,21 @@ def test_what_goes_past_the_kernel_has_a_link_of_its_own() -> None:
     assert "eth1 moved 113 MB/s" in verdict.evidence[0]
 
 
+def test_what_goes_over_a_port_is_told_of_the_port() -> None:
+    """Its interface counts the same bytes at its wire, with their headers, and no congestion."""
+    at = thread(Level.TRACE, 20, data=19, copy=1)
+    roce = port(sent_bytes=GIB, interface="eth0", congestion_notifications=90_000)
+    same = link(name="eth0", sent_bytes=MIB, wire_sent_bytes=GIB + GIB // 10)
+    verdict = told(save(Level.TRACE, 20, measured(at, mount=FAR, links=(same, roce))))
+    by_kernel = told(
+        save(Level.TRACE, 20, measured(at, mount=FAR, links=(link(name="eth0", sent_bytes=4 * GIB), roce)))
+    )
+
+    assert (verdict.limit, verdict.cause) == (Limit.NETWORK, "congested-fabric")
+    assert "mlx5_0/1 had 90,000 congestion notifications" in verdict.evidence[0]
+    assert by_kernel.limit is Limit.SERVER
+
+
 class MovingPort:
     """A port under /sys/class/infiniband whose counters play a training that saves, second by second."""
 
@@ -114,7 +129,11 @@ class MovingPort:
         self.port = root / "class/infiniband/mlx5_0/ports/1"
         for folder in ("counters", "hw_counters"):
             (self.port / folder).mkdir(parents=True)
-        for name, value in (("rate", "200 Gb/sec (4X HDR)"), ("state", "4: ACTIVE"), ("link_layer", "Ethernet")):
+        (self.port / "gid_attrs/ndevs").mkdir(parents=True)
+        for name, value in (
+            ("rate", "200 Gb/sec (4X HDR)"), ("state", "4: ACTIVE"), ("link_layer", "Ethernet"),
+            ("gid_attrs/ndevs/0", "eth1"),
+        ):  # fmt: skip
             (self.port / name).write_text(f"{value}\n")
         self.write(*[0] * len(self.FILES))
         self.collector = RdmaPorts(KernelFs(sys=root))
@@ -124,8 +143,14 @@ class MovingPort:
         for name, value in zip(self.FILES, values, strict=True):
             (self.port / name).write_text(f"{value}\n")
 
-    def play(self, saved_s: float, size: int, *, congested: bool, before: int = 0) -> Iterator[tuple[float, Sample]]:
-        """Yield what is read of a save of some seconds that begins at 20 s; `before`: bytes a second all the time."""
+    def play(
+        self, saved_s: float, size: int, *, congested: bool = False, paused: int = 0, before: int = 0
+    ) -> Iterator[tuple[float, Sample]]:
+        """Yield what is read of a save of some seconds that begins at 20 s; `before`: bytes a second all the time.
+
+        `paused`: how often its other end holds it up in a tenth of a second, as the wire of its interface tells.
+        """
+        yield 0.05, NicInfo("eth1", 200_000_000_000, True, "mlx5_core", True)  # noqa: FBT003 - a struct of the collectors
         for tick in range(400):
             at_s = tick / 10
             part = min(max(0.0, at_s - 20) / saved_s, 1.0)
@@ -133,6 +158,8 @@ class MovingPort:
             told = int(20_000 * part * saved_s) if congested else int(at_s)
             self.write(sent // 4, sent // 400, 0, told)
             yield from ((at_s, sample) for sample in self.collector.read())
+            yield at_s, NicSample("eth1", tick, 1, 0, 0, tick, 1, 0, 0)
+            yield at_s, WireSample("eth1", sent // 90, int(1.1 * sent), paused * tick, 0, 0, 0)
         self.collector.close()
 
 
@@ -155,13 +182,19 @@ def played(tmp_path: Path, **how: Any) -> Verdict:
 
 @pytest.mark.slow
 def test_a_save_is_played_on_moving_counters(tmp_path: Path) -> None:
-    """From files to a verdict: a port that is told to slow down, one that is not, and one that ranks share."""
+    """From files to a verdict: a port that is told to slow down, one that is not, one that ranks share, one paused.
+
+    Its interface counts the same bytes at its wire.
+    """
     congested = played(tmp_path / "congested", congested=True)
-    calm = played(tmp_path / "calm", congested=False)
+    calm = played(tmp_path / "calm")
     shared = played(tmp_path / "shared", congested=True, before=100_000_000)
+    paused = played(tmp_path / "paused", paused=50)
 
     assert (congested.limit, congested.cause) == (Limit.NETWORK, "congested-fabric")
     assert "mlx5_0/1 had" in congested.evidence[0]
     assert calm.cause != "congested-fabric"
+    assert (paused.limit, paused.cause) == (Limit.NETWORK, "congested-fabric")
+    assert "pauses of the other end" in paused.evidence[0]
     assert "the port is shared" in shared.evidence[0]
     assert "the port is shared" not in congested.evidence[0]

@@ -33,6 +33,7 @@ class Cause(Enum):
     LINK_SHAPED = auto()  # its queueing discipline held packets back
     CONGESTION = auto()  # of the fabric, as its ports tell
     PATH = auto()  # somewhere between this host's link and the server, as TCP tells
+    PATHS_LOST = auto()  # no path to a disk behind a fabric could be used
     SERVER = auto()
     WINDOW = auto()  # the server did not take the bytes, as TCP tells
     RESENT = auto()  # requests to the server were sent again, as its client tells; so are those below

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckptprof.diagnose.ceilings import Ceilings, Work, ceiling_for, fastest
-from ckptprof.measures import DeviceMeasure, LinkMeasure, Measures, MemoryMeasure, ProcessMeasure
+from ckptprof.measures import DeviceMeasure, LinkMeasure, Measures, MemoryMeasure, PathMeasure, ProcessMeasure
 from ckptprof.model import Checkpoint, Kind
 
 NS = 1e9
@@ -217,26 +217,50 @@ def over(link: LinkMeasure, *, writes: bool) -> float:
 def _link(measures: Measures, writes: bool, size: int) -> LinkMeasure | None:  # noqa: FBT001 - a direction
     """Return the link that the storage is behind, as the connections with it tell; else the one that moved most."""
     carried = _carriers(measures, writes, least=MOST * some(size))
-    links = [one for one in measures.links if one.name in carried]
+    links = [one for one in measures.links if one.name in carried] or _of_paths(measures)
     if links:
         return max(links, key=lambda one: over(one, writes=writes))
+    if _fabrics(measures) == {"fc"}:  # its ports are no links that are looked at
+        return None
+    ports = {one.interface for one in measures.links if one.kind == "rdma"}
+
+    def moved(one: LinkMeasure) -> float:
+        """Return what is its own: what goes past the kernel over an RDMA port is told of that."""
+        return some(one.sent_bytes if writes else one.received_bytes) if one.name in ports else over(one, writes=writes)
+
     links = [one for one in measures.links if one.countable and one.kind != "loopback"]
     shaped = [one for one in measures.links if some(one.shaped_overlimits) or some(one.shaped_drops)]
     if not writes:  # what comes in is shaped at its other end: of such a link only that it is shaped at this one shows
         shaped += [one for one in measures.links if one.kind != "loopback" and one.shaped_overlimits is not None]
-    best = max([*links, *shaped], key=lambda one: over(one, writes=writes), default=None)
+    best = max([*links, *shaped], key=moved, default=None)
     loop = max(
         (one for one in measures.links if one.kind == "loopback"), key=lambda one: some(one.sent_bytes), default=None
     )
     if loop is None or best is None:
         return best or loop
-    moved = over(best, writes=writes)
-    return loop if some(loop.sent_bytes) > 2 * moved else best
+    return loop if some(loop.sent_bytes) > 2 * moved(best) else best
 
 
-def _carriers(measures: Measures, writes: bool, least: float) -> tuple[str, ...]:  # noqa: FBT001 - a direction
+def _of_paths(measures: Measures) -> list[LinkMeasure]:
+    """Return the links that the paths to a disk behind a fabric go through; of RDMA all ports if none is named."""
+    named = {one.link for one in _paths(measures) if one.link is not None}
+    if _fabrics(measures) != {"rdma"}:
+        return [one for one in measures.links if one.name in named]
+    ports = [one for one in measures.links if one.kind == "rdma"]
+    return [one for one in ports if one.name in named or one.interface in named] or ports
+
+
+def _fabrics(measures: Measures) -> set[str]:
+    return {one.transport for one in _paths(measures)}
+
+
+def _paths(measures: Measures) -> tuple[PathMeasure, ...]:
+    return measures.mount.paths if measures.mount is not None else ()
+
+
+def _carriers(measures: Measures, writes: bool, least: float) -> set[str]:  # noqa: FBT001 - a direction
     """Return the interfaces of the connections with the storage, if they moved the checkpoint."""
     theirs = [one for one in measures.connections if one.relation in ("server", "daemon") and not one.accepted]
     if sum(some(one.sent_bytes if writes else one.received_bytes) for one in theirs) < least:
-        return ()
-    return tuple({link: None for one in theirs for link in one.links})
+        return set()
+    return {link for one in theirs for link in one.links}

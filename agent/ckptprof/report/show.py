@@ -26,6 +26,11 @@ _REQUEST_COLUMNS = (
 )
 _BRIEF = ("Status", "Risk", "Path", "Time", "Moved", "Mode", "Page cache", "Durable", "Slowest rank", "Slowest process")
 _ALWAYS = ("PID", "PROGRAM", "RANK", "BYTES", "SHARE")  # the other columns of writers only where something was seen
+_ENGINES = {
+    "nvfs": "nvfs: cuFile by its driver nvidia-fs, between GPU and storage past all calls",
+    "p2pdma": "p2pdma: cuFile by direct calls on memory of the GPU",
+    "compat": "compat: cuFile by calls on memory of the host",
+}
 _LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters and file positions, at ticks)"}
 
 
@@ -202,7 +207,9 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
     mean, median = units.size(pattern.mean_operation_bytes), units.size(pattern.median_operation_bytes)
     shares = (pattern.buffered_share_bytes, pattern.direct_share_bytes, pattern.mapped_share_bytes)
     buffered, direct, mapped = map(units.percent, shares)
+    engine = [("Engine", _ENGINES.get(pattern.engine, clean(pattern.engine)))] if pattern.engine is not None else []
     return [
+        *engine,
         ("Order seen for", order if pattern.order_seen_share_bytes is None else f"{order} of bytes"),
         ("Sequential", both(pattern.sequential_share_bytes, pattern.sequential_share_operations)),
         ("Consecutive", both(pattern.consecutive_share_bytes, pattern.consecutive_share_operations)),

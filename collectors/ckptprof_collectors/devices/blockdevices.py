@@ -1,4 +1,4 @@
-"""Block devices: counters from /proc/diskstats, the stack from sysfs, identity and hot-plug from udev."""
+"""Block devices: counters from /proc/diskstats, the stack and paths from sysfs, identity and hot-plug from udev."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from ckptprof_collectors.devices.diskstats import name_of, numbers_of, parse_line
 from ckptprof_collectors.devices.hotplug import Hotplug
+from ckptprof_collectors.devices.nvmepaths import NvmePaths
 from ckptprof_collectors.devices.topology import Topology, head_of, is_changeable
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError
 from ckptprof_collectors.linetable import LineTable
@@ -18,7 +19,7 @@ REVIEW_SECONDS = 10.0  # a device that can change under its name and had I/O is 
 
 
 class BlockDevices:
-    """Reports the line of each device that changed, and each device when first seen, changed or gone."""
+    """Reports the line of each device that changed, and each device and path when first seen, changed or gone."""
 
     name = "disks"
 
@@ -33,6 +34,7 @@ class BlockDevices:
         self._table = LineTable(name_of)
         self._numbers: dict[str, tuple[int, int]] = {}
         self._infos: dict[str, DeviceInfo] = {}
+        self._paths = NvmePaths(fs)
         self._stale: set[str] = set()  # to be described in this tick
         self._touched: set[str] = set()  # with I/O since the last review
         self._review_at = clock() + REVIEW_SECONDS
@@ -52,9 +54,9 @@ class BlockDevices:
         if table.arrived or table.departed:
             self._relist()
         self._review()
-        if self._stale or self._said:
-            return [*self._describe(), *samples]
-        return samples
+        described = self._describe() if self._stale or self._said else []
+        paths = self._paths.read()
+        return [*described, *paths, *samples] if described or paths else samples
 
     def _relist(self) -> None:
         table = self._table
@@ -102,6 +104,7 @@ class BlockDevices:
                 self._infos[device] = info
                 samples.append(info)
         self._stale.clear()
+        self._paths.follow(self._infos.values())
         return samples
 
     def _identified(self, info: DeviceInfo) -> DeviceInfo:
@@ -119,5 +122,6 @@ class BlockDevices:
     def close(self) -> None:
         """Give the descriptors back."""
         self._file.close()
+        self._paths.close()
         if self._hotplug is not None:
             self._hotplug.close()

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_int, read_text
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_int, read_text, whole
 from ckptprof_collectors.samples import Gone, RdmaInfo, RdmaSample, Sample, text
 
 REVIEW_SECONDS = 10.0  # state and rate are asked of the device
 DATA_UNIT_BYTES = 4  # of port_rcv_data and port_xmit_data: "in units of 4 octets"
+_MOST_UNITS = ((1 << 63) - 1) // DATA_UNIT_BYTES  # all ones are what a device says that has fallen off its bus
 # each counter by the files that may have it, the first that is there (drivers/infiniband/hw/{mlx5,bnxt_re,irdma,efa})
 _COUNTERS = (
     ("counters/port_rcv_data",),
@@ -52,8 +53,8 @@ class _Port:
 
     def sample(self) -> RdmaSample:
         received, sent, *others = map(_read, self._fds)
-        moved = [None if value is None else value * DATA_UNIT_BYTES for value in (received, sent)]
-        return RdmaSample(self.name, *(map(_read, self._in_bytes) if self._in_bytes else moved), *others)
+        moved = map(_read, self._in_bytes) if self._in_bytes else map(_of_units, (received, sent))
+        return RdmaSample(self.name, *moved, *others)
 
     def describe(self) -> RdmaInfo:
         rate = _RATE.match(read_text(self.folder / "rate") or "")
@@ -161,11 +162,16 @@ def _first(folder: Path, files: Sequence[str]) -> int | None:
     return None
 
 
+def _of_units(count: int | None) -> int | None:
+    """Return bytes."""
+    return None if count is None or count > _MOST_UNITS else count * DATA_UNIT_BYTES
+
+
 def _read(fd: int | None) -> int | None:
-    """Return a counter, None if the device has not got it or is gone (ENODEV), or says N/A."""
+    """Return a counter, None if the device has not got it or is gone (ENODEV), or says N/A or what cannot be."""
     if fd is None:
         return None
     try:
-        return int(os.pread(fd, 64, 0))
-    except (OSError, ValueError):
+        return whole(os.pread(fd, 64, 0).strip())
+    except OSError:
         return None

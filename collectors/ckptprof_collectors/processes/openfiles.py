@@ -21,6 +21,7 @@ _DEEPER = 4  # times as many descriptors are listed at once where the latest are
 _FIRST_AT = 2  # fs/proc/fd.c: in the folder of descriptors each is at its number and these two
 AGAIN_NS = 1_000_000_000
 _MIN_MAPPED_BYTES = 1 << 20
+_GPUDIRECT = b"/dev/nvidia-fs"  # the driver of GPUDirect Storage: who uses it has one of these open
 _PSEUDO = (b"/dev/", b"/proc/", b"/sys/", b"/memfd:", b"/SYSV", b"/anon_hugepage")
 _CODE = (b".so", b".py", b".pyc", b".mo", b".ttf", b".gconv", b"/locale-archive", b"ld.so.cache", b".jar")
 # a line of /proc/PID/maps: from, to, whether it may be written and is shared, then device, inode and path; no code
@@ -44,13 +45,14 @@ def is_data_path(path: bytes) -> bool:
 class OpenFiles:
     """The descriptors of one process; keeps its two folders open, so that they cannot become another process's."""
 
-    __slots__ = ("_fd_folder", "_info_folder", "highest", "process", "raw_paths")
+    __slots__ = ("_fd_folder", "_info_folder", "gpudirect", "highest", "process", "raw_paths")
 
     def __init__(self, process: Process, highest: int = 0) -> None:
         """Open the folders; `highest` is as it was at the last scan. Raises ProcessGone or PermissionError."""
         self.process = process
         self.raw_paths: dict[tuple[int, int], bytes] = {}  # of the last scan: (device, inode) to the path as it is
         self._fd_folder = self._info_folder = -1
+        self.gpudirect = False  # the driver of GPUDirect Storage was open at a scan: a process keeps it open
         self.highest = highest  # descriptor, when they were listed last
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
@@ -75,7 +77,7 @@ class OpenFiles:
         if mappings is not None:
             mapped = mappings.look()
             self.raw_paths.update(mappings.raw_paths)
-        return FileScan(self.process.pid, self.process.start_ticks, files, mapped)
+        return FileScan(self.process.pid, self.process.start_ticks, files, mapped, self.gpudirect)
 
     def _latest_first(self) -> Iterator[int]:
         """Yield the descriptors from the highest down; of tens of thousands hardly more are listed than are taken."""
@@ -104,6 +106,7 @@ class OpenFiles:
         try:
             path = os.readlink(name, dir_fd=self._fd_folder)
             if not is_data_path(path):
+                self.gpudirect = self.gpudirect or path.startswith(_GPUDIRECT)
                 return None
             status = statx(name, dir_fd=self._fd_folder)
             if not stat.S_ISREG(status.mode):

@@ -103,6 +103,20 @@ def test_what_goes_past_the_kernel_is_told_by_the_wire() -> None:
     assert link.shown_bytes_per_second == pytest.approx(200 * MIB, rel=0.01)
 
 
+def test_a_port_of_ethernet_is_told_with_the_pauses_of_its_interface() -> None:
+    """They are those of the wire that both have; the port's own count of what it discarded goes before that."""
+    made = played(port, nic, wire)
+    links = {one.name: one for one in made.measures(20 * SECOND, 24 * SECOND, writes=True)}
+    bare = told(played(lambda second: port(second, tx_discards=None), wire))
+
+    assert links["mlx5_0/1"].interface == "eth0"
+    assert (links["mlx5_0/1"].pauses_received, links["mlx5_0/1"].pauses_sent) == (200, 0)
+    assert links["mlx5_0/1"].discards == 4
+    assert links["mlx5_0/1"].wire_sent_bytes is None
+    assert (bare.name, bare.discards, bare.pauses_received) == ("mlx5_0/1", 4, 200)
+    assert told(played(port)).pauses_received is None
+
+
 @pytest.mark.parametrize(("rate", "past"), [(90 * MIB, True), (110 * MIB, False)])
 def test_headers_do_not_go_past_the_kernel(rate: int, past: bool) -> None:  # noqa: FBT001 - a case
     """Where the kernel saw half of it and more, its numbers are the finer ones."""

@@ -144,6 +144,12 @@ def setting(name: str, value: str) -> str:
     return first_there(f"sysctl {name}={value}", otherwise=f"as root, write {value} into {path}")
 
 
+def parameter(module: str, name: str, value: str) -> str:
+    """Return how a parameter of a loaded module is set until the next boot, and from then on."""
+    for_good = f"`options {module.replace('_', '-')} {name}={value}` in /etc/modprobe.d keeps it"
+    return f"as root, write {value} into /sys/module/{module}/parameters/{name}; {for_good}"
+
+
 def mount(arguments: str) -> str | None:
     """Return how something is mounted, as a person may paste it; None in a container that may mount nothing."""
     return as_root(f"mount {arguments}") if within_bounds(CAP_SYS_ADMIN) else None

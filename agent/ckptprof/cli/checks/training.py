@@ -9,8 +9,9 @@ from ckptprof import units
 from ckptprof.cli.checks import remedies
 from ckptprof.cli.checks.kernel import held_capabilities
 from ckptprof.report.doctor import Check
+from ckptprof_collectors.gpus.gpudirect import GpuDirect
 from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
-from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 from ckptprof_collectors.processes.pystacks import dump, find_program, parse
 
 _TRIES = 3  # py-spy does not stop its target, so a look can fail
@@ -19,7 +20,7 @@ _WITHOUT = "whether a save blocks training is judged by the rhythm of its thread
 
 def everything(fs: KernelFs) -> list[Check]:
     """Return all of them; none raises."""
-    return [ptrace_scope(fs), stacks(find_program()), gpus(fs, Gpus())]
+    return [ptrace_scope(fs), stacks(find_program()), gpus(fs, Gpus()), *gpudirect(fs)]
 
 
 def ptrace_scope(fs: KernelFs) -> Check:
@@ -66,3 +67,25 @@ def gpus(fs: KernelFs, driver: Gpus) -> Check:
         fix = "in a container, set NVIDIA_DRIVER_CAPABILITIES=utility for the NVIDIA runtime"
         return Check("gpus", "warn", f"there is an NVIDIA driver, but no {LIBRARY}: its GPUs are not seen", fix)
     return Check("gpus", "note", "no NVIDIA driver: the use of GPUs is not read")
+
+
+def gpudirect(fs: KernelFs) -> list[Check]:
+    """Look whether GPUDirect Storage can move data past all calls here, and whether its driver counts that."""
+    try:
+        collector = GpuDirect(fs)
+    except UnavailableError:
+        return []
+    try:
+        told = collector.look()
+    except OSError as error:
+        text = f"the statistics of nvidia-fs cannot be read ({error.strerror})"
+        return [Check("gpudirect", "note", f"{text}: what cuFile moves by it is told by its files alone")]
+    finally:
+        collector.close()
+    if not collector.hides:
+        return [Check("gpudirect", "ok", "cuFile needs no driver here: it makes ordinary calls, which are seen")]
+    named = f"nvidia-fs {told.driver}" if told.driver else "nvidia-fs"
+    if told.counts:
+        return [Check("gpudirect", "ok", f"{named} counts what cuFile moves past all calls")]
+    text = f"{named} moves data past all calls, and its statistics are off: only its files tell of it"
+    return [Check("gpudirect", "warn", text, remedies.parameter("nvidia_fs", "rw_stats_enabled", "1"))]

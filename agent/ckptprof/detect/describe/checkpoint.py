@@ -12,7 +12,7 @@ from ckptprof.detect.describe.connections import hidden, sent_of
 from ckptprof.detect.describe.cuts import cuts_of, unseen_of
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of, writeback_measures
-from ckptprof.detect.describe.layout import class_of, pattern_of
+from ckptprof.detect.describe.layout import class_of, engine_of, hidden_of, pattern_of
 from ckptprof.detect.describe.measures import measures_of
 from ckptprof.detect.describe.moments import metadata_of, moments_of
 from ckptprof.detect.describe.overheads import amplification_of, copies_of
@@ -46,7 +46,8 @@ def assemble(
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE
     sent = sent_of(candidate.parts)
-    pattern = Pattern(class_=None) if sent is not None else pattern_of(candidate, world.histories)
+    engine = engine_of(candidate, world)
+    pattern = Pattern(class_=None) if sent is not None else pattern_of(candidate, world.histories, engine)
     durable = durability(ends_of(candidate.parts if candidate.writes else (), clock), known.transfers.writeback)
     files = 0 if sent is not None else len({part.path for part in candidate.parts})
     stall = stall_of(candidate, known)
@@ -55,7 +56,7 @@ def assemble(
     blind = tuple(blind_of(candidate, pattern, files, world.health, world.starvation))
     unseen = (*unfound(candidate, world.histories, spent.written_bytes), *stall.blind, *unseen_of(cuts))
     writers = writers_of(candidate, world, stall.roles)
-    draft = Draft(candidate, known, path, writers, stall, durable.at_ns)
+    draft = Draft(candidate, known, path, writers, stall, durable.at_ns, engine)
     measures = measures_of(draft)
     if candidate.writes:
         span = candidate.start_ns, candidate.end_ns
@@ -63,7 +64,11 @@ def assemble(
         measures = msgspec.structs.replace(measures, **told)
     source = told_by_client(source, candidate, measures.mount)
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
-    unseen += hidden(world, measures, writers) + world.devices.clients.unseen_of(world.devices.mount_of(path))
+    unseen += (
+        hidden_of(engine, world)
+        + hidden(world, measures, writers)
+        + world.devices.clients.unseen_of(world.devices.mount_of(path))
+    )
     stall_ns, spans = (None, ()) if cuts else stall.with_before(measures.before, candidate)
     blocked = [(clock.wall(begin_ns), clock.wall(until_ns)) for begin_ns, until_ns in spans]
     progress, left_out = progress_of(candidate.parts[:MANY_PARTS], clock)

@@ -1,6 +1,7 @@
 """The TCP connections that may matter for a checkpoint: those of its mount's server or daemon, and of its processes.
 
-Where none of these is known, those of a mount that a server is behind are told by their bytes.
+Of a disk behind NVMe over TCP its targets are the server. Where none of these is known, those of a mount that a server
+is behind are told by their bytes.
 """
 
 from __future__ import annotations
@@ -117,12 +118,14 @@ def _related(draft: Draft) -> Iterable[tuple[Endpoint, Traffic, str]]:
     addresses = frozenset(mount.addresses) if mount is not None else frozenset()
     daemon = frozenset(draft.world.fuse.daemon_of(mount)) if mount is not None else frozenset()
     members = frozenset(members_of(draft))
+    targets = devices.paths.targets(devices.chain_of(draft.path))
     stores = {place for part in candidate.parts if part.sending for place in part.sending.endpoints}
     found = []
     rest = []
     for endpoint, traffic in devices.connections.between(candidate.start_ns, candidate.end_ns):
-        is_store = (endpoint.remote, endpoint.port) in stores and endpoint.owner in members
-        if (endpoint.remote in addresses or is_store) and not endpoint.accepted:
+        place = endpoint.remote, endpoint.port
+        is_store = place in stores and endpoint.owner in members
+        if (endpoint.remote in addresses or place in targets or is_store) and not endpoint.accepted:
             found.append((endpoint, traffic, "server"))
         elif endpoint.owner in daemon:
             found.append((endpoint, traffic, "daemon"))

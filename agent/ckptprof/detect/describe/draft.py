@@ -23,6 +23,7 @@ class Draft:
     writers: Mapping[ProcessKey, Writer]  # the one that moved most first
     stall: Stall
     durable_ns: int | None
+    engine: str | None = None  # of cuFile
 
     @property
     def world(self) -> World:

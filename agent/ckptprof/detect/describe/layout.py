@@ -1,4 +1,9 @@
-"""How the bytes of an event were laid out, and the class of that: by bytes, not operations (design section 5)."""
+"""How the bytes of an event were laid out, and the class of that: by bytes, not operations (design section 5).
+
+And by which of its engines cuFile (GPUDirect Storage) moved them between GPU and storage. By its driver, nvidia-fs, no
+call moves a byte: what its process wrote or fetched grows far beyond what calls asked for, while the driver is open.
+The others make ordinary calls: that it was cuFile at all shows in the Python stack of a thread that moves the data.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,18 @@ from ckptprof.detect.tolerances import HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import Order, called_median_bytes, layout_of, share_of
 from ckptprof.detect.world.process_counters import Histories
+from ckptprof.detect.world.world import World
+from ckptprof.frameworks.stacks import CUFILE
 from ckptprof.model import Pattern, PatternClass
 
+NVFS, P2PDMA, COMPAT = "nvfs", "p2pdma", "compat"
 SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
 _RANDOM_SEQUENTIAL = 0.75  # of random operations every other one goes ahead
 _RANDOM_CONSECUTIVE = 0.25
 
 
-def pattern_of(candidate: Candidate, histories: Histories) -> Pattern:
-    """Return the pattern of a candidate; None wherever it could not be seen."""
+def pattern_of(candidate: Candidate, histories: Histories, engine: str | None = None) -> Pattern:
+    """Return the pattern of a candidate that cuFile moved by some `engine`; None wherever it could not be seen."""
     total = candidate.bytes
     order, sizes = layout_of(candidate.parts, histories)
     known = order.known
@@ -37,6 +45,7 @@ def pattern_of(candidate: Candidate, histories: Histories) -> Pattern:
         buffered_share_bytes=share_of(total - direct - mapped, total),
         direct_share_bytes=share_of(direct, total),
         mapped_share_bytes=share_of(mapped, total),
+        engine=engine,
     )
 
 
@@ -65,3 +74,43 @@ def _class_of(order: Order, called_median_bytes: float | None) -> PatternClass |
     if sequential < _RANDOM_SEQUENTIAL and consecutive < _RANDOM_CONSECUTIVE:
         return PatternClass.RANDOM
     return PatternClass.MIXED
+
+
+def engine_of(candidate: Candidate, world: World) -> str | None:
+    """Return nvfs, p2pdma or compat; None: nothing shows that cuFile moved it."""
+    if candidate.is_sent or not candidate.bytes:
+        return None
+    if _is_hidden(candidate, world):
+        return NVFS
+    looks = (look for process in candidate.processes for look in world.trainers.stacks(process, *_span(candidate)))
+    if not any(CUFILE.search(file) for look in looks for thread in look.threads for _, file, _ in thread.frames):
+        return None
+    known = world.gpudirect.last
+    direct = 2 * sum(part.direct_bytes for part in candidate.parts) >= candidate.bytes
+    return P2PDMA if direct and known is not None and known.peer_memory else COMPAT
+
+
+def hidden_of(engine: str | None, world: World) -> tuple[str, ...]:
+    """Return what its driver keeps out of sight, one sentence; none where it was not by the driver."""
+    if engine != NVFS:
+        return ()
+    known = world.gpudirect.last
+    off = known is not None and known.driver is not None and not known.counts
+    more = "; its statistics are off: `ckptprof doctor` tells how to enable them" if off else ""
+    return (f"offset, size and time of its operations: nvidia-fs (GPUDirect Storage) moved it past all calls{more}",)
+
+
+def _is_hidden(candidate: Candidate, world: World) -> bool:
+    """Return whether its bytes moved by no call, by processes that have the driver open."""
+    users = [process for process in candidate.processes if world.gpudirect.is_used_by(process)]
+    parts = [part for part in candidate.parts if part.process in users and part.operations is None]
+    moved = sum(part.bytes for part in parts if not part.is_mapped)
+    if 2 * moved < candidate.bytes:
+        return False
+    around = [one for process in users for one in world.histories[process].between(*_span(candidate))]
+    called = sum(one.written_bytes if candidate.writes else one.returned_bytes for one in around)
+    return 2 * called < moved
+
+
+def _span(candidate: Candidate) -> tuple[int, int]:
+    return candidate.start_ns, candidate.end_ns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ckptprof.detect.describe.before_save import before_of
 from ckptprof.detect.describe.clean_up import clean_up_of
 from ckptprof.detect.describe.connections import connections_of
@@ -26,6 +28,7 @@ def measures_of(draft: Draft) -> Measures:
         processes=processes_of(draft, acts),
         devices=_devices(draft),
         connections=connections_of(draft),
+        gpudirect=world.gpudirect.measure(start_ns, end_ns),
         links=world.devices.links.measures(start_ns, end_ns, writes=candidate.writes),
         mount=_mount(draft, mount) if mount is not None else None,
         memory=world.memory.between(start_ns, end_ns),
@@ -39,7 +42,9 @@ def measures_of(draft: Draft) -> Measures:
 
 def _mount(draft: Draft, mount: MountInfo) -> MountMeasure:
     start_ns, end_ns, world = draft.candidate.start_ns, draft.candidate.end_ns, draft.world
-    return world.devices.clients.fill(world.fuse.measure(mount, start_ns, end_ns), mount, start_ns, end_ns)
+    known = world.devices.clients.fill(world.fuse.measure(mount, start_ns, end_ns), mount, start_ns, end_ns)
+    chain = world.devices.chain_of(draft.path)
+    return replace(known, paths=world.devices.paths.measures(chain, start_ns, end_ns))
 
 
 def _devices(draft: Draft) -> tuple[DeviceMeasure, ...]:

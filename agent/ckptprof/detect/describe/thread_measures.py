@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ckptprof.detect.describe.draft import Draft
+from ckptprof.detect.describe.layout import NVFS
 from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.tolerances import CALLS_NS, MAX_EACH
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -218,5 +219,14 @@ def _measure(draft: Draft, act: Act) -> ThreadMeasure:
         read_bytes=act.read_bytes if act.is_counted and draft.candidate.writes else None,
         data_call_ns=within_span(act.data_call_ns, span_ns),
         **spent,
-        **(act.use._asdict() if act.use is not None else {}),
+        **({**act.use._asdict(), **_looked(draft, act.use)} if act.use is not None else {}),
     )
+
+
+def _looked(draft: Draft, use: Use) -> dict[str, Any]:
+    """Return what looks met it in where nvidia-fs moves the data: in a call of its driver, which has no word."""
+    met = use.looks_in
+    if draft.engine != NVFS or "other" not in met:
+        return {}
+    rest = {word: looks for word, looks in met.items() if word != "other"}
+    return {"looks_in": {**rest, "data": met["other"] + met.get("data", 0)}}

@@ -26,7 +26,7 @@ _TIMEO_A_SECOND = 10.0  # nfs(5): `timeo` is in tenths of a second
 _DELAY_SECONDS = 0.1  # a client waits at least so long before it asks again: NFS4_POLL_RETRY_MIN
 _SMALL_BYTES = 64 << 10  # of a request
 _OF_SIZE = 0.25  # of the size that the mount has room for
-_LONG = 5.0  # times a round of its connection: the server itself took it
+LONG = 5.0  # times a round of its connection: the server itself took it
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _answered(sight: Sight, data: list[OperationMeasure]) -> Told | None:
     rounds = [value for one in of_storage(sight) if (value := number(one.min_rtt_seconds))]
     count = sum(some(one.count) for one in data)
     each = sum(some(one.count) * some(one.server_seconds) for one in data) / count
-    if not rounds or each < _LONG * max(rounds):
+    if not rounds or each < LONG * max(rounds):
         return None
     text = f"each {data[0].kind} took {latency(each)} there, where a round takes {latency(max(rounds))}"
     return Told(Cause.ANSWERS, Limit.SERVER, text, "")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ckptprof.diagnose.accounts import nvme_paths
 from ckptprof.diagnose.accounts.clients import Told, told_by_client
 from ckptprof.diagnose.accounts.congestion import congestion
 from ckptprof.diagnose.accounts.connections import Transport, transport
@@ -56,7 +57,7 @@ def resolve(sight: Sight, *, data: float, sync: float, waiting: float) -> Storag
         found = _remote(sight, waiting, flush)
         is_sent = sight.checkpoint.sent is not None
         return replace(found, text=found.text.replace(_AT_SERVER, _AT_STORE)) if is_sent else found
-    return flush or _small(sight, waiting) or _device(sight, waiting)
+    return flush or _small(sight, waiting) or _behind_fabric(sight, waiting, _device(sight, waiting))
 
 
 def _flushes(sight: Sight, data: float, sync: float) -> Storage | None:
@@ -177,6 +178,24 @@ def _most(limit: float | None) -> float:
 
 def _off_cpu(busy: float | None) -> str:
     return "not the device itself" + (f": {percent(busy)} busy" if busy is not None else "")
+
+
+def _behind_fabric(sight: Sight, waiting: float, found: Storage) -> Storage:
+    """Return what is behind the wait for a device that is another host's: its target, or the way there."""
+    if found.cause is not Cause.DEVICE or not nvme_paths.paths_of(sight):
+        return found
+    if nvme_paths.is_cut_off(sight, waiting):
+        text = f"{_ASLEEP[Limit.NETWORK]}: no path to its disk could be used, {nvme_paths.trouble(sight)}"
+        return Storage(Cause.PATHS_LOST, Limit.NETWORK, text, rival=Limit.SERVER, imposed=True)
+    busy = nvme_paths.asked(sight)
+    if busy is not None and busy < _IDLE:
+        return replace(found, excluded=(f"not its target: it had requests in {percent(busy)} of the time",), sure=False)
+    told = _of_network(sight, waiting, None, transport(sight, waiting))
+    if told.cause is Cause.LINK and told.rival is Limit.SERVER:  # by an even rate alone, which a target has, too
+        told = Storage(Cause.SERVER, Limit.SERVER, _AT_SERVER, rival=Limit.NETWORK, sure=False)
+    if told.limit is Limit.SERVER and told.cause is not Cause.WINDOW and nvme_paths.answers_late(sight):
+        told = replace(told, rival=None, imposed=True, sure=True)
+    return replace(told, text=told.text.replace(_AT_SERVER, nvme_paths.target(sight)))
 
 
 def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
@@ -311,6 +330,6 @@ def _link_free(moved: float, most: float | None) -> str:
 def _small_calls(sight: Sight) -> str | None:
     """Return small calls at a mount whose client does not gather them: reads, and writes past the page cache."""
     call = number(sight.checkpoint.pattern.median_operation_bytes)
-    if call is None or call >= _TINY_BYTES or (sight.writes and not sight.direct):
+    if not sight.remote or call is None or call >= _TINY_BYTES or (sight.writes and not sight.direct):
         return None
     return f"asleep in small operations, {size(call)} each"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.rules import beegfs, job, lustre, nfs, no_limit, page_cache, storage
+from ckptprof.diagnose.rules import beegfs, job, lustre, nfs, no_limit, nvme, page_cache, storage
 from ckptprof.diagnose.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -34,6 +34,8 @@ RULES: tuple[Rule, ...] = (
     job.SHARED_MEMORY,
     job.STAGING,
     job.CLEAN_UP,
+    nvme.PATH_LOST,
+    nvme.DETOUR,
     storage.CONGESTED,
     storage.SLOW_PATH,
     nfs.COMMITS,
@@ -59,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     storage.SLOW_DEVICE,
     storage.SHAPED,
     storage.FULL_LINK,
+    nvme.TARGET,
     storage.SLOW_SERVER,
     no_limit.TIMEOUT,
     no_limit.UNEXPLAINED,

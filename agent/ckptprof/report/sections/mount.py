@@ -1,9 +1,9 @@
-"""What the client of a remote mount counted while a checkpoint went on."""
+"""What the client of a remote mount counted while a checkpoint went on, or how the paths to a disk elsewhere were."""
 
 from __future__ import annotations
 
 from ckptprof import units
-from ckptprof.measures import MountMeasure, OperationMeasure, ServerMeasure
+from ckptprof.measures import MountMeasure, OperationMeasure, PathMeasure, ServerMeasure
 from ckptprof.model import Checkpoint
 from ckptprof.report.clean import clean
 from ckptprof.report.table import NOTHING, Cell, Column, facts, wrap
@@ -26,13 +26,27 @@ _SERVERS = (
     Column("OPERATIONS", right=True, drop=3),
     Column("EACH", right=True),
 )
+_PATHS = (
+    Column("PATH", minimum=10),
+    Column("TO", minimum=8),
+    Column("OVER", drop=2),
+    Column("STATE"),
+    Column("NOT LIVE", right=True),
+    Column("ACCESS", drop=1),
+)
 
 
 def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
-    """Return what was counted at the mount, by operation and by server; nothing where no client told."""
+    """Return what was counted at the mount, by operation and by server, and its paths; nothing where nobody told."""
     mount = checkpoint.measures.mount if checkpoint.measures is not None else None
-    if mount is None or mount.client is None:
+    if mount is None:
         return []
+    if mount.paths:
+        return render_table(_PATHS, [*map(_path, mount.paths)], width, colour=colour)
+    return [] if mount.client is None else _of_client(mount, width, colour=colour)
+
+
+def _of_client(mount: MountMeasure, width: int, *, colour: bool) -> list[str]:
     told = facts(_facts(mount), width, colour=colour)
     told += ["", *render_table(_OPERATIONS, [*map(_operation, mount.operations)], width, colour=colour)]
     if mount.per_server:
@@ -69,6 +83,15 @@ def _server(one: ServerMeasure) -> list[Cell]:
         Cell(clean(one.name)), Cell(clean(one.address or NOTHING)), Cell(clean(one.state or NOTHING)),
         Cell(units.size(one.read_bytes)), Cell(units.size(one.written_bytes)), Cell(units.count(one.operations)),
         _time(one.seconds),
+    ]  # fmt: skip
+
+
+def _path(one: PathMeasure) -> list[Cell]:
+    to = NOTHING if one.target is None else one.target if one.port is None else f"{one.target} port {one.port}"
+    lost = NOTHING if one.lost_seconds is None else units.seconds(one.lost_seconds)
+    return [
+        Cell(clean(one.device)), Cell(clean(to)), Cell(clean(one.transport)), Cell(clean(one.state or NOTHING)),
+        Cell(lost), Cell(clean(one.ana_state or NOTHING)),
     ]  # fmt: skip
 
 

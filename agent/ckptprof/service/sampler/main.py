@@ -35,6 +35,7 @@ from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.files.facts import FactFinder
 from ckptprof_collectors.files.views import HERE, HOST
 from ckptprof_collectors.files.workers import WORKERS
+from ckptprof_collectors.gpus.gpudirect import GpuDirect
 from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes.process import ProcessGone, places
@@ -91,6 +92,7 @@ class Sampler:
         self._looks = Looks(fs, options.look_at)
         self._collectors, unavailable = registry.make(fs)
         self._connections = Connections(fs, self._collectors)
+        self._hides_calls = any(isinstance(one, GpuDirect) and one.hides for one in self._collectors)
         self._pending: list[Sample] = list(unavailable)
         self._samples: list[Sample] = []  # of the tick that goes on
         self._seen: Sequence[Sample] = ()  # of the trace, and not told yet
@@ -286,7 +288,7 @@ class Sampler:
                         self._folders.watch_place(place, watching.view)
                 if traced or watching.traced.moved_bytes:
                     watching.learn_traced()
-                watching.scan_if_due(now_ns, samples, traced=traced)
+                watching.scan_if_due(now_ns, samples, traced=traced and not (self._hides_calls and watching.trains))
                 while watching.fresh_files:
                     self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.view)
                 question = watching.question_if_due(now_ns, offset_ns, self._tracing.names_all)

@@ -7,6 +7,7 @@ from ckptprof.detect.world.host.connections import Connections
 from ckptprof.detect.world.host.device_counters import DeviceCounters
 from ckptprof.detect.world.host.device_requests import DeviceRequests
 from ckptprof.detect.world.host.network_counters import NetworkCounters
+from ckptprof.detect.world.host.nvme_paths import NvmePaths
 from ckptprof.detect.world.host.remote_clients import RemoteClients
 from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, SOURCE_ELSEWHERE
 from ckptprof.model import DeviceShare
@@ -20,6 +21,7 @@ class Devices:
     def __init__(self) -> None:
         """Start with nothing."""
         self.disks = DeviceCounters()
+        self.paths = NvmePaths()
         self.links = NetworkCounters()
         self.connections = Connections()
         self.clients = RemoteClients()
@@ -33,6 +35,7 @@ class Devices:
         for gone in samples.of(Gone):
             if gone.entity == "device":
                 self.disks.forget(gone.name)
+                self.paths.gone(gone.name, samples.at_ns)
             elif gone.entity in {"interface", "port"}:
                 self.links.forget(gone.name)
             elif gone.entity == "mount" and gone.name.isdecimal():
@@ -40,6 +43,7 @@ class Devices:
         for mount in samples.of(MountInfo):
             self._mounts[mount.mount_id] = mount
         self.disks.take(samples)
+        self.paths.take(samples)
         self.links.take(samples)
         self.connections.take(samples)
         self.clients.take(samples)

@@ -49,7 +49,9 @@ class Fabric:
     def fill(self, link: LinkMeasure, start_ns: int, end_ns: int, *, writes: bool) -> LinkMeasure:
         """Return a link with what is known of it beside its bytes."""
         if link.name in self._ports:
-            return _of_port(link, self._ports[link.name], start_ns, end_ns, writes=writes)
+            told = _of_port(link, self._ports[link.name], start_ns, end_ns, writes=writes)
+            wire = self._wires.get(link.interface) if link.interface is not None else None
+            return told if wire is None else _with_pauses(told, wire, start_ns, end_ns)
         if link.name in self._wires:
             return _of_wire(link, self._wires[link.name], start_ns, end_ns, writes=writes)
         return link
@@ -72,6 +74,19 @@ def _of_port(link: LinkMeasure, past: CounterHistory, start_ns: int, end_ns: int
         out_of_sequence=_whole(added[_Port.SEQUENCE]),
         ack_timeouts=_whole(added[_Port.TIMEOUTS]),
         before_bytes_per_second=_before(past, _Port.SENT if writes else _Port.RECEIVED, start_ns),
+    )
+
+
+def _with_pauses(link: LinkMeasure, past: CounterHistory, start_ns: int, end_ns: int) -> LinkMeasure:
+    """Return a port of RoCE with what the interface of the same port counts at its wire."""
+    added = _added(past, start_ns, end_ns)
+    if added is None:
+        return link
+    return replace(
+        link,
+        pauses_received=_whole(added[_Wire.PAUSES_RECEIVED]),
+        pauses_sent=_whole(added[_Wire.PAUSES_SENT]),
+        discards=link.discards if link.discards is not None else _whole(added[_Wire.DISCARDS]),
     )
 
 

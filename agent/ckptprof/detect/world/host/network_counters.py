@@ -115,6 +115,7 @@ class NetworkCounters:
             shaped_drops=drops,
             shaped_overlimits=overlimits,
             backlog_bytes=backlog,
+            interface=port.interface if port is not None else None,
         )
 
     def _shaped(self, name: str, start_ns: int, end_ns: int) -> tuple[int | None, int | None, int | None]:

@@ -1,0 +1,87 @@
+"""The paths to NVMe namespaces behind fabrics, and which of them could not be used while a checkpoint went on."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+from ckptprof.detect.tolerances import FEW, MAX_EACH
+from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import SECOND_NS
+from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.measures import PathMeasure
+from ckptprof_collectors.samples import NvmePath
+
+LIVE = "live"
+GONE = "gone"  # its controller was removed
+
+
+class _State(NamedTuple):
+    """How a path was from a time on."""
+
+    since_ns: int
+    state: str | None
+    ana_state: str | None
+
+
+class NvmePaths:
+    """Each path as it was told last, and how it changed before."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._last: Bounded[str, NvmePath] = Bounded(MAX_THINGS)
+        self._pasts: Bounded[str, deque[_State]] = Bounded(MAX_THINGS, lambda: deque(maxlen=MAX_EACH))
+
+    def take(self, samples: FrameSamples) -> None:
+        """Take what a frame tells of them."""
+        for one in samples.of(NvmePath):
+            before = self._last.get(one.device)
+            if before is not None and (before.head, before.target) != (one.head, one.target):
+                self._pasts.pop(one.device, None)  # another one has its name
+            self._last[one.device] = one
+            self._pasts.update_of(one.device).append(_State(samples.at_ns, one.state, one.ana_state))
+
+    def gone(self, device: str, at_ns: int) -> None:
+        """Take note that a path is there no more: a checkpoint of before may be told yet."""
+        if device in self._last:
+            self._pasts.update_of(device).append(_State(at_ns, GONE, None))
+
+    def targets(self, devices: Collection[str]) -> frozenset[tuple[str, int]]:
+        """Return address and port of what is at the other end of the paths to these devices."""
+        theirs = (one for one in self._last.values() if one.head in devices)
+        return frozenset((one.target, one.port) for one in theirs if one.target is not None and one.port is not None)
+
+    def measures(self, devices: Collection[str], start_ns: int, end_ns: int) -> tuple[PathMeasure, ...]:
+        """Return the paths to these devices from one time to another, those that could not be used longest first."""
+        theirs = [one for one in self._last.values() if one.head in devices]
+        found = [told for one in theirs if (told := self._measure(one, start_ns, end_ns)) is not None]
+        return tuple(sorted(found, key=lambda one: (-(one.lost_seconds or 0.0), one.device))[:FEW])
+
+    def _measure(self, one: NvmePath, start_ns: int, end_ns: int) -> PathMeasure | None:
+        past = self._pasts[one.device]
+        spans = [(min(end_ns, until_ns) - max(start_ns, was.since_ns), was) for was, until_ns in _until(past, end_ns)]
+        held = [(span_ns, was) for span_ns, was in spans if span_ns > 0]
+        if all(was.state == GONE for _, was in held):  # it left before, or came after
+            return None
+        lost = [(span_ns, was.state) for span_ns, was in held if was.state not in (LIVE, None)]
+        access: Counter[str | None] = Counter()
+        for span_ns, was in held:
+            access[was.ana_state] += span_ns if was.state != GONE else 0
+        known = any(was.state is not None for _, was in held)
+        return PathMeasure(
+            device=one.device,
+            transport=one.transport,
+            target=one.target,
+            port=one.port,
+            link=one.link,
+            state=max(lost)[1] if lost else LIVE if known else None,
+            lost_seconds=sum(span_ns for span_ns, _ in lost) / SECOND_NS if known else None,
+            ana_state=access.most_common(1)[0][0],
+        )
+
+
+def _until(past: Iterable[_State], end_ns: int) -> Iterable[tuple[_State, int]]:
+    """Yield each state with the time until which it was seen to last."""
+    return ((was, after.since_ns) for was, after in pairwise([*past, _State(end_ns, None, None)]))

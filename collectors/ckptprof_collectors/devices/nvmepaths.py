@@ -1,0 +1,139 @@
+"""Paths to NVMe namespaces behind fabrics: their targets, and whether they can be used (drivers/nvme/host/sysfs.c).
+
+`state` is that of the controller, `ana_state` how the target gives access to the namespace over it. Both are asked at
+each reading, of as many paths as there is room for; where there is none, nothing is.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ckptprof_collectors.devices.topology import NVME_HEAD, head_of
+from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.samples import DeviceInfo, NvmePath, text
+
+MAX_PATHS = 64
+FABRICS = frozenset({"nvme-tcp", "nvme-rdma", "nvme-fc"})
+_MOST_BYTES = 64
+_LONGEST_PORT = 5
+
+
+class _Path:
+    """One path with its two states kept open."""
+
+    def __init__(self, fs: KernelFs, info: DeviceInfo) -> None:
+        folder = fs.sys / "class/block" / info.device
+        self.info = info
+        self.last: NvmePath | None = None
+        self._fds = [_opened(folder / "device/state"), _opened(folder / "ana_state")]
+        self._target, self._port, self._link = _ends(fs, info)
+
+    def sample(self) -> NvmePath:
+        """Return the path as it is now."""
+        info, (state, ana_state) = self.info, map(_read, self._fds)
+        transport = (info.transport or "").removeprefix("nvme-")
+        head = head_of(info.device) or info.device
+        return NvmePath(info.device, head, transport, self._target, self._port, self._link, state, ana_state)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for fd in self._fds:
+            if fd is not None:
+                os.close(fd)
+        self._fds = [None, None]
+
+
+class NvmePaths:
+    """Reports each path that changed."""
+
+    def __init__(self, fs: KernelFs) -> None:
+        """Open nothing yet."""
+        self._fs = fs
+        self._paths: dict[str, _Path] = {}
+
+    def follow(self, devices: Iterable[DeviceInfo]) -> None:
+        """Take these block devices for those that are there."""
+        now = {one.device: one for one in devices if _is_path(one)}
+        for name in [name for name, path in self._paths.items() if now.get(name) != path.info]:
+            self._paths.pop(name).close()
+        for name, info in now.items():
+            if name not in self._paths and len(self._paths) < MAX_PATHS:
+                self._paths[name] = _Path(self._fs, info)
+
+    def read(self) -> list[NvmePath]:
+        """Return those that changed since the last call."""
+        samples = []
+        for path in self._paths.values():
+            sample = path.sample()
+            if sample != path.last:
+                path.last = sample
+                samples.append(sample)
+        return samples
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self.follow(())
+
+
+def _is_path(info: DeviceInfo) -> bool:
+    if info.transport not in FABRICS or info.below:
+        return False
+    return head_of(info.device) is not None or NVME_HEAD.fullmatch(info.device) is not None
+
+
+def _ends(fs: KernelFs, info: DeviceInfo) -> tuple[str | None, int | None, str | None]:
+    """Return address and port of the target, and what of this host it goes through, from the address of a controller.
+
+    `traddr=10.0.0.1,trsvcid=4420,host_traddr=10.0.0.9,host_iface=eth1,src_addr=10.0.0.9` (nvmf_get_address).
+    """
+    said = dict(part.strip().partition("=")[::2] for part in (info.backing or "").split(","))
+    target, service = said.get("traddr"), said.get("trsvcid", "")
+    port = int(service) if service.isdecimal() and len(service) <= _LONGEST_PORT else None
+    if info.transport == "nvme-fc":
+        return target or None, None, None
+    link = said.get("host_iface") or None
+    if link is None and info.transport == "nvme-rdma":
+        link = _rdma_port(fs, _address(said.get("host_traddr")))
+    address = _address(target)
+    return str(address) if address is not None else target or None, port, link
+
+
+def _address(word: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address((word or "").partition("%")[0])
+    except ValueError:
+        return None
+
+
+def _rdma_port(fs: KernelFs, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> str | None:
+    """Return the RDMA port that has an address: a GID of RoCE is that address, of IPv4 mapped into IPv6."""
+    if address is None:
+        return None
+    packed = address.packed if address.version == 6 else bytes(10) + b"\xff\xff" + address.packed
+    wanted = packed.hex(":", 2)
+    folder = fs.sys / "class/infiniband"
+    for gid in sorted(folder.glob("*/ports/*/gids/*")) if folder.is_dir() else ():
+        if read_text(gid) == wanted:
+            port = gid.parent.parent
+            return f"{text(os.fsencode(port.parent.parent.name))}/{port.name}"
+    return None
+
+
+def _opened(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _read(fd: int | None) -> str | None:
+    """Return a state, None if there is none, or the path is gone (ENODEV)."""
+    if fd is None:
+        return None
+    try:
+        return text(os.pread(fd, _MOST_BYTES, 0)).strip() or None
+    except OSError:
+        return None

@@ -1,0 +1,167 @@
+"""Saves that GPUDirect Storage moves past all calls, played on the counters of a process: no such driver is here."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+import pytest
+from tests.detect.stage import MIB, MONOTONIC_NS, Stage, changed, play
+
+from ckptprof.diagnose.judging import diagnose
+from ckptprof.model import Checkpoint, Kind
+from ckptprof.verdicts import Limit
+from ckptprof_collectors.samples import (
+    FileScan,
+    GpuDirectSample,
+    MountInfo,
+    ProcessIo,
+    Sample,
+    StackSample,
+    ThreadLook,
+    ThreadStack,
+    ThreadTime,
+)
+
+SIZE = 400 * MIB
+_IOCTL = 16
+
+
+def driver(second: float, *, counts: bool = True) -> GpuDirectSample:
+    """Return what the driver counted of a save that begins at 8 s and takes ten."""
+    moved = int(SIZE * min(max(0.0, second - 8) / 10, 1.0)) // MIB
+    told = (0, 0, moved // 4, moved * MIB) if counts else (None,) * 4
+    return GpuDirectSample("2.20.5", counts, False, *told, 0, 0)  # noqa: FBT003 - a struct of the collectors
+
+
+def played(
+    *, hidden: bool = True, opened: bool = True, direct: bool = True, reads: bool = False, trace: bool = False,
+    counts: bool | None = True, stack: str | None = None, peer: bool = False,
+) -> list[Checkpoint]:  # fmt: skip
+    """Return what is found of a save of ten seconds, or a restore, by a process that may have the driver open."""
+    stage = Stage(hz=10.0, trace=trace)
+    trainer = stage.process()
+    flags = (os.O_RDONLY if reads else os.O_WRONLY) | (os.O_DIRECT if direct else 0)
+    if reads:
+        stage.read(trainer, "/ckpt/step_1.pt", 8.0, 10.0, SIZE)
+    else:
+        stage.write(trainer, "/ckpt/step_1.pt", 8.0, 10.0, SIZE, flags=flags)
+    key = trainer.pid, trainer.info.start_ticks
+    looks: list[tuple[float, Sample]] = [
+        (at / 10, ThreadLook(*key, trainer.pid, "python3", at * 1000, 0, 0, 0, 0, None, "D", _IOCTL, ""))
+        for at in range(80, 185)
+    ]
+    if counts is not None:
+        looks += [(at / 10, driver(at / 10, counts=counts)) for at in range(250)]
+    elif peer:
+        looks.append((0.05, GpuDirectSample(None, False, True, *(None,) * 6)))  # noqa: FBT003 - a struct of the collectors
+    if stack is not None:
+        frames = (("write", stack, 1), ("save", "/job/train.py", 9))
+        looks += [(at / 10, ThreadTime(*key, trainer.pid, at * 10**8, 0, at)) for at in range(250)]
+        main = ThreadStack(trainer.pid, "main", active=True, frames=frames)
+        looks += [(at, StackSample(MONOTONIC_NS + int(at * 1e9), *key, 0, (main,))) for at in (9.05, 12.05, 15.05)]
+    stage.extra = sorted([(0.05, MountInfo(1, 259, 0, "/", "/ckpt", "ext4", "/dev/nvme0n1", "nvme0n1", None)), *looks],
+                         key=lambda pair: pair[0])  # fmt: skip
+
+    def past_all_calls(sample: Sample) -> Sample:
+        if isinstance(sample, ProcessIo) and hidden:
+            return msgspec.structs.replace(sample, write_chars=0, write_syscalls=0, read_chars=0, read_syscalls=0)
+        if isinstance(sample, FileScan):
+            files = tuple(
+                msgspec.structs.replace(file, position=0 if hidden else file.position, flags=flags)
+                for file in sample.files
+            )
+            return msgspec.structs.replace(sample, files=files, gpudirect=opened)
+        return sample
+
+    return play(stage.header(), changed(stage.frames(25.0), past_all_calls))
+
+
+def only(**how: Any) -> Checkpoint:
+    """Return the one checkpoint that is found."""
+    (found,) = played(**how)
+    return found
+
+
+def past(found: Checkpoint) -> list[str]:
+    """Return what is said of what went past all calls."""
+    return [one for one in found.blind if "nvidia-fs" in one]
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_what_the_driver_moves_is_found_and_said_to_be_hidden(reads: bool) -> None:  # noqa: FBT001 - a case
+    """By the bytes that its process wrote or fetched: no call asked for them."""
+    found = only(reads=reads)
+
+    assert found.kind is (Kind.RESTORE if reads else Kind.SAVE)
+    assert found.bytes == pytest.approx(SIZE, rel=0.02)
+    assert found.pattern.engine == "nvfs"
+    assert past(found) == [
+        "offset, size and time of its operations: nvidia-fs (GPUDirect Storage) moved it past all calls"
+    ]
+
+
+def test_what_the_driver_counted_is_told_with_it() -> None:
+    """Of its time only; with statistics that are off nothing but errors, and that is said."""
+    told, off = only().measures, only(counts=False)
+
+    assert told is not None
+    assert told.gpudirect is not None
+    assert told.gpudirect.written_bytes == pytest.approx(SIZE, rel=0.02)
+    assert (told.gpudirect.reads, told.gpudirect.errors) == (0, 0)
+    assert off.pattern.engine == "nvfs"
+    assert "its statistics are off: `ckptprof doctor` tells how to enable them" in past(off)[0]
+    assert off.measures is not None
+    assert off.measures.gpudirect is not None
+    assert (off.measures.gpudirect.written_bytes, off.measures.gpudirect.errors) == (None, 0)
+
+
+def test_who_waits_in_the_driver_waits_for_storage() -> None:
+    """Its call is one of a driver, which has no word of its own."""
+    verdict = diagnose(only()).verdict
+
+    assert verdict is not None
+    assert verdict.limit is Limit.DEVICE
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"hidden": False},  # calls moved it, by a process that has the driver open
+        {"opened": False},  # io_uring moves past what its process counts as calls, too
+        {"opened": False, "counts": None},
+    ],
+)
+def test_what_calls_move_is_not_said_to_be_hidden(how: dict[str, Any]) -> None:
+    """Nor what somebody moves who has not the driver open."""
+    found = only(**how)
+
+    assert found.pattern.engine is None
+    assert past(found) == []
+
+
+def test_what_the_trace_counts_is_not_hidden() -> None:
+    """The driver is open, and each call is seen."""
+    found = only(hidden=False, trace=True)
+
+    assert found.pattern.engine is None
+    assert found.bytes == pytest.approx(SIZE, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("how", "engine"),
+    [
+        ({"peer": True}, "p2pdma"),
+        ({"peer": True, "direct": False}, "compat"),
+        ({}, "compat"),
+        ({"stack": "/usr/lib/python3/dist-packages/torch/serialization.py", "peer": True}, None),
+    ],
+)
+def test_ordinary_calls_are_of_cufile_where_a_stack_shows_it(how: dict[str, Any], engine: str | None) -> None:
+    """Direct on memory of the GPU where that is registered, else through the memory of the host."""
+    code = "/usr/lib/python3/dist-packages/torch/cuda/gds.py"
+    found = only(**{"stack": code, "hidden": False, "opened": False, "counts": None, **how})
+
+    assert found.pattern.engine == engine
+    assert past(found) == []
