@@ -220,8 +220,10 @@ class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     server: str | None = None
     waiting_share: float | None = None  # of the looks in which FUSE had requests without an answer
     waiting_mean: float | None = None
-    daemon_busy: float | None = None  # cores used by the processes behind a FUSE mount, in the mean
-    client: str | None = None  # that counts what follows: nfs 4.2
+    daemon: str | None = None  # the process that serves a FUSE mount
+    daemon_pid: int | None = None
+    daemon_busy: float | None = None  # cores used by it, its children and who speaks to the network for it, in the mean
+    client: str | None = None  # that counts what follows: nfs 4.2; of FUSE, which counts nothing, the program: sshfs
     transport: str | None = None  # tcp | rdma | udp
     read_bytes: int | None = None  # asked for by read calls, through the page cache
     written_bytes: int | None = None

@@ -18,6 +18,7 @@ from tests.kernel.filesystems import call
 from tests.leftovers import own
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.report.schemas import validate
+from tests.silentfuse import silent
 
 from ckptprof.cli import ceiling as cli
 from ckptprof.cli.main import main
@@ -88,7 +89,7 @@ NOBODY = """
 import os, sys
 from ckptprof.cli import ceiling
 from ckptprof.cli.main import main
-from ckptprof.service.probing import kept, planning, probe
+from ckptprof.service.probing import apart, kept, planning, probe
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
@@ -225,6 +226,23 @@ def test_what_kill_left_is_removed_by_the_next(place: Path, tmp_path: Path) -> N
     assert left[0].startswith(".ckptprof-ceiling-")
     assert done.returncode == 0, done.stderr
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.root
+@pytest.mark.fuse
+def test_a_mount_that_hangs_is_said_to(tmp_path: Path) -> None:
+    """In one line, by a command that ends although a call to that mount does not."""
+    impatient = "from ckptprof.cli import ceiling\nfrom ckptprof.cli.main import entry\n"
+    impatient += "ceiling.FIRST_ANSWER_SECONDS = 0.2\nentry()"
+    with silent(tmp_path / "place", user=0) as mount:
+        done = subprocess.run(
+            [sys.executable, "-c", impatient, "ceiling", "--db", tmp_path / "x.db", mount.place / "checkpoints"],
+            capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS,
+        )  # fmt: skip
+        asked = mount.asked
+
+    assert (done.returncode, asked > 0) == (1, True)
+    assert "place/checkpoints: its file system has not answered for 0.2 s" in done.stderr
 
 
 def started(place: Path, state: Path) -> subprocess.Popen[bytes]:

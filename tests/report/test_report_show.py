@@ -475,3 +475,18 @@ def test_what_the_client_of_its_mount_counted_has_a_section(detailed_checkpoint:
     assert "and 37 servers more, which moved less" in text
     assert "3 answers to ask again later" in text
     assert "At its mount meanwhile" not in lines(msgspec.structs.replace(mount, client=None), 80)
+
+
+def test_a_fuse_mount_is_told_with_who_serves_it(detailed_checkpoint: Checkpoint, zone: timezone) -> None:
+    """Its client counts neither bytes nor operations: of those there is no line."""
+    mount = MountMeasure(
+        mount_point="/far", fs_type="fuse.rclone", source="far:bucket", remote=True, client="rclone",
+        waiting_share=0.93, waiting_mean=1.3, daemon="rcl\x1bone", daemon_pid=77, daemon_busy=0.31,
+    )  # fmt: skip
+    told = msgspec.structs.replace(detailed_checkpoint, measures=Measures(mount=mount))
+    text = show.render(told, width=120, colour=False, zone=zone)
+
+    assert re.search(r"Client +rclone, of far:bucket\n", text)
+    assert re.search(r"Served by +rcl\\x1bone, process 77, 0\.31 cores\n", text)
+    assert re.search(r"No answer +requests in 93 % of the time, 1\.3 in the mean\n", text)
+    assert not {"Asked for", "Direct", "OPERATION"} & set(re.findall(r"Asked for|Direct|OPERATION", text))

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ckptprof.service.probing.planning import Plan
 
 ASK_FROM_BYTES = 256 << 20  # as much is written without asking
+FIRST_ANSWER_SECONDS = 10.0  # of its file system: a server that is asleep wakes up
+LATE_SECONDS = 120.0  # beyond its time: a phase syncs what it wrote, over a slow way too
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)(?:i?B)?\Z", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -37,7 +39,9 @@ ckptprof ceiling . --size 256M
 # With as much as a real checkpoint has, without a question
 ckptprof ceiling /scratch --size 20G --yes
 """
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory on the file system to probe.")]
+Directory = Annotated[  # by a parser of its own: typer would look at the path, and that may hang
+    Path, typer.Argument(metavar="DIR", parser=Path, help="A directory on the file system to probe.")
+]
 Size = Annotated[
     str, typer.Option("--size", metavar="BYTES", help="How much to write in all, at most; 32M or more: 256M, 1G, 20G.")
 ]
@@ -69,11 +73,16 @@ def command(
     --yes, or after you agree when it asks. The rates are kept beside the database, for later verdicts.
     """
     from ckptprof.service.probing import planning  # noqa: PLC0415 # `--help` needs none of it
+    from ckptprof.service.probing.apart import apart  # noqa: PLC0415 # likewise
 
     most = _bytes(size)
     if most < planning.LEAST_BYTES:
         raise UsageError(f"--size {size} is too little to tell anything", hint="give 32M or more")
-    plan = planning.plan(directory, size_bytes=most, phase_seconds=seconds, fs=KernelFs())
+    plan = apart(
+        lambda _: planning.plan(directory, size_bytes=most, phase_seconds=seconds, fs=KernelFs()),
+        os.fsencode(directory),
+        patience_seconds=FIRST_ANSWER_SECONDS,
+    )
     _warn(plan)
     if most > ASK_FROM_BYTES and not yes:
         _ask(plan)
@@ -88,13 +97,20 @@ def command(
 
 def _probed(plan: Plan) -> Ceilings:
     """Return what the probe found; a signal ends it early, and then the command, when all is cleaned up."""
+    from ckptprof.service.probing.apart import apart  # noqa: PLC0415 # likewise
     from ckptprof.service.probing.probe import probe  # noqa: PLC0415 # likewise
     from ckptprof.service.progress import Progress  # noqa: PLC0415 # likewise
 
     progress = Progress()
     with _signals() as stop:
         try:
-            found = probe(plan, halt=stop.halt, tell=lambda *phase: progress.tell(_working_on(*phase)))
+            found = apart(
+                lambda say: probe(plan, halt=stop.halt, tell=lambda *phase: say(_working_on(*phase))),
+                plan.directory,
+                heard=progress.tell,
+                patience_seconds=plan.phase_seconds + LATE_SECONDS,
+                halt=stop.halt,
+            )
         except OSError as error:
             raise CkptprofError(f"{clean(plan.path)}: {error.strerror}") from error
         finally:

@@ -84,6 +84,11 @@ def is_remote(fs_type: str) -> bool:
     return fs_type in REMOTE
 
 
+def program_of(fs_type: str, source: str) -> str:
+    """Return the program that a FUSE mount says to be served by: `fuse.sshfs`; a plain `fuse` may name it as source."""
+    return fs_type.partition(".")[2] or source.partition(":")[0].rpartition("/")[2]
+
+
 def server_of(fs_type: str, source: str, options: str = "") -> str | None:
     """Return the host behind a remote mount, None if the file system is local or its mount does not say."""
     find = REMOTE.get(fs_type)

@@ -18,6 +18,7 @@ import msgspec
 from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.mounts.fuseconnections import is_fuse
+from ckptprof_collectors.mounts.remotefs import program_of
 from ckptprof_collectors.processes.process import Process, ProcessGone, list_pids
 from ckptprof_collectors.processes.socketowners import MAX_DESCRIPTORS
 from ckptprof_collectors.samples import FuseDaemon, MountInfo, text
@@ -36,7 +37,7 @@ Peers = Callable[[Collection[int]], Mapping[int, int]]
 
 def names_of(mount: MountInfo) -> frozenset[bytes]:
     """Return what the process may be called: `fuse.sshfs` is served by sshfs; a plain `fuse` may name it as source."""
-    name = mount.fs_type.partition(".")[2] or mount.source.partition(":")[0].rpartition("/")[2]
+    name = program_of(mount.fs_type, mount.source)
     words = {name, name.lower(), _OTHER_NAMES.get(name, name)} - {""}
     return frozenset(word.encode()[:_COMM_BYTES] for word in words)
 

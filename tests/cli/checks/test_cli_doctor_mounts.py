@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.collectors.mounts.mountstats import block, put
+from tests.collectors.processes.processtree import ProcessTree
 from tests.lustretree import LustreTree
+from tests.silentfuse import silent
 
 from ckptprof.cli.checks import mounts
 from ckptprof.report.doctor import Check
@@ -47,13 +49,49 @@ def test_one_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     (none,) = told(tmp_path / "none", NFS, stats=None)
     (hidden,) = told(tmp_path / "hidden", NFS)
     (gpfs,) = told(tmp_path / "gpfs", "41 1 0:41 / /w rw - gpfs gpfs0 rw")
-    (sshfs,) = told(tmp_path / "sshfs", "42 1 0:42 / /s rw - fuse.sshfs host:/x rw")
+    (tag,) = told(tmp_path / "virtiofs", "42 1 0:42 / /s rw - virtiofs tag rw")
 
-    assert [one.status for one in (none, hidden, gpfs, sshfs)] == ["note"] * 4
+    assert [one.status for one in (none, hidden, gpfs, tag)] == ["note"] * 4
     assert "cannot be read ([Errno 2]" in none.text
     assert "not told apart" in hidden.text
     assert "gpfs of gpfs0: its client tells nothing that is read here" in gpfs.text
-    assert "requests without an answer are counted" in sshfs.text
+    assert "requests without an answer are counted" in tag.text
+
+
+def test_who_serves_a_fuse_mount_is_told_with_what_tells_of_it(tmp_path: Path) -> None:
+    """By its descriptor of /dev/fuse; where it is not seen, that is out of sight."""
+    line = "42 1 0:42 / /s rw - fuse.sshfs host:/x rw"
+    waiting = tmp_path / "sys/fs/fuse/connections/42/waiting"
+    (unseen,) = told(tmp_path / "unseen", line)
+    waiting.parent.mkdir(parents=True)
+    waiting.write_text("3\n")
+    processes = ProcessTree(tmp_path)
+    processes.process(50, "sshfs", "/dev/fuse", connection=42, children="70 ")
+    processes.process(70, "ssh")
+    (seen,) = told(tmp_path, line)
+
+    assert (unseen.status, seen.status) == ("note", "note")
+    assert unseen.text == (
+        "fuse.sshfs of host: who serves it is not seen; told: nothing; out of sight: the processor time and the TCP "
+        "connections of sshfs, how many requests have no answer, the time of each request, what is sent after "
+        "close(2) has returned"
+    )
+    assert seen.text == (
+        "fuse.sshfs of host: served by sshfs, process 50 with 70; told: how many requests have no answer (3 have none "
+        "now), the processor time and the TCP connections of these processes; out of sight: the time of each request, "
+        "what is sent after close(2) has returned"
+    )
+
+
+@pytest.mark.root
+@pytest.mark.fuse
+def test_a_mount_that_hangs_is_never_touched(tmp_path: Path) -> None:
+    """Whatever it says to be: FUSE, or an NFS whose server is gone."""
+    with silent(tmp_path / "place") as made:
+        for number, kind in enumerate(("fuse.sshfs", "nfs4", "lustre", "wekafs", "virtiofs")):
+            (found,) = told(tmp_path / str(number), f"42 1 0:42 / {made.place} rw - {kind} host:/x rw")
+            assert (found.id, found.status) == (f"mount:{made.place}", "note")
+        assert made.asked == 0
 
 
 def test_a_client_whose_counters_are_closed_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

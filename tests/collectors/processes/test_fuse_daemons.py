@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
+from tests.collectors.processes.processtree import STAT, ProcessTree
 
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.mounts.mountinfo import Mounts
@@ -21,37 +22,7 @@ from ckptprof_collectors.samples import FuseDaemon, MountInfo
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 from silentfuse import silent
 
-STAT = "{pid} ({comm}) S 1 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0 1 0 {start} 0 0\n"
 PAGE = 4096
-
-
-class Tree:
-    """A made-up /proc."""
-
-    def __init__(self, root: Path) -> None:
-        """Begin without a process."""
-        self.proc = root / "proc"
-        self.proc.mkdir()
-        self.fs = KernelFs(proc=self.proc)
-
-    def process(self, pid: int, comm: str, *links: str, connection: int | None = None, children: str = "",
-                arguments: str = "", ticks: int = 5) -> None:  # fmt: skip
-        """Add a process with what its descriptors lead to; `connection`: what fdinfo says of the first."""
-        folder = self.proc / str(pid)
-        for name in ("fd", "fdinfo", f"task/{pid}"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / "comm").write_text(f"{comm}\n")
-        (folder / "stat").write_text(STAT.format(pid=pid, comm=comm, user=ticks, system=1, start=10 * pid))
-        (folder / "task" / str(pid) / "stat").symlink_to(folder / "stat")
-        (folder / "io").write_text("".join(f"{name}: 0\n" for name in "abcdefg"))
-        (folder / "statm").write_text("1 1 1 1 1 1 1\n")
-        (folder / "cmdline").write_bytes(b"\0".join(map(os.fsencode, arguments.split())))
-        (folder / "task" / str(pid) / "children").write_text(children)
-        for number, link in enumerate(links):
-            (folder / "fd" / str(number)).symlink_to(link)
-            (folder / "fdinfo" / str(number)).write_text(
-                "pos:\t0\nflags:\t02\n" + (f"fuse_connection:\t{connection}\n" if connection and not number else "")
-            )
 
 
 def nobody(_: Collection[int]) -> Mapping[int, int]:
@@ -72,12 +43,12 @@ def found(daemons: FuseDaemons, *mounts: MountInfo, moving: Collection[int] = ()
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
+def tree(tmp_path: Path) -> ProcessTree:
     """Return a /proc."""
-    return Tree(tmp_path)
+    return ProcessTree(tmp_path)
 
 
-def test_the_kernel_says_which_mount_a_descriptor_is_of(tree: Tree) -> None:
+def test_the_kernel_says_which_mount_a_descriptor_is_of(tree: ProcessTree) -> None:
     """Of two mounts by one program; who serves one that is not asked for is nobody's."""
     tree.process(50, "sshfs", "/dev/fuse", connection=60)
     tree.process(51, "sshfs", "/dev/fuse", connection=61)
@@ -90,7 +61,7 @@ def test_the_kernel_says_which_mount_a_descriptor_is_of(tree: Tree) -> None:
     assert [one.pid for one in daemons.processes] == [51]
 
 
-def test_an_older_kernel_leaves_it_to_names_and_arguments(tree: Tree) -> None:
+def test_an_older_kernel_leaves_it_to_names_and_arguments(tree: ProcessTree) -> None:
     """One mount of that name is its; of two that it names; else nobody knows."""
     tree.process(50, "sshfs", "/dev/fuse", arguments="sshfs host:/y /mnt/b")
     assert found(FuseDaemons(tree.fs, nobody), mount(60))[0].minor == 60
@@ -100,7 +71,7 @@ def test_an_older_kernel_leaves_it_to_names_and_arguments(tree: Tree) -> None:
     assert found(FuseDaemons(tree.fs, nobody), *other) == []
 
 
-def test_who_moves_bytes_is_looked_at_whatever_its_name_is(tree: Tree) -> None:
+def test_who_moves_bytes_is_looked_at_whatever_its_name_is(tree: ProcessTree) -> None:
     """A file system of somebody's own."""
     tree.process(50, "python3", "/dev/fuse", connection=60)
     ours = mount(60, "fuse.mine", "mine")
@@ -108,7 +79,7 @@ def test_who_moves_bytes_is_looked_at_whatever_its_name_is(tree: Tree) -> None:
     assert found(FuseDaemons(tree.fs, nobody), ours, moving=[50])[0].name == "python3"
 
 
-def test_those_who_speak_for_it_are_told_with_it(tree: Tree) -> None:
+def test_those_who_speak_for_it_are_told_with_it(tree: ProcessTree) -> None:
     """Its children, and who has the other end of its sockets as standard input, as ssh has of sshfs."""
     tree.process(50, "sshfs", "/dev/fuse", "socket:[100]", "socket:[300]", connection=60, children="70 ")
     tree.process(60, "ssh", "socket:[101]", ticks=40)
@@ -126,7 +97,7 @@ def test_those_who_speak_for_it_are_told_with_it(tree: Tree) -> None:
     assert asked == [{100, 300}]
 
 
-def test_what_it_uses_is_told_when_it_changes_and_its_end_is_noticed(tree: Tree) -> None:
+def test_what_it_uses_is_told_when_it_changes_and_its_end_is_noticed(tree: ProcessTree) -> None:
     """Then it is looked for again."""
     tree.process(50, "sshfs", "/dev/fuse", connection=60)
     daemons = FuseDaemons(tree.fs, nobody)
@@ -141,7 +112,7 @@ def test_what_it_uses_is_told_when_it_changes_and_its_end_is_noticed(tree: Tree)
     assert daemons.processes == []
 
 
-def test_only_mounts_that_a_process_may_serve_are_looked_for(tree: Tree) -> None:
+def test_only_mounts_that_a_process_may_serve_are_looked_for(tree: ProcessTree) -> None:
     """Not of a hypervisor, nor on a disk; a mount that is gone is forgotten."""
     disk = MountInfo(8, 8, 1, "/", "/", "fuseblk", "/dev/sda1", "sda1", None)
     daemons = FuseDaemons(tree.fs, nobody)
@@ -160,7 +131,7 @@ def test_names_are_those_of_the_programs() -> None:
     assert names_of(mount(1, "fuse", "")) == frozenset()
 
 
-def test_hostile_files_are_survived(tree: Tree) -> None:
+def test_hostile_files_are_survived(tree: ProcessTree) -> None:
     """Names and numbers that make no sense: what cannot be a mount is as if it were not said."""
     tree.process(50, "sshfs", "/dev/fuse", "socket:[x]", "socket:[" + "9" * 30 + "]", children="-1 x 99999999 ")
     (tree.proc / "50/fdinfo/0").write_bytes(b"fuse_connection:\t" + b"9" * 40 + b"\n\xff")

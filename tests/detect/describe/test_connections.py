@@ -193,11 +193,14 @@ def test_what_serves_a_mount_is_told_by_the_cores_that_it_used() -> None:
     for tick in range(11):
         daemon = FuseDaemon(0, 41, "sshfs", ((50, 500),), 1000 + 10 * tick)
         book.found(frame(tick * TICK, max(0, tick - 1) * TICK, daemon))
-    assert book.measure(SSHFS, 0, 2 * SECOND).daemon_busy == pytest.approx(0.5)
+    seen = book.measure(SSHFS, 0, 2 * SECOND)
+    assert seen.daemon_busy == pytest.approx(0.5)
+    assert (seen.client, seen.daemon, seen.daemon_pid) == ("sshfs", "sshfs", 50)
     assert book.daemon_of(SSHFS) == ((50, 500),)
     book.found(frame(3 * SECOND, 2 * SECOND, FuseDaemon(0, 41, "sshfs", ((70, 700),), 5)))
     assert book.measure(SSHFS, 0, 2 * SECOND).daemon_busy is None
-    assert (book.measure(NFS, 0, SECOND).daemon_busy, book.daemon_of(NFS)) == (None, ())
+    nfs = book.measure(NFS, 0, SECOND)
+    assert (nfs.daemon_busy, nfs.client, nfs.daemon, book.daemon_of(NFS)) == (None, None, None, ())
 
 
 def test_an_endpoint_is_one_of_an_owner() -> None:

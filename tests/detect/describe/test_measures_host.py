@@ -277,6 +277,18 @@ def test_a_server_is_behind_what_says_so(fs_type: str, source: str, remote: bool
     assert is_elsewhere(mount(fs_type, source)) is remote
 
 
+@pytest.mark.parametrize(
+    ("fs_type", "source", "client"),
+    [
+        ("fuse.sshfs", "me@host:/x", "sshfs"), ("fuse", "mountpoint-s3", "mountpoint-s3"), ("nfs4", "nas:/x", None),
+        ("fuse.passthrough", "/var/data", None),
+    ],
+)  # fmt: skip
+def test_the_client_of_a_fuse_is_its_program(fs_type: str, source: str, client: str | None) -> None:
+    """Where a server is behind it; what another client is its own counters say."""
+    assert FuseMounts(100).measure(mount(fs_type, source), 0, SECOND).client == client
+
+
 def test_how_long_fuse_was_awaited_is_by_time_and_not_by_look() -> None:
     """Two requests for a second, none for three; of another mount nothing is known."""
     book = FuseMounts(100)

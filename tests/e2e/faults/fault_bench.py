@@ -29,7 +29,12 @@ class Told:
     """What one level said of one run: its events of the case's kind, and what the job itself measured."""
 
     events: tuple[dict[str, Any], ...]
-    truth_seconds: tuple[float, ...]
+    logged: tuple[dict[str, Any], ...]  # by the job, of the same kind
+
+    @property
+    def truth_seconds(self) -> tuple[float, ...]:
+        """Return how long each took, by the job's own clock."""
+        return tuple((one["end_ns"] - one["start_ns"]) / 1e9 for one in self.logged)
 
     @property
     def limits(self) -> list[str]:
@@ -87,13 +92,23 @@ def run_case(case: Case, size_mb: int, *, saves: int = 3, probed: bool = True, w
     Where a promise is held to the control, `ckptprof ceiling` has probed the directory before the fault was planted.
     """
     fault, control = (
-        _run(case, one, size_mb, saves=saves, probed=probed and case.gain, whole=whole)
+        run_work(one, size_mb, case.kind, saves=saves, skip=case.skip, probed=probed and case.gain, whole=whole)
         for one in (case.fault, case.control)
     )
     return [Outcome(case, size_mb, level, fault[level], control[level]) for level in LEVELS]
 
 
-def _run(case: Case, planted: Work, size_mb: int, *, saves: int, probed: bool, whole: bool) -> dict[str, Told]:
+def run_work(
+    planted: Work,
+    size_mb: int,
+    kind: str = "save",
+    *,
+    saves: int = 3,
+    skip: int = 0,
+    probed: bool = False,
+    whole: bool = True,
+) -> dict[str, Told]:
+    """Return what each level tells of one run, but for the first events of this kind, of which `skip` are left out."""
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=own("faults-"))))
         probe = partial(_probe, work / "trace.db") if probed else _leave
@@ -111,8 +126,8 @@ def _run(case: Case, planted: Work, size_mb: int, *, saves: int, probed: bool, w
             job = [*ckptprof_command(), "run", "--db", str(work / f"{level}.db"), "--level", level, "--", *job]
         _call(job, work)
         logged = [json.loads(line) for line in truth.read_text().splitlines()]
-        seconds = tuple((one["end_ns"] - one["start_ns"]) / 1e9 for one in logged if one["kind"] == case.kind)
-        return {level: Told(tuple(_events(work, level, case, whole=whole)), seconds[case.skip :]) for level in LEVELS}
+        mine = tuple(one for one in logged if one["kind"] == kind)[skip:]
+        return {level: Told(tuple(_events(work, level, kind, whole=whole))[skip:], mine) for level in LEVELS}
 
 
 def _leave(_: Path) -> None:
@@ -130,14 +145,13 @@ def _call(command: list[str], work: Path) -> None:
     check_job(done)
 
 
-def _events(work: Path, level: str, case: Case, *, whole: bool) -> Iterator[dict[str, Any]]:
-    """Yield what was told of the case's kind."""
+def _events(work: Path, level: str, kind: str, *, whole: bool) -> Iterator[dict[str, Any]]:
+    """Yield what was told of a kind."""
     database = ["--db", str(work / f"{level}.db")]
     listed = subprocess.run([*ckptprof_command(), "report", "--json", *database], capture_output=True, check=False)
-    found = [
-        one for one in json.loads(listed.stdout or b'{"checkpoints": []}')["checkpoints"] if one["kind"] == case.kind
-    ]
-    for one in found[case.skip :]:
+    for one in json.loads(listed.stdout or b'{"checkpoints": []}')["checkpoints"]:
+        if one["kind"] != kind:
+            continue
         if not whole:
             yield one
             continue

@@ -81,9 +81,7 @@ CASES: tuple[Case, ...] = (
         "server-fuse", ("server",), _save(partial(sshfs, server_bytes=16 * MB), "raw"), _save(sshfs, "raw"), (25, 50),
         gain=False,
     ),
-    Case(  # the server, which is Python, takes 35 MB/s
-        "network-s3", ("network",), _save(partial(s3, 40), "raw"), _save(s3, "raw"), (8, 14), gain=False
-    ),
+    Case("network-s3", ("network",), _save(partial(s3, 40), "raw"), _save(s3, "raw"), (8, 14), gain=False),
     Case("serialize-zlib", ("serialize",), _save(_FAST, "zlib"), _save(_FAST, "raw"), (60, 150)),
     Case("serialize-objects", ("serialize",), _save(_FAST, "objects"), _save(_FAST, "raw"), (100, 200), gain=False),
     Case("serialize-pool", ("serialize",), _save(_FAST, "pooled"), _save(_FAST, "raw"), (150, 300), gain=False),

@@ -287,28 +287,59 @@ SLOW = Path(__file__).with_name("slow_sftp.py")
 
 
 @contextlib.contextmanager
-def s3(megabits: int | None = None, *, healthy: Healthy = _nothing) -> Iterator[Path]:
-    """Give a bucket of an S3 server behind a network, mounted by s3fs, which writes whole objects only."""
+def s3(
+    megabits: int | None = None,
+    *,
+    by: str = "s3fs",
+    server_bytes: int = 0,
+    late_seconds: float = 0.0,
+    routed: bool = False,
+    healthy: Healthy = _nothing,
+) -> Iterator[Path]:
+    """Give a bucket behind a network, mounted by s3fs, which sends a file when it is closed, or by rclone.
+
+    `server_bytes`: its server takes so many a second. `late_seconds`: it answers so late who sent it something.
+    """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_alone_with("links"))
         work = Path(tempfile.mkdtemp(prefix=own("s3-")))
         stack.callback(shutil.rmtree, work, ignore_errors=True)
         place = Path(tempfile.mkdtemp(prefix=own("remote-"), dir="/mnt"))
         stack.callback(place.rmdir)
-        link = Link()
+        link = RoutedLink() if routed else Link()
         stack.callback(link.close)
         link.open()
-        link.serve(sys.executable, "-m", "moto.server", "-H", "0.0.0.0", "-p", "5000")  # noqa: S104 - in its own namespace
-        url = f"http://{_SERVER}:5000"
-        _until(lambda: call("curl", "-sf", "-X", "PUT", f"{url}/bucket"))
-        secret = work / "secret"
-        secret.write_text("key:secret")
-        secret.chmod(0o600)
-        options = f"passwd_file={secret},url={url},use_path_request_style,use_cache=,nomultipart,retries=1"
-        call("s3fs", "bucket", place, "-o", options)
+        link.serve(sys.executable, str(OBJECTS), "9000", str(server_bytes), str(late_seconds))
+        url = f"http://{link.server}:9000"
+        _until(lambda: call("curl", "-sf", f"{url}/bucket"))
+        call(*_MOUNTED_BY[by](work, url), place)
         stack.callback(_unmount, place)
+        _until(lambda: call("mountpoint", "-q", place))
+        if not server_bytes and not late_seconds:
+            healthy(place)
         link.shape(megabits)
         yield place
+
+
+OBJECTS = Path(__file__).with_name("object_server.py")
+
+
+def _s3fs(work: Path, url: str) -> list[str]:
+    secret = work / "secret"
+    secret.write_text("key:secret")
+    secret.chmod(0o600)
+    options = f"passwd_file={secret},url={url},use_path_request_style,use_cache=,nomultipart,retries=1"
+    return ["s3fs", "bucket", "-o", options]
+
+
+def _rclone(work: Path, url: str) -> list[str]:
+    config = work / "rclone.conf"
+    keys = "provider = Other\naccess_key_id = key\nsecret_access_key = secret\n"
+    config.write_text(f"[far]\ntype = s3\n{keys}endpoint = {url}\n")
+    return ["env", "-u", "AWS_CA_BUNDLE", "rclone", "mount", "--config", str(config), "--daemon", "far:bucket"]
+
+
+_MOUNTED_BY: dict[str, Callable[[Path, str], list[str]]] = {"s3fs": _s3fs, "rclone": _rclone}
 
 
 def _until(step: Callable[[], object]) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 
 from ckptprof.detect.world.host.devices import is_elsewhere
 from ckptprof.report.doctor import Check
+from ckptprof.service.sampler.population import page_bytes
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.mounts.clients import CLIENTS
 from ckptprof_collectors.mounts.fuseconnections import is_fuse
 from ckptprof_collectors.mounts.mountinfo import Mounts
-from ckptprof_collectors.samples import ClientSample, MountInfo
+from ckptprof_collectors.mounts.remotefs import program_of
+from ckptprof_collectors.networks.unixpeers import peers
+from ckptprof_collectors.processes.fusedaemons import FuseDaemons
+from ckptprof_collectors.samples import ClientSample, FuseDaemon, FuseSample, MountInfo
 
 MAX_MOUNTS = 16  # of which each has a line
 _BLIND = "what limits a save there is told by links and connections alone"
+_Device = tuple[int, int]
 
 
 def remote(fs: KernelFs) -> list[Check]:
@@ -22,13 +28,50 @@ def remote(fs: KernelFs) -> list[Check]:
         collector = Mounts(fs)
     except UnavailableError as error:
         return [Check("mounts", "warn", f"{error}: no mount is known", "mount /proc")]
-    collector.read()
+    counted = {(one.major, one.minor): one for one in collector.read() if isinstance(one, FuseSample)}
     collector.close()
     far = [one for one in collector.mounts if is_elsewhere(one)]
-    checks = [_told(fs, mount) for mount in far[:MAX_MOUNTS]]
+    daemons = _daemons(fs, far)
+    checks = [
+        _fuse(mount, counted, daemons) if mount.fs_type.startswith("fuse") else _told(fs, mount)
+        for mount in far[:MAX_MOUNTS]
+    ]
     if len(far) > MAX_MOUNTS:
         checks.append(Check("mounts", "ok", f"{len(far) - MAX_MOUNTS} more remote mounts are not told here"))
     return checks
+
+
+def _daemons(fs: KernelFs, far: Sequence[MountInfo]) -> Mapping[_Device, FuseDaemon]:
+    """Return who serves the FUSE mounts among these, as far as this user may see it."""
+    found = FuseDaemons(fs, peers)
+    lacking = found.lacking(far)
+    if lacking:
+        with contextlib.suppress(OSError):
+            found.look(lacking, ())
+    return {(one.major, one.minor): one for one in found.read(page_bytes())}
+
+
+def _fuse(mount: MountInfo, counted: Mapping[_Device, FuseSample], daemons: Mapping[_Device, FuseDaemon]) -> Check:
+    """Say who serves a FUSE mount, what tells of it, and what nothing does."""
+    device = mount.major, mount.minor
+    program = program_of(mount.fs_type, mount.source)
+    where = f"{mount.fs_type} of {mount.server or mount.source}"
+    unseen = ["the time of each request", "what is sent after close(2) has returned"]
+    told = []
+    if device in counted and (waiting := counted[device].waiting) is not None:
+        told.append(f"how many requests have no answer ({waiting} have none now)")
+    else:
+        unseen.insert(0, "how many requests have no answer")
+    served = "who serves it is not seen"
+    if (daemon := daemons.get(device)) is not None:
+        (pid, _), *others = daemon.processes
+        beside = f" with {', '.join(str(other) for other, _ in others)}" if others else ""
+        served = f"served by {daemon.name}, process {pid}{beside}"
+        told += ["the processor time and the TCP connections of these processes"]
+    else:
+        unseen.insert(0, f"the processor time and the TCP connections of {program or 'its server'}")
+    text = f"{where}: {served}; told: {', '.join(told) or 'nothing'}; out of sight: {', '.join(unseen)}"
+    return Check(f"mount:{mount.mount_point}", "note", text)
 
 
 def _told(fs: KernelFs, mount: MountInfo) -> Check:

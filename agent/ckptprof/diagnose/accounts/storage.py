@@ -13,6 +13,7 @@ from ckptprof.diagnose.accounts.connections import Transport, transport
 from ckptprof.diagnose.accounts.targets import told_by_targets
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import MOST, Sight, number, pace, some
+from ckptprof.measures import MountMeasure
 from ckptprof.units import per_second, percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
@@ -256,7 +257,7 @@ def _of_network(sight: Sight, waiting: float, flush: Storage | None, told: Trans
     busy = number(mount.daemon_busy) if mount is not None else None
     if busy is None or shown.limit is not Limit.SERVER:
         return replace(shown, excluded=excluded, rival=None)
-    at_work = f"what serves the mount here used {busy:.2f} cores"
+    at_work = f"{_daemon(mount)} used {busy:.2f} cores"
     if busy >= MOST:  # then it is as likely that it waited for that one
         return replace(shown, text=f"{shown.text}; {at_work}", excluded=excluded, rival=None, sure=False)
     return replace(shown, excluded=(*excluded, f"not this end: {at_work}"), rival=None, imposed=True)
@@ -306,6 +307,13 @@ def _at_server(sight: Sight) -> str:
     if answers is None:
         return _AT_SERVER
     return f"{_AT_SERVER} (requests without an answer in {percent(min(1.0, answers))} of the looks)"
+
+
+def _daemon(mount: MountMeasure | None) -> str:
+    """Return who serves a FUSE mount here."""
+    if mount is None or mount.daemon is None:
+        return "what serves the mount here"
+    return f"{mount.daemon}, which serves the mount here,"
 
 
 def _of_speed(speed: float | None) -> str:

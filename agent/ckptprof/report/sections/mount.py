@@ -48,7 +48,8 @@ def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
 
 def _of_client(mount: MountMeasure, width: int, *, colour: bool) -> list[str]:
     told = facts(_facts(mount), width, colour=colour)
-    told += ["", *render_table(_OPERATIONS, [*map(_operation, mount.operations)], width, colour=colour)]
+    if mount.operations:
+        told += ["", *render_table(_OPERATIONS, [*map(_operation, mount.operations)], width, colour=colour)]
     if mount.per_server:
         told += ["", *render_table(_SERVERS, [*map(_server, mount.per_server)], width, colour=colour)]
     rest = (mount.servers or 0) - len(mount.per_server)
@@ -57,19 +58,32 @@ def _of_client(mount: MountMeasure, width: int, *, colour: bool) -> list[str]:
 
 def _facts(mount: MountMeasure) -> list[tuple[str, str]]:
     over = f" over {clean(mount.transport)}" if mount.transport else ""
-    read, written = mount.read_bytes, mount.written_bytes
-    pairs = [
-        ("Client", f"{clean(mount.client or '')}{over}, of {clean(mount.server or mount.source)}"),
-        ("Asked for", f"{units.size(read)} read, {units.size(written)} written through the page cache"),
-        ("Direct", f"{units.size(mount.direct_read_bytes)} read, {units.size(mount.direct_written_bytes)} written"),
-        ("With servers", f"{units.size(mount.wire_read_bytes)} came, {units.size(mount.wire_written_bytes)} went"),
-    ]
+    pairs = [("Client", f"{clean(mount.client or '')}{over}, of {clean(mount.server or mount.source)}")]
+    if mount.daemon is not None:
+        busy = "" if mount.daemon_busy is None else f", {mount.daemon_busy:.2f} cores"
+        pairs.append(("Served by", f"{clean(mount.daemon)}, process {mount.daemon_pid}{busy}"))
+    if mount.waiting_share is not None:
+        awaited = f"{units.percent(mount.waiting_share)} of the time, {mount.waiting_mean or 0.0:.1f} in the mean"
+        pairs.append(("No answer", f"requests in {awaited}"))
+    pairs += _counted(mount)
     if mount.connections is not None:
         slots = f", at most {units.count(mount.slots)} requests at a time over each" if mount.slots else ""
         pairs.append(("Connections", f"{units.count(mount.connections)}{slots}"))
     if mount.delays:
         pairs.append(("Delays", f"{units.count(mount.delays)} answers to ask again later"))
     return pairs
+
+
+def _counted(mount: MountMeasure) -> list[tuple[str, str]]:
+    """Return bytes at their three heights; nothing where a client counts neither bytes nor operations, as of FUSE."""
+    read, written = mount.read_bytes, mount.written_bytes
+    if not mount.operations and read is None and mount.wire_read_bytes is None:
+        return []
+    return [
+        ("Asked for", f"{units.size(read)} read, {units.size(written)} written through the page cache"),
+        ("Direct", f"{units.size(mount.direct_read_bytes)} read, {units.size(mount.direct_written_bytes)} written"),
+        ("With servers", f"{units.size(mount.wire_read_bytes)} came, {units.size(mount.wire_written_bytes)} went"),
+    ]
 
 
 def _operation(one: OperationMeasure) -> list[Cell]:

@@ -9,6 +9,7 @@ from ckptprof.detect.world.host.devices import is_elsewhere
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import overlap_ns
 from ckptprof.measures import MountMeasure
+from ckptprof_collectors.mounts.remotefs import program_of
 from ckptprof_collectors.samples import FuseDaemon, FuseSample, MountInfo
 
 
@@ -54,12 +55,16 @@ class FuseMounts:
         requests = sum(span_ns * waiting for span_ns, waiting in spans)
         seconds = (end_ns - start_ns) / 1e9
         used = self._used[mount.major, mount.minor].difference(start_ns, end_ns)
+        daemon, far = self._daemons.get((mount.major, mount.minor)), is_elsewhere(mount)
         return MountMeasure(
             mount_point=mount.mount_point,
             fs_type=mount.fs_type,
             source=mount.source,
-            remote=is_elsewhere(mount),
+            remote=far,
             server=mount.server,
+            client=program_of(mount.fs_type, mount.source) if far and mount.fs_type.startswith("fuse") else None,
+            daemon=daemon.name if daemon is not None else None,
+            daemon_pid=daemon.processes[0][0] if daemon is not None else None,
             waiting_share=awaited_ns / seen_ns if seen_ns else None,
             waiting_mean=requests / seen_ns if seen_ns else None,
             daemon_busy=used[0] / self._ticks_per_second / seconds if used is not None and seconds > 0 else None,
