@@ -167,6 +167,17 @@ class ConnectionMeasure(msgspec.Struct, frozen=True, kw_only=True):
     min_rtt_seconds: float | None = None  # the shortest round lately: what it is without queues
 
 
+class UploadMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """A save whose files were read back and sent to an object store: from its end on it is there, too."""
+
+    remote: str  # address
+    port: int
+    bytes: int  # that were acknowledged, with what the protocol and its encryption add
+    start_ns: int  # wall clock, as is the next
+    end_ns: int  # the last of it was sent
+    processes: tuple[int, ...]  # that sent it
+
+
 class OperationMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """The requests of one kind that the client of a remote mount had answered from start to end, of whoever made them.
 
@@ -297,6 +308,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     cores: int | None = None  # processors of the host
     connections: tuple[ConnectionMeasure, ...] = ()  # that may matter for it; at most 16
     gpudirect: GpuDirectMeasure | None = None  # None: its driver is not there
+    uploads: tuple[UploadMeasure, ...] = ()  # of a save: when its files were on another tier as well; at most 4
     unwritten_ns: int | None = None  # wall clock: the last look at which some of it was not on stable storage yet
     written_back_bytes: int | None = None  # by the device under the files from start until a save was durable, if
     # that was after its end

@@ -222,11 +222,11 @@ class Point(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The end of a connection over which a checkpoint was sent to an object store."""
+    """The end of a connection over which a checkpoint was sent to an object store, or came from one."""
 
     remote: str  # address
     port: int
-    bytes: Count  # that were acknowledged, with what the protocol and its encryption add
+    bytes: Count  # that were acknowledged, or received, with what the protocol and its encryption add
 
     @property
     def place(self) -> str:
@@ -237,9 +237,9 @@ class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Sent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How a checkpoint without a file went over the network. Its objects have no names here: they are encrypted."""
 
-    destinations: tuple[Destination, ...]  # the one that got most first, so many at most
+    destinations: tuple[Destination, ...]  # of a restore: where it came from. The one with most first, so many at most
     connections: Count | None = None  # as many as were seen to be open at once; None: only its calls were counted
-    parts: Count | None = None  # each sent by one connection without an answer before its end; None: not seen
+    parts: Count | None = None  # each moved by one connection before anything went the other way; None: not seen
     part_bytes: Count | None = None  # of a part, in the mean
 
 
@@ -319,8 +319,8 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     durable_ns: int | None = None  # epoch nanoseconds: the last byte was on stable storage; see durable_is_most
     bytes: Count
     files: Count
-    path: str | None  # the file, or the directory that all files share; None of what went to an object store
-    sent: Sent | None = None  # of what went to an object store, and to no file
+    path: str | None  # the file, or the directory that all files share; None of what went to, or came from, a store
+    sent: Sent | None = None  # of what went to an object store, or came from one, and not to or from a file
     run: Run | None = None  # what joins it with those of other nodes; None: nothing that they would see, too
     place: Place | None = None  # None: of what went to an object store, and where its folder was not seen
     clock: Clock | None = None

@@ -360,6 +360,7 @@ class TcpSample(msgspec.Struct, frozen=True, array_like=True, tag="tcp"):
     delivery_rate: int | None  # bytes a second
     is_new: bool = False  # not told before: when the sockets were looked at before, it stood at zero
     sent_ns: int | None = None  # CLOCK_MONOTONIC, when one of them sent last; None: nothing of it was acknowledged
+    received_ns: int | None = None  # when one of them received last
 
 
 class ClientOperation(msgspec.Struct, frozen=True, array_like=True):

@@ -6,12 +6,14 @@ import gc
 import sys
 import types
 
-from tests.detect.stage import SECOND_NS, Stage
+import msgspec
+from tests.detect.sockets import tcp
+from tests.detect.stage import SECOND_NS, Actor, Stage
 from tests.detect.tracer import activity, life
 
-from ckptprof.detect.budget import Budget, Kept
+from ckptprof.detect.budget import Budget, Kept, kinds_of
 from ckptprof.detect.pipeline import Detector
-from ckptprof_collectors.samples import Frame, ProcessInfo, Sample
+from ckptprof_collectors.samples import Frame, ProcessInfo, Sample, SocketTraffic
 
 _EACH = 1000  # files of one second
 _BUDGET_BYTES = 16_000_000
@@ -85,6 +87,38 @@ def test_the_estimate_is_near_to_what_the_objects_take() -> None:
     assert 0.6 * took_bytes < detector.kept_bytes - before_kept < 1.6 * took_bytes
 
 
+def test_what_goes_over_connections_is_in_the_budget() -> None:
+    """Of hundreds of processes that receive over as many connections, for half an hour."""
+    stage = Stage()
+    detector = Detector(stage.header())
+    quiet(detector, stage, 0, 10)
+    before_bytes, before_kept = deep_bytes(detector), detector.kept_bytes
+    for second in range(10, 400):
+        came = second << 20
+        counted: list[Sample] = [
+            SocketTraffic(
+                pid=pid, start_ticks=pid, remote="10.0.0.9", port=443, local_port=50_000, sockets=2, sent_bytes=came,
+                received_bytes=came, sends=second, receives=second, began_ns=second * SECOND_NS,
+                sent_ns=second * SECOND_NS, received_began_ns=second * SECOND_NS, received_ns=second * SECOND_NS,
+                parts=0, parts_bytes=0, part_bytes=None, answers=0, answers_bytes=0, tid=pid,
+            )
+            for pid in range(1000, 1100)
+        ]  # fmt: skip
+        looked: list[Sample] = [
+            tcp(Actor(pid, msgspec.structs.replace(_TOOL, pid=pid, start_ticks=pid)), _grown, second)
+            for pid in range(1000, 1100)
+        ]
+        fed(detector, stage, second + 0.5, [*counted, *looked])
+    took_bytes = deep_bytes(detector) - before_bytes
+    kept_bytes = detector.kept_bytes - before_kept
+
+    assert 0.6 * took_bytes < kept_bytes < 1.6 * took_bytes
+    for kind in kinds_of(detector.known):
+        if kind.cut is not None:
+            kind.cut(1 / 8)
+    assert detector.kept_bytes - before_kept < kept_bytes // 2
+
+
 def test_a_kind_that_holds_little_loses_nothing() -> None:
     """Shares are of bounds: the large kinds are cut, to their least in the end, and what cannot be cut is borne."""
     large, small, fixed = list(range(800)), list(range(10)), list(range(500))
@@ -109,6 +143,10 @@ def test_a_kind_that_holds_little_loses_nothing() -> None:
 
     assert len(large) == 100
     assert len(small) == 10
+
+
+def _grown(now_s: float) -> tuple[int, int]:
+    return int(now_s) << 20, int(now_s) << 20
 
 
 def _keep(held: list[int], share: float) -> None:

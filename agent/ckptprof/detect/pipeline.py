@@ -243,7 +243,7 @@ class Detector:
         """Judge what went over the network, once nothing more of it comes."""
         done: list[Checkpoint] = []
         for job, parts in self._transfers.sent.over(now_ns, QUIET_NS):
-            candidate = Candidate(job, writes=True, life=Life(State.QUIET), patience_ns=QUIET_NS)
+            candidate = Candidate(job, writes=parts[0].writes, life=Life(State.QUIET), patience_ns=QUIET_NS)
             for part in parts:
                 candidate.add(part)
             candidate.life.turn(Trigger.SETTLED)

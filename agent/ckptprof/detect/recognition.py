@@ -98,13 +98,15 @@ class Recogniser:
         if decision.ends_series:
             self._known.deferred.drop(event.job, event.remembered)
         self._note(candidate, signals, decision, made)
-        if event.writes and not candidate.is_sent:
+        if event.writes and candidate.is_sent:
+            self._revisions.sent(event)
+        elif event.writes:
             self._stand_ins.written(event)
         if made is None:
             return []
         pending = self._pending(event, made, decision)
         if decision.deferral is not None:
-            self._known.deferred.hold(pending, life)
+            self._hold(pending, life)
             return []
         if decision.is_copy_or_stream:
             if event.writes:
@@ -112,6 +114,14 @@ class Recogniser:
             others = None if event.writes else frozenset(move.path for move in counterparts(event))
             return self._copies.add(made, event.remembered, others, life)
         return self._recognised(pending)
+
+    def _hold(self, pending: Pending, life: Life) -> None:
+        """Let one wait; of what comes from an object store the first: a job restores before it fetches data."""
+        known, job = self._known, pending.checkpoint.job
+        if pending.checkpoint.kind is Kind.RESTORE and known.deferred.fetched(job, pending.event, known.past):
+            life.turn(Trigger.NOTHING_ALONE)
+            return
+        known.deferred.hold(pending, life)
 
     def foresee(self, candidate: Candidate) -> Pending | None:
         """Return the save or restore that a candidate is if nothing more of it comes, or may be; nothing is noted."""
@@ -152,8 +162,10 @@ class Recogniser:
         """Return what waited for something that did not come; what waits for its series may have it after a pause."""
         done = self._copies.take(now_ns, self._known.transfers.saved)
         done += self._stand_ins.tell(now_ns, self._known.world.ended)
+        self._known.deferred.drop_answered(self._known.past)
         for deferred, life in [] if goes_on else self._known.deferred.expire(now_ns, self._known.world.ended):
             if deferred.if_alone is Hypothesis.SAVE:
+                done += self._fetched_before(deferred)
                 done.append(self._saved(deferred))
             else:
                 copy = self._as_copy(deferred.checkpoint, writes=True)
@@ -190,6 +202,9 @@ class Recogniser:
         """Return a save or a restore, and the earlier events that it shows to have been saves."""
         if sure.checkpoint.kind is Kind.SAVE:
             earlier = self._known.deferred.release(sure.checkpoint.job, sure.event)
+            return [*self._fetched_before(sure), *(self._saved(one) for one, _ in earlier), self._saved(sure)]
+        if sure.checkpoint.sent is not None:
+            earlier = self._known.deferred.fetched_back(sure.event)
         else:
             earlier = self._known.deferred.read_again(sure.event)
             if any(reason.name == "resumes" for reason in sure.checkpoint.evidence):
@@ -197,9 +212,16 @@ class Recogniser:
                 earlier += self._known.deferred.resumed(sure.event)
         return [self._saved(one) for one in (*(one for one, _ in earlier), sure)]
 
+    def _fetched_before(self, saved: Pending) -> list[Checkpoint]:
+        """Return what a save shows to have been a restore from an object store."""
+        job = saved.checkpoint.job
+        return [one.checkpoint for one, _ in self._known.deferred.saved_later(job, saved.event, self._known.past)]
+
     def _saved(self, sure: Pending) -> Checkpoint:
         """Take note of what was saved; return it. A restore is returned with what is known of its save."""
         checkpoint, paths = sure.checkpoint, sure.event.paths
+        if checkpoint.kind is Kind.SAVE:
+            self._known.past.note_state(sure.event)
         if checkpoint.sent is not None:
             return checkpoint
         if checkpoint.kind is not Kind.SAVE:

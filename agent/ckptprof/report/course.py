@@ -63,6 +63,7 @@ def of_save(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     return [
         ("Mode", units.NOT_SEEN if checkpoint.mode is None else _because(checkpoint, checkpoint.mode.value, "mode")),
         ("Durable", _durable(checkpoint, zone)),
+        *_uploads(checkpoint, zone),
         ("At risk", _at_risk(checkpoint)),
         ("Amplification", _amplification(checkpoint)),
         ("Files and names", _metadata(checkpoint.metadata)),
@@ -143,6 +144,19 @@ def _durable(checkpoint: Checkpoint, zone: timezone) -> str:
     if checkpoint.durable_is_most:
         return f"by {at}, at most {later} after the last write{_on_return(checkpoint)}"
     return f"{at}, {later} after the last write{_on_return(checkpoint)}"
+
+
+def _uploads(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
+    """Return when its files were in an object store, too, where that was seen."""
+    last_ns = checkpoint.moments.last_data_ns or checkpoint.end_ns
+    uploads = () if checkpoint.measures is None else checkpoint.measures.uploads
+    told = []
+    for one in uploads:
+        later = units.duration(max(0, one.end_ns - last_ns))
+        there = f"{units.size(one.bytes)} to the object store at port {one.port} of {clean(one.remote)}"
+        at = units.stamp(one.end_ns, zone, "%H:%M:%S.%f")[:-3]
+        told.append(("Uploaded", f"{at}, {later} after the last write: {there}"))
+    return told
 
 
 def _on_return(checkpoint: Checkpoint) -> str:

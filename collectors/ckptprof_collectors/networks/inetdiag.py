@@ -38,7 +38,8 @@ _OWNER_AT = HEADER.size + 64
 _ATTRIBUTES_AT = HEADER.size + 72
 _ATTRIBUTE = struct.Struct("=HH")
 _GAUGE = struct.Struct("=I")
-_SENT_AGO_AT, _RTT_AT = 4 + 44, 4 + 68  # in the attribute with tcp_info: ms since it sent last, us
+_AGO = struct.Struct("=I4xI")  # ms since it sent last, and received
+_AGO_AT, _RTT_AT = 4 + 44, 4 + 68  # in the attribute with tcp_info; us
 _COUNTED_FROM, _COUNTED_TO = 4 + 120, 4 + 216
 # acked, received, segments x2, not sent, min_rtt, segments x2, delivery rate, busy, rwnd, sndbuf, delivered x2, sent,
 # retransmitted; kernels before 4.19 end before the last two, before 4.10 before `busy`
@@ -66,8 +67,8 @@ class TcpSocket:
     """One connection, as it was when it was last seen to change."""
 
     __slots__ = (
-        "counters", "inode", "is_closed_here", "local", "local_port", "remote", "remote_port", "rtt_us", "seen",
-        "sent_ns", "uid",
+        "counters", "inode", "is_closed_here", "local", "local_port", "received_ns", "remote", "remote_port", "rtt_us",
+        "seen", "sent_ns", "uid",
     )  # fmt: skip
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -80,7 +81,7 @@ class TcpSocket:
         self.counters = b""
         self.is_closed_here = False  # its process is done with it; what it still sends, or tries to, is the kernel's
         self.rtt_us = 0
-        self.sent_ns = 0  # CLOCK_MONOTONIC, when it sent last, to some milliseconds
+        self.sent_ns = self.received_ns = 0  # CLOCK_MONOTONIC, when it did so last, to some milliseconds
         self.seen = 0
 
     def counts(self) -> Counts:
@@ -205,7 +206,10 @@ class TcpTable(Generic[S]):
                     one.counters = counters
                     one.is_closed_here = data[at + _STATE_AT] in _CLOSED_HERE
                     one.rtt_us = _GAUGE.unpack_from(data, info + _RTT_AT)[0]
-                    one.sent_ns = time.monotonic_ns() - _GAUGE.unpack_from(data, info + _SENT_AGO_AT)[0] * 1_000_000
+                    sent_ago_ms, received_ago_ms = _AGO.unpack_from(data, info + _AGO_AT)
+                    now_ns = time.monotonic_ns()
+                    one.sent_ns = now_ns - sent_ago_ms * 1_000_000
+                    one.received_ns = now_ns - received_ago_ms * 1_000_000
                     changed.append(one)
                 one.seen = self._turn
         return (size + 3) & ~3

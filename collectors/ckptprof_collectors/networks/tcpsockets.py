@@ -76,7 +76,8 @@ class _Endpoint:
     """The connections of one owner with one remote port."""
 
     __slots__ = (
-        "_counts", "_interfaces", "_is_told", "_key", "_most", "_rtt_us", "_sent_ns", "_sums", "_unseen", "sockets",
+        "_counts", "_interfaces", "_is_told", "_key", "_most", "_received_ns", "_rtt_us", "_sent_ns", "_sums",
+        "_unseen", "sockets",
     )  # fmt: skip
 
     def __init__(self, key: _Key, interfaces: tuple[str, ...]) -> None:
@@ -84,7 +85,7 @@ class _Endpoint:
         self._sums = [0] * _SUMMED
         self._unseen = [False] * _SUMMED  # what this kernel does not count
         self._most, self._counts, self._rtt_us = 0, _NONE, 0  # of the socket that moved most in this look
-        self._sent_ns = 0
+        self._sent_ns = self._received_ns = 0
         self._is_told = False
         self.sockets = 0  # that are open
 
@@ -103,6 +104,8 @@ class _Endpoint:
                 self._sums[i] = min(self._sums[i] + new - old, _MOST)
         if counts.bytes_acked > one.counted.bytes_acked:
             self._sent_ns = max(self._sent_ns, one.sent_ns)
+        if counts.bytes_received > one.counted.bytes_received:
+            self._received_ns = max(self._received_ns, one.received_ns)
         moved = _moved(counts, one.counted)
         if moved >= self._most:
             self._most, self._counts, self._rtt_us = moved, counts, one.rtt_us
@@ -132,6 +135,7 @@ class _Endpoint:
             delivery_rate=self._counts.delivery_rate,
             is_new=is_new,
             sent_ns=self._sent_ns or None,
+            received_ns=self._received_ns or None,
         )
 
 

@@ -24,10 +24,11 @@ def info(
     rate: int = 0,
     size: int = 280,
     sent_ago_ms: int = 0,
+    received_ago_ms: int = 0,
 ) -> bytes:
     """Return a tcp_info, as long as this kernel has it."""
     raw = bytearray(max(size, 280))
-    struct.pack_into("=I", raw, 44, sent_ago_ms)
+    struct.pack_into("=I4xI", raw, 44, sent_ago_ms, received_ago_ms)
     struct.pack_into("=I", raw, 68, rtt)
     struct.pack_into("=QQ", raw, 120, acked, received)
     struct.pack_into("=I", raw, 148, min_rtt)

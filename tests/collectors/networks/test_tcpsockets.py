@@ -82,7 +82,7 @@ def test_connections_of_one_remote_port_are_summed_up(bench: Bench) -> None:
         message(2, info(1 * MIB, 200, (1000, 500, 20), 3, rtt=100), local=("10.0.0.2", 4002)),
     )
 
-    assert msgspec.structs.replace(told, sent_ns=None) == TcpSample(
+    assert msgspec.structs.replace(told, sent_ns=None, received_ns=None) == TcpSample(
         remote="10.0.0.9",
         port=443,
         accepted=False,
@@ -104,17 +104,19 @@ def test_connections_of_one_remote_port_are_summed_up(bench: Bench) -> None:
     )
 
 
-def test_it_is_told_when_one_of_them_sent_last(bench: Bench) -> None:
-    """To the milliseconds that the kernel tells; who only received did not."""
+def test_it_is_told_when_one_of_them_sent_and_received_last(bench: Bench) -> None:
+    """To the milliseconds that the kernel tells; who only received did not send."""
     before_ns = time.monotonic_ns()
     (told,) = bench.read(
         message(1, info(MIB, sent_ago_ms=700), local=("10.0.0.2", 4001)),
         message(2, info(MIB, sent_ago_ms=200), local=("10.0.0.2", 4002)),
-        message(3, info(0, MIB, sent_ago_ms=10), local=("10.0.0.2", 4003)),
+        message(3, info(0, MIB, sent_ago_ms=10, received_ago_ms=400), local=("10.0.0.2", 4003)),
     )
 
     assert told.sent_ns is not None
     assert before_ns - 200_000_000 <= told.sent_ns <= time.monotonic_ns() - 200_000_000
+    assert told.received_ns is not None
+    assert before_ns - 400_000_000 <= told.received_ns <= time.monotonic_ns() - 400_000_000
 
 
 def test_what_was_there_before_counts_from_the_first_look_on(bench: Bench) -> None:

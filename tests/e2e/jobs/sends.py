@@ -2,8 +2,9 @@
 
     python sends.py WAY --dir DIR --truth TRUTH
 
-The store is a process of its own, which takes what it is sent and keeps none of it. WAY is one of SAVES, of which each
-save is logged, or of OTHERS, which are to be told by nobody. Each trains on its main thread all the time.
+The store is a process of its own, which takes what it is sent, and of each object keeps how large it was. WAY is one
+of SAVES, of which each save is logged, of RESTORES, in which a second run goes on from the last one, or of OTHERS,
+which are to be told by nobody. Each trains on its main thread all the time.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 PORT = 9000
 MIB = 1 << 20
 STATE_MIB = 64
 SAVES = ("boto3", "boto3-tls", "put", "thread")
+RESTORES = ("restores", "restores-one")  # of several saves, of a single one
 OTHERS = ("streams", "uploads-files", "beside-files", "logs", "pictures", "gradients", "gathers")
 
 
@@ -34,19 +39,21 @@ class Store(BaseHTTPRequestHandler):
     """As much of S3 as a client needs that puts and gets objects; what it gets are zeros."""
 
     protocol_version = "HTTP/1.1"
+    sizes: ClassVar[Counter[str]] = Counter()  # of objects, by path
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
     def _take(self) -> None:
         left = int(self.headers.get("Content-Length", 0))
+        self.sizes[urlsplit(self.path).path] += left
         while left > 0 and (piece := self.rfile.read(min(left, MIB))):
             left -= len(piece)
 
-    def _answer(self, body: bytes = b"") -> None:
-        self.send_response(200)
+    def _answer(self, body: bytes = b"", *, status: int = 200, size: int | None = None) -> None:
+        self.send_response(status)
         self.send_header("ETag", '"0"')
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) if size is None else size))
         self.end_headers()
         self.wfile.write(body)
 
@@ -57,13 +64,25 @@ class Store(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Begin an upload in parts, or end it, or take a log."""
-        self._take()
+        if self.path.endswith("?uploads"):
+            self.sizes[urlsplit(self.path).path] = 0
+        left = int(self.headers.get("Content-Length", 0))
+        self.rfile.read(left)
         what = "Initiate" if self.path.endswith("?uploads") else "Complete"
         self._answer(f"<{what}MultipartUploadResult><UploadId>1</UploadId></{what}MultipartUploadResult>".encode())
 
+    def do_HEAD(self) -> None:
+        """Say how large an object is."""
+        self._answer(size=self.sizes[urlsplit(self.path).path])
+
     def do_GET(self) -> None:
-        """Give 8 MiB."""
-        self._answer(bytes(8 * MIB))
+        """Give a range of an object, or 8 MiB."""
+        if "Range" not in self.headers:
+            self._answer(bytes(8 * MIB))
+            return
+        size = self.sizes[urlsplit(self.path).path]
+        first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
+        self._answer(bytes(min(int(last or size) + 1, size) - int(first)), status=206)
 
 
 def serve(address: str, certificate: str) -> None:
@@ -99,9 +118,22 @@ def store(folder: Path, *, tls: bool) -> Iterator[str]:
             server.kill()
 
 
+def client_of(address: str, *, tls: bool) -> Any:  # boto3 makes its classes as it runs
+    """Return a client of the store."""
+    import boto3  # noqa: PLC0415 - not all need it
+    from botocore.config import Config  # noqa: PLC0415 - likewise
+
+    return boto3.client(
+        "s3", endpoint_url=f"http{'s' * tls}://{address}:{PORT}", region_name="us-east-1",
+        aws_access_key_id="key", aws_secret_access_key="secret", verify=False,  # noqa: S106 - of nothing
+        config=Config(request_checksum_calculation="when_required", response_checksum_validation="when_required",
+                      s3={"addressing_style": "path"}),
+    )  # fmt: skip
+
+
 def sender(way: str, address: str) -> Callable[[bytes, str], None]:
     """Return what sends some bytes under a name."""
-    if not way.startswith("boto3"):
+    if not way.startswith(("boto3", "restores")):
         connection = http.client.HTTPConnection(address, PORT)
 
         def put(body: bytes, name: str) -> None:
@@ -109,14 +141,7 @@ def sender(way: str, address: str) -> Callable[[bytes, str], None]:
             connection.getresponse().read()
 
         return put
-    import boto3  # noqa: PLC0415 - the others need none
-    from botocore.config import Config  # noqa: PLC0415
-
-    client = boto3.client(
-        "s3", endpoint_url=f"http{'s' * way.endswith('tls')}://{address}:{PORT}", region_name="us-east-1",
-        aws_access_key_id="key", aws_secret_access_key="secret", verify=False,  # noqa: S106 - of nothing
-        config=Config(request_checksum_calculation="when_required", s3={"addressing_style": "path"}),
-    )  # fmt: skip
+    client = client_of(address, tls=way.endswith("tls"))
     return lambda body, name: client.upload_fileobj(io.BytesIO(body), "bucket", name)
 
 
@@ -154,10 +179,32 @@ def saves(way: str, address: str, truth: Path, number: int) -> None:
             threads[0].join()
         else:
             send(body, f"step_{step}.pt")
-        event = {"kind": "save", "bytes": len(body), "start_ns": start_ns, "end_ns": time.time_ns()}
-        with truth.open("a", encoding="utf-8") as log:
-            log.write(json.dumps(event) + "\n")
+        log(truth, "save", len(body), start_ns)
     train(4.0)
+
+
+def log(truth: Path, kind: str, size: int, start_ns: int) -> None:
+    """Take note of what is over."""
+    event = {"kind": kind, "bytes": size, "start_ns": start_ns, "end_ns": time.time_ns()}
+    with truth.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(event) + "\n")
+
+
+def restore(address: str, truth: Path, name: str) -> None:
+    """Go on from what was saved; what it is, is not looked at."""
+    train(1.0)  # it imports, and meets the others
+    body = io.BytesIO()
+    start_ns = time.time_ns()
+    client_of(address, tls=False).download_fileobj("bucket", name, body)
+    log(truth, "restore", body.tell(), start_ns)
+
+
+def restarts(way: str, address: str, truth: Path, number: int) -> None:
+    """Let one run save, and another one go on from its last save."""
+    number = 1 if way.endswith("one") else number
+    words = [sys.executable, __file__, way, "--address", address, "--truth", str(truth)]
+    subprocess.run([*words, "--saves", str(number)], check=True)
+    subprocess.run([*words, "--saves", "1", "--from", f"step_{number}.pt"], check=True)
 
 
 def others(way: str, address: str, folder: Path) -> None:
@@ -205,15 +252,21 @@ def collective(way: str, rank: int, meeting: str) -> None:
 def main() -> None:
     """Do what is asked."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("way", choices=("serve", *SAVES, *OTHERS))
+    parser.add_argument("way", choices=("serve", *SAVES, *RESTORES, *OTHERS))
     parser.add_argument("--dir", type=Path)
     parser.add_argument("--truth", type=Path)
     parser.add_argument("--saves", type=int, default=4)
     parser.add_argument("--address", default="")
     parser.add_argument("--certificate", default="")
+    parser.add_argument("--from", default="", dest="name")
     told = parser.parse_args()
     if told.way == "serve":
         serve(told.address, told.certificate)
+        return
+    if told.address:
+        if told.name:
+            restore(told.address, told.truth, told.name)
+        saves(told.way, told.address, told.truth, told.saves)
         return
     told.dir.mkdir(parents=True, exist_ok=True)
     if told.way in {"gradients", "gathers"}:
@@ -226,6 +279,8 @@ def main() -> None:
     with store(told.dir, tls=told.way.endswith("tls")) as address:
         if told.way in SAVES:
             saves(told.way, address, told.truth, told.saves)
+        elif told.way in RESTORES:
+            restarts(told.way, address, told.truth, told.saves)
         else:
             others(told.way, address, told.dir)
 

@@ -450,6 +450,35 @@ def test_of_a_process_that_was_joined_connections_are_told_and_nobody_elses(
     assert told == [mine]
 
 
+@pytest.mark.parametrize(("came", "bursts"), [(MIB // 20, True), (MIB, False)], ids=["a-save", "gradients"])
+def test_who_sends_much_is_looked_at_as_who_writes(
+    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes], came: int, *, bursts: bool
+) -> None:
+    """Until the connections are read again; what is exchanged is sent at each step."""
+    names = ("sends", "receives", "parts", "parts_bytes", "answers", "answers_bytes")
+    now_ns = time.monotonic_ns()
+    first = SocketTraffic(
+        pid=sleeper.pid, start_ticks=start_ticks(sleeper.pid), remote="10.0.0.9", port=443, local_port=5000, sockets=1,
+        sent_bytes=MIB, received_bytes=came, began_ns=now_ns, sent_ns=now_ns, received_began_ns=None, received_ns=None,
+        part_bytes=None, tid=sleeper.pid, **dict.fromkeys(names, 0),
+    )  # fmt: skip
+    trace = StandIn()
+    one = desk(trace, only_family=True, among_others=True)
+    one.sampler._population.root_pid = sleeper.pid
+    for seconds in range(1, 4):
+        one.tick(now_ns + seconds * 1_000_000_000)
+    watching = one.sampler._population.watched[sleeper.pid]
+    assert not watching.activity.in_burst()
+    trace.reads = [[first], []]
+    one.tick(now_ns + 4_000_000_000)
+    one.tick(now_ns + 4_900_000_000)
+
+    assert watching.activity.in_burst() is bursts
+    assert watching.activity.urgent(now_ns + 4_900_000_000) is bursts
+    one.tick(now_ns + 5_500_000_000)
+    assert not watching.activity.in_burst()
+
+
 def test_what_was_told_of_while_it_went_on_is_wanted_to_its_end(
     desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]
 ) -> None:

@@ -53,8 +53,10 @@ def blind_of(
 
 def unsettled(candidate: Candidate) -> str:
     """Return the sentence where it is not known when a save was durable, or where the bytes of a restore came from."""
-    if candidate.is_sent:
+    if candidate.is_sent and candidate.writes:
         return "when the object store had it on stable storage: it answers within the connections"
+    if candidate.is_sent:
+        return "whether the object store had it in memory, or read it from a device"
     if not candidate.writes:
         return "which of the bytes came from the page cache and which from the device or the network"
     inside = "" if level_of(candidate.parts) is Level.TRACE else ", and the time inside fsync"

@@ -80,7 +80,7 @@ def connections_of(draft: Draft) -> tuple[ConnectionMeasure, ...]:
 
 
 def sent_of(parts: Collection[Transfer]) -> Sent | None:
-    """Return where parts were sent; None: they went to files."""
+    """Return where parts were sent, or came from; None: they are of files."""
     sendings = [part.sending for part in parts if part.sending is not None]
     if not sendings:
         return None
@@ -91,7 +91,8 @@ def sent_of(parts: Collection[Transfer]) -> Sent | None:
         del sums[place]
     counted = [one for one in sendings if one.is_counted]
     number = sum(one.parts for one in counted)
-    is_all = len(counted) == len(sendings)
+    # of a restore the last answer of each connection is none yet, if nothing more was asked for
+    is_all = len(counted) == len(sendings) and (number > 0 or all(part.writes for part in parts))
     open_at_once = [one.connections for one in sendings if one.connections is not None]
     return Sent(
         destinations=tuple(Destination(remote=at, port=port, bytes=sent) for (at, port), sent in sums.most_common(FEW)),

@@ -1,18 +1,27 @@
-"""When files reached stable storage: by their own sync, or by the looks at what of them was not yet written."""
+"""When files reached stable storage: by their own sync, or by the looks at what of them was not yet written.
+
+And when they were in an object store, too: by who read them back and sent as much.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import ALL_SHARE, STAMP_NS
+from ckptprof.detect.events.event import Event
+from ckptprof.detect.tolerances import ALL_SHARE, BESIDE_NS, STAMP_NS, is_of_one_state
+from ckptprof.detect.transfers.model.sending import FURTHER
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.remembered import Writeback
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.host.devices import Devices
 from ckptprof.detect.world.keys import FileKey
-from ckptprof.model import Evidence
+from ckptprof.measures import UploadMeasure
+from ckptprof.model import Checkpoint, Evidence
+
+MAX_UPLOADS = 4  # of one save
 
 
 class FileEnd(NamedTuple):
@@ -89,3 +98,31 @@ def durable_evidence(found: Durability) -> tuple[Evidence, ...]:
         seconds = max(0, found.at_ns - found.not_before_ns) / 1e9
         text = f"written back by the kernel: something was still unwritten {seconds:.1f} s before"
     return (Evidence(name="durable", weight=0.0, text=text),)
+
+
+def upload_of(event: Event, save: Checkpoint, paths: Collection[str]) -> UploadMeasure | None:
+    """Return what was sent as an upload of a save to these `paths`; None: it is none of it."""
+    if not is_of_one_state(event.bytes, save.bytes):
+        return None
+    meanwhile = event.start_ns - BESIDE_NS, event.end_ns
+    read: Counter[str] = Counter()
+    for process in event.first_processes:
+        for one in event.known.transfers.recent.moved(process, *meanwhile, writes=False):
+            if one.path in paths:
+                read[one.path] = min(one.stored_size or one.bytes, read[one.path] + one.bytes)
+    if not read or not is_of_one_state(read.total(), save.bytes):
+        return None
+    sums: Counter[tuple[str, int]] = Counter()
+    for part in event.parts:
+        if part.sending is not None:
+            sums.update(part.sending.endpoints)
+    (remote, port), _ = max(sums.items(), key=lambda one: (one[0][0] != FURTHER, one[1]))
+    clock = event.world.clock
+    return UploadMeasure(
+        remote=remote,
+        port=port,
+        bytes=event.bytes,
+        start_ns=clock.wall(event.start_ns),
+        end_ns=clock.wall(event.end_ns),
+        processes=tuple(sorted(pid for pid, _ in event.first_processes)),
+    )

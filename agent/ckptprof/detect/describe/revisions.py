@@ -1,4 +1,4 @@
-"""What becomes known of a save after it was reported: when it was durable, and when old ones were deleted for it."""
+"""What becomes known of a save after it was reported: when it was durable and uploaded, when old ones were deleted."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ import msgspec
 from ckptprof.detect.describe.blind import not_yet_durable
 from ckptprof.detect.describe.clean_up import Clearing, clearing_after
 from ckptprof.detect.describe.durability import (
+    MAX_UPLOADS,
     Durability,
     FileEnd,
     durability,
     durable_evidence,
     ends_of,
+    upload_of,
     writeback_measures,
 )
 from ckptprof.detect.describe.stall import intervals
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import Life, State, Trigger
@@ -29,7 +32,7 @@ from ckptprof.detect.tolerances import COMMIT_NS, MAX_EACH
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
-from ckptprof.measures import Measures
+from ckptprof.measures import Measures, UploadMeasure
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
@@ -51,6 +54,7 @@ class _Awaited:
     lost: bool = False  # a file of it was deleted again: it will never be durable
     seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
     is_cleaned: bool = False  # what is deleted from now on is not deleted for it
+    uploads: tuple[UploadMeasure, ...] = ()
 
     def wall(self, mono_ns: int) -> int:
         """Return the wall time of a moment, by the clock as it was when the save was told."""
@@ -90,6 +94,13 @@ class Revisions:
             life=candidate.life,
         ))  # fmt: skip
 
+    def sent(self, event: Event) -> None:
+        """Take what went to an object store: of a save whose files were read for it, that is an upload."""
+        for awaited in (*self._noted.values(), *self._awaited.values()):
+            upload = upload_of(event, awaited.checkpoint, awaited.paths)
+            if upload is not None and len(awaited.uploads) < MAX_UPLOADS:
+                awaited.uploads = (*awaited.uploads, upload)
+
     def follow(self, reported: list[Checkpoint], now_ns: int | None) -> list[Checkpoint]:
         """Take what is told now; return it with the revisions of what was told before. None: the recording is over."""
         self._keep(reported)
@@ -105,7 +116,8 @@ class Revisions:
                 awaited.life.turn(Trigger.REVISED)
                 revised.append(awaited.checkpoint)
             durable = awaited.checkpoint.durable_ns is not None
-            if now_ns is None or is_followed(now_ns - awaited.end_ns, durable=durable):
+            over = now_ns is None or is_followed(now_ns - awaited.end_ns, durable=durable)
+            if over and not (now_ns and self._known.transfers.sent.sends_since(awaited.start_ns)):  # it may be uploaded
                 awaited.life.turn(Trigger.FOLLOWED)
             if awaited.life.state is State.FINAL:
                 del self._awaited[uid]
@@ -132,6 +144,9 @@ class Revisions:
         if not seen:
             now, settled = (now, True) if awaited.is_cleaned else self._cleaned_up(awaited, now, now_ns)
             awaited.seen = versions if settled else awaited.seen
+        measures = now.measures or Measures()
+        if measures.uploads != awaited.uploads:
+            now = msgspec.structs.replace(now, measures=msgspec.structs.replace(measures, uploads=awaited.uploads))
         return now
 
     def _durable(self, awaited: _Awaited, *, over: bool) -> Checkpoint:

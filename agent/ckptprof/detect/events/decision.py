@@ -45,8 +45,7 @@ def decide(signals: tuple[Signal, ...], table: DecisionTable = TABLE) -> Decisio
     override = _first(table.overrides, names, scores[save_or_restore])
     if scores[Hypothesis.DATA] >= table.needed[Hypothesis.DATA]:
         names |= {"decided-data"}
-    may_wait = override is None and save_or_restore is Hypothesis.SAVE
-    deferral = _first(table.deferrals, names, scores[save_or_restore]) if may_wait else None
+    deferral = _first(table.deferrals, names, scores[save_or_restore]) if override is None else None
     decisive = override or deferral
     wanted = decisive.then if decisive is not None else save_or_restore
     likely = next((one for one in (wanted, Hypothesis.DATA) if scores[one] >= table.needed[one]), Hypothesis.NOTHING)

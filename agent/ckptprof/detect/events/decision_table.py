@@ -7,8 +7,8 @@ upload, a check, a download); *data*, it is something else that is kept in files
 NEEDED says.
 
 Four lists of combinations follow, each entry a plain expression over names of signals. The first of OVERRIDES that
-holds takes save and restore out of question, whatever their sum is. The first of DEFERRALS that holds makes a written
-event wait for what comes later, and says what it is if nothing does. The first of DOUBTS that holds leaves a save
+holds takes save and restore out of question, whatever their sum is. The first of DEFERRALS that holds makes an event
+wait for what comes later, and says what it is if nothing does. The first of DOUBTS that holds leaves a save
 unsure, however large its sum is (`save?` in reports). If a name of SERIES_OF_DATA holds, earlier events of its series
 that still wait are data, too. `decision.decide` applies all of this and looks at nothing else.
 
@@ -145,6 +145,15 @@ ROWS = (
     Row("from-files",             -2.0,  0.0,  0.0, "an upload of what is told already, or of data"),
     Row("beside-files",           -2.0,  0.0,  0.0, "the save is told by its files"),
     Row("small",                  -2.0,  0.0,  0.0, "logs, pictures, figures; a state is much of the memory"),
+    Row("fetched",                0.25,  0.0,  0.0, "a run saves what it went on from; with a library just enough"),
+    Row("as-large",               0.25,  0.0,  0.0, "the state again; with a library just enough"),
+    # Of what comes from there: only what was saved by an earlier run, or is saved later, tells it from data.
+    Row("came",                    0.0,  0.0,  0.0, "where it came from: data sets do, too"),
+    Row("saved-later",             0.4,  0.0,  0.0, "as `read-again`: nobody saves a data set"),
+    Row("answers",                 0.0,  0.0,  0.0, "so come all large objects"),
+    Row("asked",                  -2.0,  0.0,  0.0, "gradients and calls go out as they come in"),
+    Row("to-files",               -2.0,  0.0,  0.0, "who reads the files restores"),
+    Row("not-first",              -2.0,  0.0,  0.0, "data sets come piece by piece, for as long as is trained"),
     # That it only passed through its process; see OVERRIDES. Where `unkept` or `unseen` holds, `straight` does, too.
     Row("straight",               -0.3,  0.0,  0.0, "from end to end in even pieces"),
     Row("unkept",                -0.35,  0.0,  0.0, "who loads a model has it in memory then"),
@@ -184,18 +193,26 @@ OVERRIDES = (
 
 SERIES_OF_DATA = frozenset(("shards", "swapped"))
 
-DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data suffices
+DEFERRALS = (  # `decided-data` holds where the sum for data suffices
+    Combination(
+        "sent once", Hypothesis.SAVE, "the size of a state, and in rounds of a federation it is fetched again",
+        any=("fetched", "as-large"), none=("recurs",), least=NEEDED[Hypothesis.SAVE],
+    ),
+    Combination(
+        "may be saved later", Hypothesis.RESTORE, "a data set, if nobody saves as much",
+        all=("came",), least=0.25, below=NEEDED[Hypothesis.RESTORE],
+    ),
     Combination(
         "no libraries", Hypothesis.COPY, "only names speak for it, and its process has no library of machine learning",
-        all=("no-libraries",), none=("recurs", "computes"), least=NEEDED[Hypothesis.SAVE],
+        all=("writes", "no-libraries"), none=("recurs", "computes"), least=NEEDED[Hypothesis.SAVE],
     ),
     Combination(
         "a weak name", Hypothesis.SAVE, "data sets are called so, too, and nothing but a library speaks for it",
-        all=("weak-name",), none=("recurs", "word", "step", "resumed"), least=NEEDED[Hypothesis.SAVE],
+        all=("writes", "weak-name"), none=("recurs", "word", "step", "resumed"), least=NEEDED[Hypothesis.SAVE],
     ),
     Combination(
         "may recur", Hypothesis.COPY, "too little for a save, enough for one of a series",
-        none=("decided-data",), least=-0.45, below=NEEDED[Hypothesis.SAVE],
+        all=("writes",), none=("decided-data",), least=-0.45, below=NEEDED[Hypothesis.SAVE],
     ),
 )  # fmt: skip
 

@@ -9,12 +9,12 @@ import msgspec
 from ckptprof.detect.events.decision import evidence_of
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.life import Life, State, Trigger
-from ckptprof.detect.events.past_events import PastEvent
+from ckptprof.detect.events.past_events import PastEvent, PastEvents
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.waits import deferred_until_ns
-from ckptprof.detect.tolerances import MAX_EACH, MAX_FILES, is_like
+from ckptprof.detect.tolerances import MAX_EACH, MAX_FILES, is_like, is_of_one_state
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.model import Checkpoint
+from ckptprof.model import Checkpoint, Kind
 
 _LEAST_HELD = 2
 
@@ -46,7 +46,12 @@ class Pending(msgspec.Struct, eq=False):
         writers_ended_ns = max(known) if len(known) == len(ends) else None
         if self.if_alone is None or not self.has_room:
             return True
-        return now_ns >= deferred_until_ns(self.if_alone, self.event.end_ns, writers_ended_ns)
+        is_sent = self.checkpoint.sent is not None
+        return now_ns >= deferred_until_ns(self.if_alone, self.event.end_ns, writers_ended_ns, is_sent=is_sent)
+
+    def is_answered(self, past: PastEvents) -> bool:
+        """Return whether its processes have received as much since from where it went, or came from."""
+        return 2 * past.received_since(self.checkpoint.job, self.event) >= self.event.bytes
 
 
 class DeferredEvents:
@@ -74,10 +79,47 @@ class DeferredEvents:
         """Return the earlier ones of a series that was recognised: too little for one is enough for several."""
 
         def is_such(held: Pending) -> bool:
-            return held.is_of(job, event) and held.is_like(event)
+            return held.checkpoint.kind is Kind.SAVE and held.is_of(job, event) and held.is_like(event)
 
         again = Signal("recurs", "recurs", "the job wrote the like of it again", strength=2)
         return self._turn(Trigger.SERIES_RECURS, is_such, again)
+
+    def fetched(self, job: str, event: PastEvent, past: PastEvents) -> list[Pending]:
+        """Return what a job received from where an event went, before that, and no more of it since."""
+        return [
+            held
+            for held in self.held
+            if held.checkpoint.kind is Kind.RESTORE and held.is_of(job, event) and not held.is_answered(past)
+        ]
+
+    def saved_later(self, job: str, event: PastEvent, past: PastEvents) -> list[tuple[Pending, Life]]:
+        """Return those that a save shows to have been restores from an object store: it is as large, wherever it is."""
+        later = Signal("saved-later", "saved-later", "its job saved as much later")
+
+        def is_such(held: Pending) -> bool:
+            is_fetched = held.checkpoint.kind is Kind.RESTORE and held.checkpoint.job == job
+            return is_fetched and is_of_one_state(held.event.bytes, event.bytes) and not held.is_answered(past)
+
+        return self._turn(Trigger.SERIES_RECURS, is_such, later)
+
+    def fetched_back(self, event: PastEvent) -> list[tuple[Pending, Life]]:
+        """Return the saves that a later run of the same program shows to have been some: it fetched as much."""
+        again = Signal("read-again", "read-again", "a later run of the same program fetched as much")
+
+        def is_such(held: Pending) -> bool:
+            is_sent = held.checkpoint.kind is Kind.SAVE and held.checkpoint.sent is not None
+            return is_sent and held.event.is_of_program(event) and is_like(held.event.bytes, event.bytes)
+
+        return self._turn(Trigger.READ_BACK, is_such, again)
+
+    def drop_answered(self, past: PastEvents) -> None:
+        """Forget what was sent once, and came back since."""
+        self._turn(
+            Trigger.SERIES_IS_DATA,
+            lambda held: (
+                held.checkpoint.kind is Kind.SAVE and held.checkpoint.sent is not None and held.is_answered(past)
+            ),
+        )
 
     def read_again(self, event: PastEvent) -> list[tuple[Pending, Life]]:
         """Return those whose files a later run of the same program reads."""

@@ -61,6 +61,7 @@ class PastEvents:
         # job -> when training waited for the end of its last save, to begin the next one
         self._awaited: Bounded[str, Span] = Bounded(MAX_RECENT)
         self._resumed: deque[PastEvent] = deque(maxlen=MAX_RECENT)  # reads by runs that went on from them
+        self._states: deque[PastEvent] = deque(maxlen=MAX_RECENT)  # what was told to be a save, without its paths
         self._complete: Bounded[tuple[str, str], deque[CompleteSave]] = Bounded(MAX_RECENT, lambda: deque(maxlen=FEW))
 
     def take(self, samples: FrameSamples, jobs: Jobs) -> None:
@@ -128,6 +129,23 @@ class PastEvents:
     def is_resumed(self, event: PastEvent) -> bool:
         """Return whether a run of the same program went on from one of its series."""
         return any(one.is_of_program(event) for one in self._resumed)
+
+    def note_state(self, event: PastEvent) -> None:
+        """Take note of what was told to be a save."""
+        self._states.append(event._replace(paths=frozenset()))
+
+    def states(self, programs: frozenset[str]) -> list[PastEvent]:
+        """Return what runs of some programs saved."""
+        return [state for state in self._states if state.programs & programs]
+
+    def has_saved(self, processes: frozenset[ProcessKey]) -> bool:
+        """Return whether one of some processes saved."""
+        return any(state.processes & processes for state in self._states)
+
+    def received_since(self, job: str, event: PastEvent) -> int:
+        """Return the bytes of the largest event in which processes of one received something from where that moved."""
+        later = (one for one in self.series(job, event.shapes, writes=False) if one.start_ns >= event.end_ns)
+        return max((one.bytes for one in later if one.processes & event.processes), default=0)
 
     def vanished(self, path: str, job: str | None = None) -> None:
         """Take note that a file is gone: by the job that wrote it, or `None`, nobody saw by whom."""

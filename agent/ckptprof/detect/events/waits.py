@@ -28,9 +28,12 @@ def patience_ns(*, ended: bool, writes: bool, lacks_ranks: bool, lacks_files: bo
     return CERTAIN_GAP_NS if lacks_files else max(QUIET_NS, again_ns)
 
 
-def deferred_until_ns(if_alone: Hypothesis, end_ns: int, writers_ended_ns: int | None) -> int:
-    """Return when a deferred event is what it is alone; `writers_ended_ns`: all its writers are over since then."""
-    due_ns = end_ns + (PATIENCE_NS if if_alone is Hypothesis.SAVE else SERIES_NS)
+def deferred_until_ns(if_alone: Hypothesis, end_ns: int, writers_ended_ns: int | None, *, is_sent: bool = False) -> int:
+    """Return when a deferred event is what it is alone; `writers_ended_ns`: all its writers are over since then.
+
+    `is_sent`: to no file. Whoever got it may give it back any time.
+    """
+    due_ns = end_ns + (PATIENCE_NS if if_alone is Hypothesis.SAVE and not is_sent else SERIES_NS)
     if writers_ended_ns is None or if_alone not in (Hypothesis.SAVE, Hypothesis.COPY):
         return due_ns  # a later run may read what is nothing alone
     return min(due_ns, writers_ended_ns + LOOSE_GAP_NS)

@@ -53,14 +53,17 @@ class Activity:
             return False
         return resident_bytes * 1_000_000_000 >= SLOW_MAPPING_BYTES_PER_SECOND * max(1, during_ns)
 
-    def alert(self, now_ns: int, *, mappings: bool) -> None:
-        """Begin a burst before its first byte: a file was opened that may be a checkpoint."""
+    def alert(self, now_ns: int, *, mappings: bool, until_ns: int = 0) -> None:
+        """Begin a burst of which no counter of the process tells, or not yet: a file was opened, or something is sent.
+
+        It goes on `until_ns` at least.
+        """
         if self.burst_since_ns is None:
             self.burst_since_ns = now_ns
             self.last_look_ns = now_ns
             if self.second_look_ns is None:
                 self.look_since_ns = now_ns
-        self.last_active_ns = self.last_moved_ns = now_ns
+        self.last_active_ns = self.last_moved_ns = max(now_ns, until_ns)
         self.fruitless_scans = 0
         self.last_scan_ns = 0
         if mappings:

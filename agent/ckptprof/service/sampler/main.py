@@ -236,6 +236,7 @@ class Sampler:
         self._seen = self._tracing.read(now_ns, last=last)
         if self._options.among_others:
             self._seen = self._family.own(self._seen, self._population.known)
+        tracing.follow_connections(self._seen, self._population, now_ns)
         for question in tracing.follow(self._seen, self._population, now_ns, offset_ns):
             self._facts.ask(question)
         told = self._told()

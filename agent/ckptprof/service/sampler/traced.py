@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ckptprof_collectors.processes.openfiles import is_data_path
-from ckptprof_collectors.samples import FileActivity
+from ckptprof_collectors.samples import FileActivity, SocketTraffic
 
 HELD_BYTES = 1 << 20  # a file that was written by this much and is still open keeps a burst open
 MAX_SESSIONS = 4096
 MAX_LARGE = 512
 MAX_MOVERS = 256
+MAX_CONNECTIONS = 256
 
 Key = tuple[int, int]
 
@@ -24,7 +25,8 @@ class Traced:
         self._held: set[str] = set()
         self._written: list[tuple[Key, bytes, bool]] = []
         self._large: dict[bytes, Key] = {}
-        self.movers: dict[int, int] = {}  # thread: when it last did something to a file, the latest last
+        self.movers: dict[int, int] = {}  # thread: when it last did something to a file, or sent, the latest last
+        self._connections: dict[tuple[str, int], tuple[int, int]] = {}  # by remote address and port: sent, received
 
     def note(self, activity: FileActivity) -> None:
         """Take in one sample."""
@@ -47,6 +49,17 @@ class Traced:
             self._written.append((key, path, large))
             if large:
                 self._remember(path, key)
+
+    def moved_over(self, traffic: SocketTraffic) -> tuple[int, int]:
+        """Take in what went over connections; return the bytes that were sent and received since it was told last."""
+        place = traffic.remote, traffic.port
+        sent, received = self._connections.pop(place, (0, 0))
+        self._connections[place] = traffic.sent_bytes, traffic.received_bytes
+        if len(self._connections) > MAX_CONNECTIONS:
+            del self._connections[next(iter(self._connections))]
+        if traffic.tid is not None and traffic.sent_ns is not None:
+            self.acted(traffic.tid, traffic.sent_ns)
+        return max(0, traffic.sent_bytes - sent), max(0, traffic.received_bytes - received)
 
     def acted(self, tid: int, at_ns: int) -> None:
         """Take note that a thread did something to a file."""

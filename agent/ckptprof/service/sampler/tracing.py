@@ -35,6 +35,8 @@ NAME = "trace"
 RATE_SHARE = 0.5  # of the rate between bursts, while the trace counts: its numbers do not depend on when it is read
 BURST_RATE_SHARE = 0.4  # of that in a burst: times of threads that are less than 0.08 s apart tell nothing more
 MOVED_BYTES = 1 << 20  # of one file: who moves as much is watched at once
+RETURNED_SHARE = 0.1  # who gets more back than this of what it sends, exchanges something
+SENDS_NS = 1_000_000_000  # connections are read so often
 MAX_OPEN = 65536  # sessions; the kernel's map has room for a fraction of that
 TRIFLE_BYTES = 64 << 10
 MAX_CHILDREN = 16_384  # of those that train, that lived too shortly to be watched
@@ -324,6 +326,20 @@ def follow(
         for who, files in strangers.items()
         if files
     ]
+
+
+def follow_connections(samples: Iterable[Sample], population: Population, now_ns: int) -> None:
+    """Look at who sends much, and gets little back, as at who writes to files, until connections are read again."""
+    moved: dict[Watching, tuple[int, int]] = {}
+    for sample in samples:
+        if isinstance(sample, SocketTraffic):
+            watching = population.watched.get(sample.pid)
+            if watching is not None and watching.process.start_ticks == sample.start_ticks:
+                (sent, received), before = watching.traced.moved_over(sample), moved.get(watching, (0, 0))
+                moved[watching] = before[0] + sent, before[1] + received
+    for watching, (sent, received) in moved.items():
+        if sent >= MOVED_BYTES and received <= RETURNED_SHARE * sent:
+            watching.sends(now_ns, now_ns + SENDS_NS)
 
 
 def _mover(sample: FileActivity, population: Population, now_ns: int) -> Watching | None:

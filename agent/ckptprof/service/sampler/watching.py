@@ -86,6 +86,12 @@ class Watching:
         self.activity.alert(now_ns, mappings=mappings)
         self.awake = True
 
+    def sends(self, now_ns: int, until_ns: int) -> None:
+        """Look at it as at who writes to a file: no counter of it may tell of what it sends."""
+        self.activity.alert(now_ns, mappings=False, until_ns=until_ns)
+        self.wrote_ns = until_ns
+        self.awake = True
+
     def settle(self, now_ns: int) -> None:
         """Take note, after it was read, whether it stands still."""
         activity = self.activity

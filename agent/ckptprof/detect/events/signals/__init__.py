@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found, Signal
-from ckptprof.detect.events.signals import copies, course, names, passes, reads, sends, series, swaps, who
+from ckptprof.detect.events.signals import copies, course, fetches, names, passes, reads, sends, series, swaps, who
 
 Answer = bool | str | Found | None  # a text is the detail that takes the place of {}
 
@@ -65,18 +65,32 @@ CHECKS: tuple[_Check, ...] = (
 OF_SENT = frozenset(("runtime", "tool", "service", "recurs", "regular", "writes"))  # the others are about files
 CHECKS_OF_SENT: tuple[_Check, ...] = (
     *(check for check in CHECKS if check.name in OF_SENT),
-    _Check("sent", sends.sent, "it was sent to {}, where object stores answer"),
+    _Check("sent", sends.place, "it was sent to {}, where object stores answer"),
     _Check("parts", sends.parts, "it went in {}, each answered, as uploads of large objects do"),
     _Check("answered", sends.answered, "more came back than answers to uploads are"),
     _Check("from-files", sends.from_files, "its process read as much meanwhile, as who uploads files does"),
     _Check("beside-files", sends.beside_files, "its process wrote as much to files just before or meanwhile"),
     _Check("small", sends.small, "it is little of what its process has in memory, as far as that was seen"),
+    _Check("fetched", sends.fetched, "as much came from there when its job began, and no more of it since"),
+    _Check("as-large", sends.as_large, "its program saved as much before, to files or in an earlier run"),
+)
+CHECKS_OF_FETCHED: tuple[_Check, ...] = (
+    *(check for check in CHECKS if check.name in ("runtime", "tool", "service")),
+    _Check("came", sends.place, "it came from {}, where object stores answer"),
+    _Check("answers", fetches.answers, "it came in {}, each asked for by a small request"),
+    _Check("asked", fetches.asked, "its process sent more meanwhile than requests are"),
+    _Check("to-files", fetches.to_files, "its process wrote as much to files meanwhile, as downloads do"),
+    _Check("not-first", fetches.not_first, "its process had received as much before, or saved"),
+    _Check("read-again", fetches.saved_before, "an earlier run of the same program saved as much"),
 )
 
 
 def signals_of(event: Event) -> tuple[Signal, ...]:
     """Return the signals that hold of an event."""
-    answers = ((check, check.holds(event)) for check in (CHECKS_OF_SENT if event.candidate.is_sent else CHECKS))
+    checks = CHECKS
+    if event.candidate.is_sent:
+        checks = CHECKS_OF_SENT if event.writes else CHECKS_OF_FETCHED
+    answers = ((check, check.holds(event)) for check in checks)
     return tuple(_signal(check, answer) for check, answer in answers if answer)
 
 

@@ -1,21 +1,34 @@
-"""What tells a save that is sent to an object store from all else that a process sends: by what it did beside that."""
+"""What tells a save that is sent to an object store from all else that a process sends: by what it did beside that.
+
+And by what its program saved, or went on from, before.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
+from typing import NamedTuple
 
 from ckptprof import units
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LITTLE_SHARE, NEARLY_ALL
+from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LITTLE_SHARE, NEARLY_ALL, is_of_one_state
+from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.places import OBJECT_STORE_PORTS
 
-_HALF = 0.5
+HALF = 0.5
 _LEAST_PART_BYTES = 5 << 20  # of an upload in parts, but for the last one: S3 refuses smaller ones (EntityTooSmall)
 
 
-def sent(event: Event) -> str:
-    """Return where it went."""
-    endpoints = dict.fromkeys(place for part in event.parts if part.sending for place in part.sending.endpoints)
+class Moved(NamedTuple):
+    """What the sockets of some processes say that they moved."""
+
+    sent_bytes: float = 0.0
+    received_bytes: float = 0.0
+
+
+def place(event: Event) -> str:
+    """Return where it went, or came from."""
+    endpoints = dict.fromkeys(one for part in event.parts if part.sending for one in part.sending.endpoints)
     more = f" and {len(endpoints) - 1} more" if len(endpoints) > 1 else ""
     address, port = next(iter(endpoints))
     return f"port {port} of {address}{more}"
@@ -36,31 +49,61 @@ def answered(event: Event) -> bool:
     such ports: rounds of training in a federation send a state and fetch the next.
     """
     until_ns = event.end_ns + BESIDE_NS
-    counted = sum(part.sending.received_bytes for part in event.parts if part.sending is not None)
+    counted = sum(part.sending.returned_bytes for part in event.parts if part.sending is not None)
     if max(_came(event, event.start_ns, until_ns), counted) >= LITTLE_SHARE * event.bytes:
         return True
     if not event.series:
         return False
     ports = OBJECT_STORE_PORTS.union(port for part in event.parts if part.sending for _, port in part.sending.endpoints)
-    return _came(event, event.series[-1].end_ns, event.start_ns, ports) >= _HALF * event.bytes
+    return _came(event, event.series[-1].end_ns, event.start_ns, ports) >= HALF * event.bytes
 
 
 def _came(event: Event, start_ns: int, end_ns: int, ports: Collection[int] | None = None) -> float:
     """Return what its processes received: as their sockets say, or, where nobody sees these, their calls."""
-    looked = sum(
-        traffic.received_bytes
-        for endpoint, traffic in event.world.devices.connections.between(start_ns, end_ns)
-        if endpoint.owner in event.processes and (ports is None or endpoint.port in ports)
-    )
+    looked = moved_by_sockets(event, start_ns, end_ns, ports).received_bytes
     sent = event.known.transfers.sent
     return max(looked, sum(sent.received_bytes(one, start_ns, end_ns, ports) for one in event.processes))
+
+
+def moved_by_sockets(event: Event, start_ns: int, end_ns: int, ports: Collection[int] | None = None) -> Moved:
+    """Return what its processes moved over all connections, or those with some ports, as looks at these tell."""
+    own = [
+        traffic
+        for endpoint, traffic in event.world.devices.connections.between(start_ns, end_ns)
+        if endpoint.owner in event.processes and (ports is None or endpoint.port in ports)
+    ]
+    return Moved(sum(one.sent_bytes for one in own), sum(one.received_bytes for one in own))
+
+
+def per_process(event: Event) -> list[int]:
+    """Return the bytes that each of its processes moved."""
+    each: Counter[ProcessKey] = Counter()
+    for part in event.parts:
+        each[part.process] += part.bytes
+    return list(each.values())
+
+
+def fetched(event: Event) -> bool:
+    """Return whether its job fetched as much from there as it began, and its processes did not go on doing so."""
+    held = event.known.deferred.fetched(event.job, event.remembered, event.known.past)
+    return any(is_of_one_state(one.event.bytes, event.bytes) for one in held)
+
+
+def as_large(event: Event) -> bool:
+    """Return whether its program has saved as much otherwise: to files, or in an earlier run."""
+    own = event.remembered
+    return any(
+        is_of_one_state(state.bytes, own.bytes)
+        for state in event.known.past.states(own.programs)
+        if not (state.processes & own.processes and state.shapes & own.shapes)
+    )
 
 
 def from_files(event: Event) -> bool:
     """Return whether its processes read as much meanwhile: files are uploaded, whoever wrote them."""
     histories = (event.world.histories[process] for process in event.processes)
     read = sum(history.returned_bytes(event.start_ns - BESIDE_NS, event.end_ns) for history in histories)
-    return read >= _HALF * event.bytes
+    return read >= HALF * event.bytes
 
 
 def beside_files(event: Event) -> bool:
@@ -69,7 +112,7 @@ def beside_files(event: Event) -> bool:
     around = event.start_ns - COMMIT_NS, event.end_ns
     grown = sum(recent.written_bytes(one, *around) for one in event.processes)
     moved = (one for process in event.processes for one in recent.moved(process, *around, writes=True))
-    return max(grown, sum(one.moved.best for one in moved)) >= _HALF * event.bytes
+    return max(grown, sum(one.moved.best for one in moved)) >= HALF * event.bytes
 
 
 def small(event: Event) -> bool:

@@ -1,4 +1,4 @@
-"""How bytes went over TCP to a place that is no file, as the counters of connections show it."""
+"""How bytes went over TCP to a place that is no file, or came from it, as the counters of connections show it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ FURTHER = ""
 
 
 class Sending(NamedTuple):
-    """What one process sent to one port of one or more addresses, without a longer pause."""
+    """What one process sent to one port of one or more addresses, or got from there, without a longer pause."""
 
     endpoints: Mapping[tuple[str, int], int]  # bytes by address and port; by FURTHER of addresses beyond so many
     connections: int | None  # at most open at once, as far as that was seen; None: nobody looked
-    is_counted: bool = False  # by the trace, send by send
-    parts: int = 0  # of those: how often one connection sent 64 KiB or more between two answers
+    is_counted: bool = False  # by the trace, call by call
+    parts: int = 0  # of those: how often one connection moved 64 KiB or more before something went the other way
     parts_bytes: int = 0
-    received_bytes: int = 0  # over the same connections; of what is not counted 0
+    returned_bytes: int = 0  # over the same connections, the other way; of what is not counted 0

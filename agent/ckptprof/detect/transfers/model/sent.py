@@ -12,10 +12,10 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 
 @dataclass(slots=True, eq=False)
 class SentTransfer(Transfer):
-    """What one process sent to an object store. Times are CLOCK_MONOTONIC.
+    """What one process sent to an object store, or got from one. Times are CLOCK_MONOTONIC.
 
     It has no name: what is sent is encrypted, or nobody reads it. `path` only tells it from others, and its shape is
-    that of all that goes to this port.
+    that of all that moves between its process and this port.
     """
 
     sending: Sending | None = None

@@ -1,11 +1,12 @@
-"""What processes send over TCP to where an object store may be, with pauses between: each such stretch is a transfer.
+"""What goes over TCP to where an object store may be, or comes from there: each stretch without a pause is a transfer.
 
 That is a port of object stores on whatever host, and on this host any port that no process that trains serves, and no
 database, broker or collector of logs is known by: who else may have another host's port, nobody knows.
 
-Nothing is concluded here: signals say what speaks for a save, and what against it. A stretch is over when nothing more
-of it was seen for as long as files are waited for; what the ranks of one job send at a time belongs together.
-Where the trace counts sends it tells of the same as the looks at the sockets, and exactly: its stretch is taken then.
+Nothing is concluded here: signals say what speaks for a save or a restore, and what against it. A stretch is over when
+nothing more of it was seen for as long as files are waited for; what the ranks of one job send at a time belongs
+together, and so does what they receive.
+Where the trace counts calls it tells of the same as the looks at the sockets, and exactly: its stretch is taken then.
 """
 
 from __future__ import annotations
@@ -42,14 +43,15 @@ class _Key(NamedTuple):
 
     process: ProcessKey
     port: int
-    is_counted: bool  # by the trace, send by send
+    sends: bool  # or receives
+    is_counted: bool  # by the trace, call by call
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """What one process sends to one port; it goes on."""
+    """What one process sends to one port, or receives from it; it goes on."""
 
-    before_ns: int  # the look before the first one that saw something of it; where sends are counted the first of them
+    before_ns: int  # the look before the first one that saw something of it; where calls are counted the first of them
     first_ns: int  # that look
     last_ns: int  # the last one
     endpoints: dict[tuple[str, int], int] = field(default_factory=dict)  # bytes by address and port
@@ -58,10 +60,10 @@ class _Stretch:
     later: list[Movement] = field(default_factory=list)
     parts: int = 0
     parts_bytes: int = 0
-    received_bytes: int = 0
+    returned_bytes: int = 0
 
     def add(self, endpoint: _Endpoint, moved: Movement, sockets: int, at_ns: int) -> None:
-        """Add what a look found to have been sent since the look before."""
+        """Add what a look found to have moved since the look before."""
         if self.is_endless:
             self.last_ns = at_ns
             return
@@ -79,7 +81,7 @@ class _Stretch:
 
     @property
     def bytes(self) -> int:
-        """All that was sent."""
+        """All that moved."""
         return sum(self.endpoints.values())
 
     @property
@@ -111,23 +113,42 @@ class _Received:
             self.began_ns = min(self.began_ns, traffic.received_began_ns or self.began_ns)
 
 
-_Sent = dict[tuple[ProcessKey, int], dict[_Key, _Stretch]]  # of one job: by process and port, looked at and counted
+# of one job in one direction: by process and port, looked at and counted
+_Moved = dict[tuple[ProcessKey, int], dict[_Key, _Stretch]]
+
+
+class _Look(NamedTuple):
+    """What the sockets of an endpoint had counted."""
+
+    acked_bytes: int
+    received_bytes: int
+    busy_us: int
 
 
 class SentTransfers:
-    """Knows what processes that train are sending, and since when."""
+    """Knows what processes that train are sending and receiving, and since when."""
 
     def __init__(self, world: World) -> None:
         """Start with nothing."""
         self._world = world
-        self._looked: Bounded[_Endpoint, tuple[int, int]] = Bounded(MAX_THINGS)  # acknowledged bytes, busy microseconds
+        self._looked: Bounded[_Endpoint, _Look] = Bounded(MAX_THINGS)
         self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(_MOST_COUNTED)
-        self._received: CounterHistories[tuple[ProcessKey, int]] = CounterHistories(
+        self.received: CounterHistories[tuple[ProcessKey, int]] = CounterHistories(
             lambda: CounterHistory(1, most_bytes=MOST_BYTES >> 4)
         )  # by process and remote port, 0: of all where no store is
         self._open: Bounded[_Key, _Stretch] = Bounded(MAX_THINGS)
         self._served: Bounded[int, None] = Bounded(MAX_THINGS)  # ports at which processes that train are called
         self._called: Bounded[tuple[ProcessKey, str, int], None] = Bounded(MAX_THINGS)  # at other ports of this host
+
+    @property
+    def counted(self) -> int:
+        """Of how many connections it is known what was counted last."""
+        return len(self._counted)
+
+    @property
+    def points(self) -> int:
+        """How many movements are kept of what goes on."""
+        return sum(len(one.early) + len(one.later) for one in self._open.values())
 
     def take(self, samples: FrameSamples) -> None:
         """Take what a frame tells of connections."""
@@ -172,28 +193,35 @@ class SentTransfers:
 
     def _note(self, process: ProcessKey, look: TcpSample, before_ns: int, at_ns: int) -> None:
         endpoint = process, look.remote, look.port, look.local
-        known = (0, 0) if look.is_new and before_ns else self._looked.get(endpoint)
-        now = self._looked[endpoint] = look.bytes_acked, look.busy_us or 0
-        if known is None or now[0] <= known[0]:
+        known = _Look(0, 0, 0) if look.is_new and before_ns else self._looked.get(endpoint)
+        now = self._looked[endpoint] = _Look(look.bytes_acked, look.bytes_received, look.busy_us or 0)
+        if known is None:
             return
-        until_ns = min(at_ns, max(before_ns, look.sent_ns or at_ns))
-        # several connections are busy at a time: each for as long as it took, if they share the work evenly
-        busy_ns = max(0, now[1] - known[1]) * 1000 // max(1, look.sockets)
-        moved = Movement(max(before_ns, until_ns - max(busy_ns, 1)), until_ns, now[0] - known[0])
-        stretch = self._stretch(_Key(process, look.port, is_counted=False), before_ns, at_ns)
-        stretch.add(endpoint, moved, look.sockets, at_ns)
+        if (sent := now.acked_bytes - known.acked_bytes) > 0:
+            until_ns = min(at_ns, max(before_ns, look.sent_ns or at_ns))
+            # several connections are busy at a time: each for as long as it took, if they share the work evenly
+            busy_ns = max(0, now.busy_us - known.busy_us) * 1000 // max(1, look.sockets)
+            moved = Movement(max(before_ns, until_ns - max(busy_ns, 1)), until_ns, sent)
+            stretch = self._stretch(_Key(process, look.port, sends=True, is_counted=False), before_ns, at_ns)
+            stretch.add(endpoint, moved, look.sockets, at_ns)
+        if (came := now.received_bytes - known.received_bytes) > 0:
+            until_ns = min(at_ns, max(before_ns, look.received_ns or at_ns))
+            moved = Movement(until_ns - 1, until_ns, came)  # for how long it was busy nobody says
+            stretch = self._stretch(_Key(process, look.port, sends=False, is_counted=False), before_ns, at_ns)
+            stretch.add(endpoint, moved, look.sockets, at_ns)
 
     def _known(self, endpoint: _Endpoint, traffic: SocketTraffic) -> SocketTraffic:
         """Return what was counted before; of one that is new, or gave way and begins anew, nothing."""
         known = self._counted.get(endpoint)
         if known is None or traffic.sent_bytes < known.sent_bytes or traffic.received_bytes < known.received_bytes:
             return msgspec.structs.replace(
-                traffic, sent_bytes=0, received_bytes=0, parts=0, parts_bytes=0, sent_ns=None
-            )
+                traffic, sent_bytes=0, received_bytes=0, parts=0, parts_bytes=0, answers=0, answers_bytes=0,
+                sent_ns=None, received_ns=None,
+            )  # fmt: skip
         return known
 
     def _note_received(self, place: tuple[ProcessKey, int], came: _Received, at_ns: int) -> None:
-        past = self._received.update_of(place)
+        past = self.received.update_of(place)
         began_ns = min(came.began_ns, at_ns - 1)
         if not past:
             past.add(began_ns, (0,))
@@ -205,25 +233,38 @@ class SentTransfers:
         """Return what a process received between two times as its calls were counted, from all ports or some."""
         pasts = (
             past
-            for (owner, port), past in self._received.items()
+            for (owner, port), past in self.received.items()
             if owner == process and (ports is None or port in ports)
         )
         return sum(one[2][0] for past in pasts if (one := past.measured(start_ns, end_ns)) is not None)
 
     def _count(self, process: ProcessKey, traffic: SocketTraffic, known: SocketTraffic, at_ns: int) -> None:
-        endpoint = process, traffic.remote, traffic.port, ""
-        sent, key = traffic.sent_bytes - known.sent_bytes, _Key(process, traffic.port, is_counted=True)
-        if sent and traffic.began_ns is not None and traffic.sent_ns is not None:
-            until_ns = min(at_ns, traffic.sent_ns)
-            since_ns = min(max(traffic.began_ns, known.sent_ns or 0), until_ns - 1)
-            stretch = self._stretch(key, since_ns, at_ns)
-            stretch.add(endpoint, Movement(since_ns, until_ns, sent, tid=traffic.tid), traffic.sockets, at_ns)
-            stretch.before_ns = min(stretch.before_ns, since_ns)
-        if key in self._open:  # the last part is one once it was answered
-            stretch = self._open[key]
-            stretch.parts += max(0, traffic.parts - known.parts)
-            stretch.parts_bytes += max(0, traffic.parts_bytes - known.parts_bytes)
-            stretch.received_bytes += max(0, traffic.received_bytes - known.received_bytes)
+        sent = (
+            traffic.sent_bytes - known.sent_bytes,
+            traffic.parts - known.parts,
+            traffic.parts_bytes - known.parts_bytes,
+        )
+        came = (
+            traffic.received_bytes - known.received_bytes,
+            traffic.answers - known.answers,
+            traffic.answers_bytes - known.answers_bytes,
+        )
+        sent_span = traffic.began_ns, known.sent_ns, traffic.sent_ns
+        received_span = traffic.received_began_ns, known.received_ns, traffic.received_ns
+        for sends, own, other, span in ((True, sent, came, sent_span), (False, came, sent, received_span)):
+            key, (began_ns, known_ns, last_ns) = _Key(process, traffic.port, sends=sends, is_counted=True), span
+            if own[0] and began_ns is not None and last_ns is not None:
+                until_ns = min(at_ns, last_ns)
+                since_ns = min(max(began_ns, known_ns or 0), until_ns - 1)
+                stretch = self._stretch(key, since_ns, at_ns)
+                moved = Movement(since_ns, until_ns, own[0], tid=traffic.tid)
+                stretch.add((process, traffic.remote, traffic.port, ""), moved, traffic.sockets, at_ns)
+                stretch.before_ns = min(stretch.before_ns, since_ns)
+            if key in self._open:  # the last part is one once it was answered, the last answer once more is asked for
+                stretch = self._open[key]
+                stretch.parts += max(0, own[1])
+                stretch.parts_bytes += max(0, own[2])
+                stretch.returned_bytes += max(0, other[0])
 
     def _stretch(self, key: _Key, before_ns: int, at_ns: int) -> _Stretch:
         """Return the stretch that goes on; one that begins now, if there is none."""
@@ -233,35 +274,40 @@ class SentTransfers:
         return stretch
 
     def over(self, now_ns: int, quiet_ns: int) -> list[tuple[str, list[SentTransfer]]]:
-        """Return what each job has sent at a time, with the job, once nothing more of it was seen for so long."""
+        """Return what each job sent or received at a time, with the job, once no more of it was seen for so long."""
         for key in [key for key in self._open if key.port not in OBJECT_STORE_PORTS and key.port in self._served]:
             del self._open[key]  # ranks met there, and were seen to only later
-        by_job: dict[str, _Sent] = {}
+        by_job: dict[tuple[str, bool], _Moved] = {}
         for key, stretch in self._open.items():
-            sent = by_job.setdefault(self._world.jobs.job_of(key.process), {})
-            sent.setdefault((key.process, key.port), {})[key] = stretch
+            moved = by_job.setdefault((self._world.jobs.job_of(key.process), key.sends), {})
+            moved.setdefault((key.process, key.port), {})[key] = stretch
         found = []
-        for job, sent in by_job.items():
-            keys = [key for place in _ready(sent, now_ns, quiet_ns) for key in sent[place]]
+        for (job, _), moved in by_job.items():
+            keys = [key for place in _ready(moved, now_ns, quiet_ns) for key in moved[place]]
             if keys:
                 found.append((job, _transfers({key: self._open.pop(key) for key in keys})))
         return [(job, parts) for job, parts in found if parts]
 
+    def sends_since(self, since_ns: int) -> bool:
+        """Return whether something goes on being sent that began then, or later."""
+        return any(key.sends and one.before_ns >= since_ns and not one.is_endless for key, one in self._open.items())
+
     def oldest_ns(self, now_ns: int) -> int:
         """Return from when on something is still asked for by what goes on."""
-        return min((one.before_ns for one in self._open.values() if not one.is_endless), default=now_ns)
+        going_on = (one.before_ns for key, one in self._open.items() if key.sends and not one.is_endless)
+        return min(going_on, default=now_ns)  # a data set may come for as long as it is trained on
 
 
-def _ready(sent: _Sent, now_ns: int, quiet_ns: int) -> list[tuple[ProcessKey, int]]:
-    """Return which of what a job sent is over, with all of the job that began with it, or while it went on.
+def _ready(moved: _Moved, now_ns: int, quiet_ns: int) -> list[tuple[ProcessKey, int]]:
+    """Return which of what a job moved is over, with all of the job that began with it, or while it went on.
 
     What began earlier and goes on is something else, as the requests of a worker that loads data.
     """
-    spans = {place: _span(stretches.values()) for place, stretches in sent.items()}
+    spans = {place: _span(stretches.values()) for place, stretches in moved.items()}
     quiet = [place for place, (_, _, last_ns) in spans.items() if now_ns - last_ns >= quiet_ns]
     busy = [
         spans[place][1]
-        for place, stretches in sent.items()
+        for place, stretches in moved.items()
         if place not in quiet and not any(one.is_endless for one in stretches.values())
     ]
     return [place for place in quiet if not any(_goes_with(begun_ns, spans[place], quiet_ns) for begun_ns in busy)]
@@ -294,12 +340,13 @@ def _transfers(stretches: dict[_Key, _Stretch]) -> list[SentTransfer]:
 def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTransfer:
     """Return a stretch that is over; how many connections are open at once only looks at them tell."""
     end_ns = max(one.end_ns for one in (*stretch.early, *stretch.later))
-    start_ns = stretch.before_ns if key.is_counted else min(stretch.begun_ns(end_ns), end_ns)
+    is_known = key.is_counted or not (key.sends or stretch.later)
+    start_ns = stretch.before_ns if is_known else min(stretch.begun_ns(end_ns), end_ns)
     early = [one._replace(start_ns=min(start_ns, one.start_ns)) for one in stretch.early]
     return SentTransfer(
         process=key.process,
         file=_NO_FILE,
-        writes=True,
+        writes=key.sends,
         path=f"tcp:{str(key.port).translate(_LETTERS)}/{start_ns}",
         first_ns=stretch.first_ns,
         last_ns=stretch.last_ns,
@@ -316,7 +363,7 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTran
             key.is_counted,
             stretch.parts,
             stretch.parts_bytes,
-            stretch.received_bytes,
+            stretch.returned_bytes,
         ),
         points=(*early, *stretch.later),
     )

@@ -79,6 +79,15 @@ class Connections:
                     self._pasts.update_of(endpoint).add(before_ns, (*sums, UNSEEN, UNSEEN, 0))
             self._pasts.update_of(endpoint).add(samples.at_ns, values, before_ns)
 
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept, about."""
+        return self._pasts.kept_bytes
+
+    def cut(self, share: float) -> None:
+        """Keep all of them, each with as many looks as a share of its bound."""
+        self._pasts.cut(share)
+
     def between(self, start_ns: int, end_ns: int) -> Iterable[tuple[Endpoint, Traffic]]:
         """Yield what each did from one time to another that moved anything."""
         for endpoint, past in self._pasts.items():

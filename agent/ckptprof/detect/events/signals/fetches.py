@@ -1,0 +1,56 @@
+"""What tells a restore from an object store from all else that a process receives from there: a data set above all.
+
+Nothing in the bytes does. But a run that goes on fetches once, as it begins, as much as was saved.
+"""
+
+from __future__ import annotations
+
+from ckptprof.detect.events.event import Event
+from ckptprof.detect.events.signals.sends import HALF, moved_by_sockets, per_process
+from ckptprof.detect.tolerances import BESIDE_NS, LITTLE_SHARE, is_of_one_state
+from ckptprof.model import Kind
+
+
+def answers(event: Event) -> str | None:
+    """Return in how many answers it came, if each was asked for by a small request and was large."""
+    seen = [part.sending for part in event.parts if part.sending is not None and part.sending.is_counted]
+    number, size = sum(one.parts for one in seen), sum(one.parts_bytes for one in seen)
+    return f"{number} answers" if number > 1 and size >= HALF * event.bytes else None
+
+
+def asked(event: Event) -> bool:
+    """Return whether its processes sent more meanwhile than requests are: gradients, calls."""
+    counted = sum(part.sending.returned_bytes for part in event.parts if part.sending is not None)
+    looked = moved_by_sockets(event, event.start_ns, event.end_ns + BESIDE_NS).sent_bytes
+    return max(looked, counted) >= LITTLE_SHARE * event.bytes
+
+
+def to_files(event: Event) -> bool:
+    """Return whether its processes wrote as much to files meanwhile: it is downloaded, whoever reads it then."""
+    until_ns = event.end_ns + BESIDE_NS
+    recent = event.known.transfers.recent
+    return sum(recent.written_bytes(one, event.start_ns, until_ns) for one in event.processes) >= HALF * event.bytes
+
+
+def not_first(event: Event) -> bool:
+    """Return whether its processes had received as much from there, or had saved: they were training then."""
+    own, past = event.remembered, event.known.past
+    before = (one for one in event.series if one.processes & own.processes)
+    return any(one.bytes >= HALF * own.bytes for one in before) or past.has_saved(own.processes)
+
+
+def saved_before(event: Event) -> bool:
+    """Return whether an earlier run of its program saved as much: together, or so that each rank fetched all of it."""
+    own = event.remembered
+    sizes = {own.bytes}
+    each = per_process(event)
+    if is_of_one_state(min(each), max(each)):
+        sizes.add(max(each))
+    known = event.known
+    held = (one.event for one in known.deferred.held if one.checkpoint.sent and one.checkpoint.kind is Kind.SAVE)
+    return any(
+        is_of_one_state(size, state.bytes)
+        for state in (*known.past.states(own.programs), *(one for one in held if one.programs & own.programs))
+        if not state.processes & own.processes
+        for size in sizes
+    )

@@ -1,0 +1,192 @@
+"""Restores from an object store, told by what was saved before or is saved later, and what else comes from there."""
+
+from __future__ import annotations
+
+import pytest
+from tests.detect.sockets import AT_S, SIZE, STORE, TOOK_S, Ways, both, count, fetched, look, saved, told
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage
+
+from ckptprof.model import Checkpoint, Kind, Level, Medium
+from ckptprof_collectors.samples import SocketTraffic
+
+AGAIN_S = 43.3  # when a second run fetches
+NEVER: tuple[float, ...] = ()
+
+
+def kinds(found: list[Checkpoint]) -> list[str]:
+    """Return what was told, in order of time."""
+    return [one.kind.value for one in found]
+
+
+def restarted(second: Ways, *, saves_at_s: tuple[float, ...] = AT_S) -> list[Checkpoint]:
+    """Return what is told of a run that saves, and of a second one of the same program."""
+    stage = Stage()
+    look(stage, stage.process(exit_s=36.0), saved(at_s=saves_at_s), 35)
+    look(stage, stage.process(200, born_s=38.0), second, 60)
+    return told(stage, 60.0)
+
+
+def counted(stage: Stage, actor: Actor, at_s: float, size: int = SIZE) -> None:
+    """Let the trace count a restore: it is told meanwhile, and once it has come to rest."""
+    for share, after_s in ((0.4, 1.0), (0.9, 1.8), (1.0, 2.2), (1.0, 3.3)):
+        came = int(share * size)
+        sample = SocketTraffic(
+            pid=actor.pid, start_ticks=actor.info.start_ticks, remote=STORE[0], port=STORE[1], local_port=50_000,
+            sockets=4, sent_bytes=7000, received_bytes=came, sends=7, receives=came >> 14,
+            began_ns=MONOTONIC_NS + int((at_s - 0.01) * SECOND_NS), sent_ns=MONOTONIC_NS + int((at_s + 1) * SECOND_NS),
+            received_began_ns=MONOTONIC_NS + int(at_s * SECOND_NS),
+            received_ns=MONOTONIC_NS + int((at_s + share * TOOK_S) * SECOND_NS),
+            parts=0, parts_bytes=0, part_bytes=None, answers=came // (8 * MIB),
+            answers_bytes=came // (8 * MIB) * 8 * MIB, tid=actor.pid,
+        )  # fmt: skip
+        stage.extra.append((at_s + after_s, sample))
+
+
+def test_a_second_run_restores_what_the_first_one_saved() -> None:
+    """It is as large, and comes as it begins; whence it came is told, and no name."""
+    found = restarted(fetched(at_s=(AGAIN_S,)))
+    *_, restore = found
+
+    assert kinds(found) == ["save"] * 3 + ["restore"]
+    assert (restore.medium, restore.path, restore.files, restore.bytes) == (Medium.OBJECT, None, 0, SIZE)
+    assert restore.sent is not None
+    assert [(place.place, place.bytes) for place in restore.sent.destinations] == [("10.0.0.9:443", SIZE)]
+    assert (restore.durable_ns, restore.mode, restore.cache) == (None, None, None)
+    assert any(reason.name == "read-again" for reason in restore.evidence)
+    assert not any("page cache" in sentence for sentence in restore.blind)
+
+
+def test_where_calls_are_counted_a_restore_is_exact() -> None:
+    """In its edges, and in how many answers it came; of the last answer nobody knows that it is over."""
+    stage = Stage()
+    first = stage.process(exit_s=36.0)
+    for number, at_s in enumerate(AT_S):
+        count(stage, first, number, at_s)
+    counted(stage, stage.process(200, born_s=38.0), AGAIN_S)
+    *saves, restore = told(stage, 60.0)
+
+    assert kinds(saves) == ["save"] * 3
+    assert (restore.kind, restore.level, restore.bytes) == (Kind.RESTORE, Level.TRACE, SIZE)
+    assert restore.start_ns == stage.wall(AGAIN_S)
+    assert restore.end_ns == stage.wall(AGAIN_S + TOOK_S)
+    assert restore.sent is not None
+    assert (restore.sent.parts, restore.sent.part_bytes) == (6, 8 * MIB)
+
+
+def test_two_saves_and_the_restore_of_the_second_are_told_together() -> None:
+    """Too few for a series: but nobody fetches back what was no state."""
+    found = restarted(fetched(at_s=(AGAIN_S,)), saves_at_s=AT_S[:2])
+    assert kinds(found) == ["save"] * 2 + ["restore"]
+
+
+@pytest.mark.parametrize("saves_at_s", [(10.3,), AT_S[:2], AT_S], ids=["one", "two", "three"])
+def test_what_came_first_was_a_restore_if_as_much_is_saved_later(saves_at_s: tuple[float, ...]) -> None:
+    """And who went on from it saves it, if only once: that is known when its run is over."""
+    stage = Stage()
+    look(stage, stage.process(exit_s=50.0), both(fetched(), saved(at_s=saves_at_s)), 50)
+    found = told(stage, 60.0)
+
+    assert kinds(found) == ["restore"] + ["save"] * len(saves_at_s)
+    assert {one.medium for one in found} == {Medium.OBJECT}
+
+
+def test_a_job_that_saves_to_files_may_have_restored_from_a_store() -> None:
+    """Another node's, say."""
+    stage = Stage()
+    actor = stage.process()
+    stage.write(actor, "/ckpt/step_20.pt", 20.0, 0.8, SIZE)
+    look(stage, actor, fetched(), 40)
+    found = told(stage)
+
+    assert [(one.kind, one.medium) for one in found] == [(Kind.RESTORE, Medium.OBJECT), (Kind.SAVE, Medium.FILE)]
+
+
+def test_the_size_of_a_state_in_files_tells_one_that_is_sent_once() -> None:
+    """The last one, say, which is to be kept."""
+    stage = Stage()
+    actor = stage.process(exit_s=75.0)
+    for number in range(3):
+        stage.write(actor, f"/ckpt/step_{number}.pt", 5.0 + 8 * number, 0.8, SIZE)
+    look(stage, actor, saved(at_s=(60.3,)), 75)
+    found = told(stage, 80.0)
+
+    assert [one.medium for one in found] == [Medium.FILE] * 3 + [Medium.OBJECT]
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 1.12, 3.0])
+def test_what_is_no_state_by_its_size_is_nothing(factor: float) -> None:
+    """Neither what a second run fetches, nor what the first one sends once."""
+    assert kinds(restarted(fetched(int(factor * SIZE), at_s=(AGAIN_S,)))) == ["save"] * 3
+
+
+def test_ranks_that_fetch_all_of_it_each_restore_together() -> None:
+    """The first one saved for all."""
+    stage = Stage()
+    first = stage.process(exit_s=36.0)
+    look(stage, first, saved(), 35)
+    for pid in (200, 201):
+        actor = stage.process(pid, born_s=38.0, environment={"RANK": str(pid - 200), "WORLD_SIZE": "2"}, cgroup="/job")
+        look(stage, actor, fetched(at_s=(AGAIN_S,)), 60)
+    *saves, restore = told(stage, 60.0)
+
+    assert kinds(saves) == ["save"] * 3
+    assert (restore.kind, restore.bytes, len(restore.writers)) == (Kind.RESTORE, 2 * SIZE, 2)
+
+
+def federated(now_s: float) -> tuple[int, int]:
+    """Return what was sent and came by a time: each state that is fetched is sent back, and the next one fetched."""
+    return both(fetched(at_s=(3.3, 17.3, 31.3)), saved(at_s=(10.3, 24.3)))(now_s)
+
+
+def streamed(now_s: float) -> tuple[int, int]:
+    """Return what was sent and came by a time, of a data set in shards, one of which is as large as its states."""
+    return both(fetched(at_s=(3.3, 17.3, 24.3, 31.3)), saved(at_s=(10.3,)))(now_s)
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        federated,
+        streamed,
+        fetched(),
+        fetched(at_s=tuple(range(3, 50, 6))),
+        both(fetched(SIZE // 3), saved(at_s=(10.3,))),
+    ],
+    ids=["a-federation", "a-data-set-and-one-save", "a-model", "a-data-set", "another-size"],
+)
+def test_what_else_comes_is_nothing(by: Ways) -> None:
+    """Nor what is sent beside it."""
+    stage = Stage()
+    look(stage, stage.process(exit_s=50.0), by, 50)
+    assert told(stage, 60.0) == []
+
+
+def test_a_data_set_hides_no_save() -> None:
+    """Whatever came first of it."""
+    stage = Stage()
+    look(stage, stage.process(exit_s=50.0), both(fetched(SIZE, at_s=(0.3, 5.3)), saved()), 50)
+    assert kinds(told(stage, 60.0)) == ["save"] * 3
+
+
+def test_who_downloads_does_not_restore() -> None:
+    """What is read of the file later does."""
+    stage = Stage()
+    look(stage, stage.process(exit_s=36.0), saved(), 35)
+    actor = stage.process(200, born_s=38.0)
+    stage.write(actor, "/tmp/download", AGAIN_S + 0.1, TOOK_S, SIZE, magic=None)
+    look(stage, actor, fetched(at_s=(AGAIN_S,)), 60)
+    assert [one.medium for one in told(stage, 60.0)][:3] == [Medium.OBJECT] * 3
+    assert not [one for one in told(stage, 60.0)[3:] if one.medium is Medium.OBJECT]
+
+
+def test_another_program_restores_nothing() -> None:
+    """It fetches what it wants."""
+    stage = Stage()
+    look(stage, stage.process(exit_s=36.0), saved(), 35)
+    look(stage, stage.process(200, born_s=38.0, program="other.py"), fetched(at_s=(AGAIN_S,)), 60)
+    assert kinds(told(stage, 60.0)) == ["save"] * 3
+
+
+def test_who_sends_as_much_meanwhile_does_not_restore() -> None:
+    """Ranks exchange states as they begin, too, over whatever port."""
+    assert kinds(restarted(both(fetched(at_s=(AGAIN_S,)), saved(at_s=(AGAIN_S,))))) == ["save"] * 3
