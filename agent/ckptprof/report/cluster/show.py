@@ -12,7 +12,7 @@ from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.cluster import rows
 from ckptprof.report.cluster.page import last
 from ckptprof.report.rows import place
-from ckptprof.report.table import MISSING, Cell, Column, facts, paint
+from ckptprof.report.table import MISSING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as lay
 
 _COLUMNS = (
@@ -35,10 +35,15 @@ def render(one: ClusterCheckpoint, *, width: int, colour: bool, zone: tzinfo) ->
     offset = units.fixed_zone(one.whole.end_ns, zone)
     step = "" if one.whole.step is None else f" of step {one.whole.step:,}"
     title = f"{one.whole.kind.value.capitalize()} {one.whole.id}{step} by {named(one.whole.job)}"
-    lines = [paint(title, "bold", colour=colour), "", *facts(_facts(one, offset), width, colour=colour), ""]
+    lines = [
+        *(paint(line, "bold", colour=colour) for line in wrap(title, width)),
+        "",
+        *facts(_facts(one, offset), width, colour=colour),
+        "",
+    ]
     lines += lay(_COLUMNS, [_row(one, part) for part in one.nodes], width, colour=colour)
     more = "`ckptprof show` with the id and the database of a node tells all that was seen there."
-    return "\n".join([*lines, "", paint(more, "dim", colour=colour), ""])
+    return "\n".join([*lines, "", *(paint(line, "dim", colour=colour) for line in wrap(more, width)), ""])
 
 
 def _facts(one: ClusterCheckpoint, zone: timezone) -> list[tuple[str, str]]:
