@@ -42,7 +42,7 @@ def render(one: ClusterCheckpoint, *, width: int, colour: bool, zone: tzinfo) ->
         "",
     ]
     lines += lay(_COLUMNS, [_row(one, part) for part in one.nodes], width, colour=colour)
-    more = "`ckptprof show` with the id and the database of a node tells all that was seen there."
+    more = "`ckptprof show ID` with the database of a node and its id there tells all that was seen on it."
     return "\n".join([*lines, "", *(paint(line, "dim", colour=colour) for line in wrap(more, width)), ""])
 
 
