@@ -133,7 +133,11 @@ def test_where_inodes_tell_nothing_the_path_within_the_file_system_does(point: s
 
 
 def test_of_several_mounts_the_nearest_one_above_tells() -> None:
-    """A file system and a part of it."""
+    """A file system and a part of it: other hosts may have mounted the part alone."""
+    parts = [mount("nfs4", "filer:/x", "/mnt"), mount("nfs4", "filer:/x/b", "/mnt/b")]
+    assert place_of((40, 131), "/mnt/b/c", parts, "boot").key == "nfs:filer:/x/b:131"
+    assert place_of((40, 131), "/mnt/a/c", parts, "boot").key == "nfs:filer:/x:131"
+
     mounts = [mount("fuse.sshfs", "filer:/data", "/mnt"), mount("fuse.sshfs", "filer:/data", "/mnt/b", "/x")]
     assert place_of((40, 131), "/mnt/b/c", mounts, "boot").key == "sshfs:filer:/data:/x/c"
 

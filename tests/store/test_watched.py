@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ckptprof.model import Gap, Session, Watched
-from ckptprof.store.watched import session_of, watched
+from ckptprof.store.watched import watched
 
 _Make = Callable[..., Session]
 
@@ -48,11 +48,3 @@ def test_bounds_cut_and_overlaps_hide_gaps(session: _Make) -> None:
     assert watched(lives, 15, 55) == Watched(start_ns=15, end_ns=50)
     assert watched(lives, 55, 70) == Watched(start_ns=60, end_ns=70)
     assert watched(lives, 45, 70).gaps == (Gap(50, 60, "ckptprof was not running"),)
-
-
-def test_a_moment_is_of_the_life_that_had_begun(session: _Make) -> None:
-    """What was cut off is told by the next life, and has its time from the one before."""
-    lives = [session(uid="a", start_ns=10, end_ns=20), session(uid="b", start_ns=30, end_ns=40)]
-
-    found = [session_of(lives, at_ns) for at_ns in (9, 10, 25, 30, 99)]
-    assert [one.uid if one else None for one in found] == [None, "a", "a", "b", "b"]

@@ -126,29 +126,30 @@ def place_of(
     own = f"host:{host}:{device}:{inode}"
     if not mounts:
         return Place(key=own, shared=None)
-    fs_type, source = mounts[0].fs_type, mounts[0].source
+    nearest = _above(path, mounts)
+    fs_type, source = (nearest or mounts[0]).fs_type, (nearest or mounts[0]).source
     if told is not None:
         return Place(key=f"{fs_type}:{told}:{inode}", shared=True)
     kind = KINDS.get(fs_type)
     called = kind.called(source) if kind is not None else None
     if kind is not None and called is not None:
-        within = _below(path, mounts) if kind.by_path else str(inode)
-        if within is not None:
-            return Place(key=f"{kind.name}:{called}:{within}", shared=True)
+        if not kind.by_path:
+            return Place(key=f"{kind.name}:{called}:{inode}", shared=True)
+        if nearest is not None:
+            return Place(key=f"{kind.name}:{called}:{_below(path, nearest)}", shared=True)
     elsewhere = is_remote(fs_type) or fs_type in NETWORKED or fs_type in _CLUSTERED or fs_type.split(".")[0] == "fuse"
     return Place(key=own, shared=None if elsewhere else False)
 
 
-def _below(path: str, mounts: Sequence[MountInfo]) -> str | None:
-    """Return the path from the root of its file system on; None: it is not below any of the mounts, as seen from here.
-
-    A process in a container calls it otherwise.
-    """
+def _above(path: str, mounts: Sequence[MountInfo]) -> MountInfo | None:
+    """Return the nearest mount that a path is below; None: none of them, as a process in a container calls it."""
     above = [mount for mount in mounts if f"{path}/".startswith(f"{mount.mount_point.rstrip('/')}/")]
-    if not above:
-        return None
-    nearest = max(above, key=lambda mount: len(mount.mount_point))
-    return f"{nearest.root.rstrip('/')}{path[len(nearest.mount_point.rstrip('/')) :]}" or "/"
+    return max(above, key=lambda mount: len(mount.mount_point), default=None)
+
+
+def _below(path: str, mount: MountInfo) -> str:
+    """Return a path from the root of its file system on."""
+    return f"{mount.root.rstrip('/')}{path[len(mount.mount_point.rstrip('/')) :]}" or "/"
 
 
 def _plain(host: str) -> str:

@@ -24,11 +24,6 @@ def watched(sessions: Sequence[Session], since_ns: int | None, until_ns: int | N
     )
 
 
-def session_of(sessions: Sequence[Session], at_ns: int) -> Session | None:
-    """Return the life that recorded what began at a time, and so its host: the last that had begun by then."""
-    return max((one for one in sessions if one.start_ns <= at_ns), key=lambda one: one.start_ns, default=None)
-
-
 def _between(sessions: Sequence[Session]) -> list[Gap]:
     gaps = []
     newest = sessions[0]
