@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,13 +47,15 @@ class Job:
     first_step: int = 100
     has_steps: bool = True
     late_s: Mapping[int, float] = field(default_factory=dict)  # a node ends so much later
+    only: Mapping[int, Collection[int]] = field(default_factory=dict)  # the saves in which it does; else in all
     ahead_s: Mapping[int, float] = field(default_factory=dict)  # its clock is before the others
+    drift_s: Mapping[int, float] = field(default_factory=dict)  # and so much more with each save
     clocks: Mapping[int, Clock | None] = field(default_factory=dict)
     more: Mapping[int, float] = field(default_factory=dict)  # times the bytes, in as many times the time
     lost: Mapping[int, Sequence[int]] = field(default_factory=dict)  # saves that it has no part in
     ends: Mapping[int, int] = field(default_factory=dict)  # its record ends before this save
     writers: Sequence[int] | None = None  # nodes that write; None: all
-    folder: str = "shared"  # or per-node
+    folder: str = "shared"  # of each save; or per-node, or one for all saves
     of: Checkpoint = field(default_factory=recorded)
     slow: Checkpoint = field(default_factory=lambda: recorded("fault-network-fuse"))
     kind: Kind = Kind.SAVE
@@ -80,8 +82,9 @@ class Job:
         return [self._record(node, mine) for node, mine in events.items()], truth - {frozenset()}
 
     def _event(self, node: int, number: int, dice: random.Random) -> Checkpoint:
-        late, more = self.late_s.get(node, 0.0), self.more.get(node, 1.0)
-        ahead_ns = round(self.ahead_s.get(node, 0.0) * SECOND)
+        is_late = number in self.only.get(node, range(self.saves))
+        late, more = self.late_s.get(node, 0.0) if is_late else 0.0, self.more.get(node, 1.0)
+        ahead_ns = round((self.ahead_s.get(node, 0.0) + number * self.drift_s.get(node, 0.0)) * SECOND)
         start_ns = (
             BEGIN_NS + round((self.begin_s + number * self.every_s + dice.uniform(0, JITTER)) * SECOND) + ahead_ns
         )
@@ -91,7 +94,7 @@ class Job:
         step = self.first_step + number * 100
         base = self.slow if late else self.of
         name = f"{self.name} {self.key} {self.restart} {node} {number} {self.kind}"
-        inode = step if self.folder == "shared" else step * 1000 + node
+        inode = {"shared": step, "per-node": step * 1000 + node, "one": 7}[self.folder]
         return msgspec.structs.replace(
             base, id=number + 1, kind=self.kind, job=self.name, step=step if self.has_steps else None,
             uid=str(uuid.uuid5(uuid.NAMESPACE_OID, name)),
@@ -103,7 +106,7 @@ class Job:
             cost=None if base.cost is None else msgspec.structs.replace(base.cost, gpus=8, gpus_from="nvml"),
             run=Run(key=self.key, scheduler="slurm", job="8812", restart=self.restart, nodes=self.nodes, node=node)
             if self.run else None,
-            place=Place(key=f"fs:{inode}", shared=self.folder == "shared"), clock=self.clocks.get(node, GOOD),
+            place=Place(key=f"fs:{inode}", shared=self.folder != "per-node"), clock=self.clocks.get(node, GOOD),
         )  # fmt: skip
 
     def _record(self, node: int, events: list[Checkpoint]) -> NodeRecord:

@@ -12,7 +12,7 @@ from tests.cluster.nodes import EVERY, GOOD, HOLD_NS, JITTER, NOBODY_KNOWS, SECO
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import NodeRecord
 from ckptprof.frameworks.runkeys import run_of
-from ckptprof.model import Checkpoint, Clock, Kind, Level, Place, Watched
+from ckptprof.model import Clock, Destination, Kind, Level, Medium, Place, Sent, Watched
 
 NODES = (2, 8, 64)
 YEARS_1970 = -1_774_000_000.0
@@ -129,28 +129,6 @@ def test_a_uniform_spread_has_no_straggler_but_a_shared_limit(nodes: int) -> Non
         assert one.whole.verdict.limit is recorded().verdict.limit  # type: ignore[union-attr] # it has one
 
 
-def test_who_is_last_by_chance_is_not_slow() -> None:
-    """Each save another one of eight nodes is late."""
-    jobs = [Job(saves=1, first_step=100 * n, begin_s=n * EVERY, late_s={n % 8: 4.0}) for n in range(16)]
-    seen = [job.seen()[0] for job in jobs]
-    records = [
-        NodeRecord(
-            database=of_node[0].database, host=of_node[0].host, watched=of_node[0].watched,
-            checkpoints=tuple(_again(one, n) for n, record in enumerate(of_node) for one in record.checkpoints),
-        )
-        for of_node in zip(*seen, strict=True)
-    ]  # fmt: skip
-
-    told = [one.straggler for one in merge(records)]
-
-    assert [last.host for last in told if last is not None] == [jobs[0].host(n % 8) for n in range(16)]
-    assert {last.is_slow for last in told if last is not None} == {False}
-
-
-def _again(one: Checkpoint, number: int) -> Checkpoint:
-    return msgspec.structs.replace(one, uid=f"{one.uid} {number}")
-
-
 def test_a_node_with_more_bytes_is_last_and_not_slow() -> None:
     """It has twice the bytes, and writes them as fast as the others write theirs."""
     records, _ = Job(more={0: 2.0}).seen()
@@ -261,6 +239,13 @@ def test_a_shared_folder_joins_what_no_run_does() -> None:
     assert groups(merge(records)) == truth
 
 
+def test_a_folder_of_many_saves_joins_nothing() -> None:
+    """Jobs of one node each, without a run, keep theirs in one folder: the same steps, at the same time."""
+    records, _ = Job(run=False, folder="one").seen()
+
+    assert groups(merge(records)) == {frozenset([e.uid]) for e in chain(*(record.checkpoints for record in records))}
+
+
 def _key(job: int, **told: str) -> str:
     """Return the key that a rank of a Slurm job makes."""
     environment = {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": "0", "SLURM_CLUSTER_NAME": "alpha", **told}
@@ -310,6 +295,31 @@ def test_saves_that_overlap_are_told_apart_by_their_steps() -> None:
     records, truth = Job(every_s=3.0, clocks={2: NOBODY_KNOWS}, ahead_s={2: 2.0}).seen()
 
     assert groups(merge(records)) == truth
+
+
+def test_what_goes_to_an_object_store_is_added_up() -> None:
+    """By where it went; and when it was durable is on the clock that all share."""
+    records, _ = Job(nodes=2, ahead_s={1: 5.0}, clocks={1: NOBODY_KNOWS}).seen()
+    sent = [
+        Sent(destinations=(Destination(remote="10.0.0.1", port=443, bytes=5),), connections=2, parts=4),
+        Sent(destinations=(Destination(remote="10.0.0.2", port=443, bytes=9),), connections=3, parts=5),
+    ]
+    stored = [
+        msgspec.structs.replace(
+            record, checkpoints=tuple(
+                msgspec.structs.replace(e, path=None, sent=told, written_bytes=7, durable_ns=e.end_ns + SECOND)
+                for e in record.checkpoints
+            ),
+        )
+        for record, told in zip(records, sent, strict=True)
+    ]  # fmt: skip
+
+    for one in merge(stored):
+        assert one.whole.medium is Medium.OBJECT
+        assert one.whole.sent == Sent(destinations=sent[1].destinations, connections=5, parts=9)
+        assert one.whole.written_bytes == 14
+        assert one.whole.durable_ns is not None
+        assert one.whole.durable_ns - one.whole.end_ns == pytest.approx(SECOND, abs=SECOND // 5)
 
 
 def test_the_order_of_databases_does_not_matter() -> None:

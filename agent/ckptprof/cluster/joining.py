@@ -16,6 +16,7 @@ from ckptprof.model import Checkpoint, Kind, Level
 
 UNKNOWN_BOUND_NS = 60_000_000_000  # that a clock is taken to be off, of which nobody knows
 LEAST_REACH_NS = 30_000_000_000  # two starts may be apart, however often the run saves
+_FOLDER = "folder"
 
 
 def distinct(records: Iterable[NodeRecord]) -> list[Event]:
@@ -67,9 +68,16 @@ def key_of(one: Checkpoint) -> tuple[object, ...] | None:
         return None
     if one.run is not None:
         return "run", one.run.key, one.run.restart or 0  # what 0 is called by some, others do not tell
-    if one.place is not None and one.place.shared:
-        return "place", one.place.key
+    if one.place is not None and one.place.shared and one.path is not None:
+        folder = one.path.rpartition("/")[0] if one.files == 1 else one.path
+        return _FOLDER, one.place.key, folder.rpartition("/")[2]  # an inode may be that of another folder later
     return None
+
+
+def is_of_one(key: tuple[object, ...], events: Iterable[Event]) -> bool:
+    """Return whether what has one key may be parts of the same: a folder with several steps has those of anyone."""
+    steps = {event.checkpoint.step for event in events} - {None}
+    return key[0] != _FOLDER or len(steps) <= 1
 
 
 class _Group:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from ckptprof.cluster.clocks import Event, Timed, bound_ns, on_one_clock
-from ckptprof.cluster.joining import distinct, joined, key_of
+from ckptprof.cluster.joining import distinct, is_of_one, joined, key_of
 from ckptprof.cluster.model import ClusterCheckpoint, NodePart, NodeRecord
 from ckptprof.cluster.stragglers import last_of, told, with_past
-from ckptprof.model import Checkpoint, Kind, Level, Mode, Moments, Pattern, Status, Watched
-from ckptprof.units import speed
-from ckptprof.verdicts import Cost, Verdict
+from ckptprof.cluster.whole import common, whole_of
+from ckptprof.model import Checkpoint, Kind, Watched
 
 _NS = 1_000_000_000
-_Told = TypeVar("_Told", bound=Hashable)
 
 
 def merge(records: Sequence[NodeRecord]) -> tuple[ClusterCheckpoint, ...]:
@@ -31,10 +28,12 @@ def merge(records: Sequence[NodeRecord]) -> tuple[ClusterCheckpoint, ...]:
             alone.append(event)
         else:
             keyed.setdefault(key, []).append(event)
+    for key in [key for key, events in keyed.items() if not is_of_one(key, events)]:
+        alone += keyed.pop(key)
     watched = _watched(records)
     found = [_one([_as_it_is(event)], {}, event.checkpoint.job) for event in alone]
     for events in keyed.values():
-        job = _common(event.checkpoint.job for event in events) or ""  # a node may have a name of its own for it
+        job = common(event.checkpoint.job for event in events) or ""  # a node may have a name of its own for it
         hosts = {event.host: watched[event.host] for event in events}
         timed = on_one_clock(events)
         for kind in Kind:
@@ -77,7 +76,7 @@ def _one(group: Sequence[Timed], hosts: Mapping[str, list[Watched]], job: str) -
     )
     straggler = told(*last, parts) if last is not None else None
     return ClusterCheckpoint(
-        whole=_whole(group, parts, (start_ns, end_ns), job, None if straggler is None else straggler.host),
+        whole=whole_of(group, parts, (start_ns, end_ns), job, None if straggler is None else straggler.host),
         nodes=parts,
         nodes_expected=told_nodes,
         ranks_seen=sum(part.ranks for part in parts),
@@ -176,91 +175,3 @@ def _place(group: Sequence[Timed]) -> Literal["shared", "per-node"] | None:
     if not places or None in places.values():
         return None
     return "shared" if len(places) == 1 and True in places.values() else "per-node"
-
-
-def _whole(
-    group: Sequence[Timed], parts: Sequence[NodePart], span: tuple[int, int], job: str, last: str | None
-) -> Checkpoint:
-    """Return the checkpoint as one; a node alone keeps what its own database tells."""
-    every = [one.event.checkpoint for one in group]
-    first = every[0]
-    if len(every) == 1:
-        return msgspec.structs.replace(first, start_ns=span[0], end_ns=span[1], job=job)
-    stalls = [one.stall_ns for one in every if one.stall_ns is not None]
-    durable = [one.durable_ns for one in every if one.durable_ns is not None]
-    shift_ns = [one.start_ns - one.event.checkpoint.start_ns for one in group]
-    moved = sum(one.bytes for one in every)
-    return Checkpoint(
-        uid=min(one.uid for one in every),
-        kind=first.kind,
-        job=job,
-        framework=_common(one.framework for one in every),
-        step=next((one.step for one in every if one.step is not None), None),
-        ranks=max((one.ranks for one in every if one.ranks is not None), default=None),
-        start_ns=span[0],
-        end_ns=span[1],
-        durable_ns=None if len(durable) < len(every) else max(map(sum, zip(durable, shift_ns, strict=True))),
-        bytes=moved,
-        files=sum(one.files for one in every),
-        path=_common(one.path for one in every),
-        run=first.run,
-        place=_common(one.place for one in every),
-        writers=(),
-        mode=_mode(every),
-        stall_ns=max(stalls, default=None),
-        status=Status.INCOMPLETE if any(one.status is Status.INCOMPLETE for one in every) else Status.COMPLETE,
-        moments=Moments(),
-        pattern=Pattern(class_=_same([one.pattern.class_ for one in every])),
-        verdict=_verdict(group, last),
-        cost=_cost(parts, every, moved, span),
-        level=Level.TRACE if all(one.level is Level.TRACE for one in every) else Level.POLL,
-        blind=(),
-        evidence=tuple(one for checkpoint in every if checkpoint.risks for one in checkpoint.evidence),
-        confidence=max(one.confidence for one in every),
-    )
-
-
-def _common(values: Iterable[_Told | None]) -> _Told | None:
-    """Return what most say, of those who say anything."""
-    counted = Counter(value for value in values if value is not None)
-    return max(counted, key=counted.__getitem__, default=None)
-
-
-def _same(values: Iterable[_Told]) -> _Told | None:
-    """Return what all say; None if they do not agree."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
-
-
-def _mode(every: Sequence[Checkpoint]) -> Mode | None:
-    """Return sync if training was held on any node."""
-    modes = {one.mode for one in every}
-    return Mode.SYNC if Mode.SYNC in modes else Mode.ASYNC if Mode.ASYNC in modes else None
-
-
-def _verdict(group: Sequence[Timed], last: str | None) -> Verdict | None:
-    """Return the verdict on the straggler; without one, of those with the limit of most nodes that on the longest."""
-    judged = [(one, verdict) for one in group if (verdict := one.event.checkpoint.verdict) is not None]
-    own = [pair for pair in judged if pair[0].event.host == last]
-    if not own:
-        limit = _common(verdict.limit for _, verdict in judged)
-        own = [pair for pair in judged if pair[1].limit is limit]
-    return max(own, key=lambda pair: pair[1].seconds)[1] if own else None
-
-
-def _cost(parts: Sequence[NodePart], every: Sequence[Checkpoint], moved: int, span: tuple[int, int]) -> Cost:
-    """Return what it cost all nodes together, as far as it is known of each."""
-    gpus = sum(part.gpus for part in parts if part.gpus is not None)
-    spent = [part.gpu_seconds for part in parts if part.gpu_seconds is not None]
-    stalls = [part.stall_seconds for part in parts if part.stall_seconds is not None]
-    rate = speed(moved, span[1] - span[0])
-    beside = [one.cost.background_seconds for one in every if one.cost is not None]
-    return Cost(
-        stall_seconds=max(stalls, default=None),
-        background_seconds=max((seconds for seconds in beside if seconds is not None), default=None),
-        gpus=round(gpus) or None,
-        gpus_from=_common(one.cost.gpus_from for one in every if one.cost is not None),
-        gpu_seconds=sum(spent) if spent else None,
-        bytes_per_second=rate,
-        bytes_per_second_per_gpu=rate / gpus if rate is not None and gpus else None,
-    )
