@@ -14,6 +14,7 @@ NOT_OF_JOBS = re.compile(
     r"|/(?:base|global)/\d+/\d+(?:\.\d+)?$|/pg_wal/|/pgdata/|/target/(?:debug|release)/|/datasets/[^/]+/[^/]+\.(?:bin|dat)$"
     r"|/wandb/[^/]+/(?:logs|tmp)/"
     r"|/offload(?:ed)?(?:[_-](?:folder|dir|weights))?/[^/]+\.dat$"  # accelerate/utils/offload.py
+    r"|\.tensor\.swp$"  # deepspeed/runtime/swap_tensor/
 )
 # what hubs of models give
 CACHES_OF_HUBS = re.compile(

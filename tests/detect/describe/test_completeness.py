@@ -9,7 +9,8 @@ import pytest
 from tests.detect.stage import MIB, NUMPY, Actor, Stage
 from tests.detect.tracer import activity, life
 
-from ckptprof.model import Checkpoint, Kind, Status
+from ckptprof.model import CUT_AT_END, Checkpoint, Kind, Status
+from ckptprof_collectors.samples import TraceHealth
 
 LEVELS = pytest.mark.parametrize("trace", [True, False], ids=["trace", "poll"])
 
@@ -110,6 +111,26 @@ def test_an_attempt_that_was_made_again_leaves_the_save_whole(names: tuple[str, 
     found = saves(stage)
 
     assert [(one.status, why(one)) for one in found] == [(Status.COMPLETE, "")]
+
+
+def test_a_save_in_whose_midst_the_trace_fails_was_seen_in_part() -> None:
+    """Nobody tells when its file is closed; one that was closed before is whole."""
+    stage = stage_of(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 2.0, 1.0, 100 * MIB)
+    stage.extra.append((4.0, health("vfs_write")))
+    stage.extra.append((6.0, activity(path="/ckpt/step_2.pt", start_s=5.5, end_s=6.0, inode=77, closed=False)))
+    stage.extra.append((6.1, health()))
+
+    whole, cut = saves(stage)
+
+    assert (whole.status, whole.cuts) == (Status.COMPLETE, frozenset())
+    assert (cut.status, cut.stall_ns, cut.cuts) == (Status.INCOMPLETE, None, {CUT_AT_END})
+
+
+def health(*programs: str) -> TraceHealth:
+    """Return what a trace says of itself; without programs it has failed."""
+    return TraceHealth(1, 0, 0, 0, 0, 0, dict.fromkeys(programs, "typed"), ())
 
 
 @LEVELS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.detect.stage import MIB, Stage
+from tests.detect.stage import MIB, WALL_NS, Stage
 
 from ckptprof.model import Kind
 
@@ -40,14 +40,30 @@ def test_what_is_swapped_at_long_steps_is_no_save() -> None:
     assert sum(one.kind is not Kind.COPY for one in stage.play(260)) <= 2
 
 
+def test_polled_steps_of_some_seconds_are_known_from_the_fourth_writing_on() -> None:
+    """It reads what it writes, right before that, and nothing else; the first one it reads is the second."""
+    stage = Stage(trace=False)
+    trainer = stage.process()
+    for step in range(20):
+        for layer in range(3):
+            path, at_s = f"/nvme/optimizer/rank0/{layer}_exp_avg.bin", 2.0 + 4 * step + 0.1 * layer
+            if step:
+                stage.read(trainer, path, at_s, 0.03, 16 * MIB)
+            stage.write(trainer, path, at_s + 0.04, 0.03, 16 * MIB, magic=None, layout="pwrite")
+
+    told_s = [(one.start_ns - WALL_NS) / 1e9 for one in stage.play(150) if one.kind is not Kind.COPY]
+    assert max(told_s) < 2.0 + 4 * 3
+
+
 @LEVELS
-def test_a_state_that_is_checked_after_each_save_is_saved(*, trace: bool) -> None:
+@pytest.mark.parametrize("name", ["state.pt", "net.bin"])
+def test_a_state_that_is_checked_after_each_save_is_saved(name: str, *, trace: bool) -> None:
     """It is read whole between two writings of it, but right after the first of them."""
     stage = Stage(trace=trace)
     trainer = stage.process()
     for number in range(4):
-        stage.write(trainer, "/run/state.pt", 3.0 + 5 * number, 0.5, 100 * MIB)
-        stage.read(trainer, "/run/state.pt", 3.6 + 5 * number, 0.3, 100 * MIB, kept=0.0)
+        stage.write(trainer, f"/run/{name}", 3.0 + 5 * number, 0.5, 100 * MIB)
+        stage.read(trainer, f"/run/{name}", 3.6 + 5 * number, 0.3, 100 * MIB, kept=0.0)
 
     assert sum(one.kind is Kind.SAVE for one in stage.play(50)) == 4
 

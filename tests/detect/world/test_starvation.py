@@ -33,6 +33,22 @@ def test_it_is_said_of_what_it_touched(start: float, end: float, said: list[str]
     assert [sentence.split(" of it")[0] for sentence in found] == [f"what went on in {share}" for share in said]
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "said"), [(7, 8, True), (10.05, 11, True), (6, 7.8, False), (10.2, 12, False)]
+)
+def test_what_was_polled_may_have_gone_on_while_nobody_looked(start: float, end: float, *, said: bool) -> None:
+    """Its begin and its end are where it was seen; those of what the trace tells are its own."""
+    starvation = Starvation()
+    for at, starved in ((5, 0), (10, 2)):
+        starvation.observe(at * SECOND_NS, health(starved * SECOND_NS))
+    edges = int(start * SECOND_NS), int(end * SECOND_NS)
+
+    assert [sentence.split(":")[0] for sentence in starvation.during(*edges, polled=True)] == (
+        ["whether it went on in 2.0 s beside it"] if said else []
+    )
+    assert starvation.during(*edges) == []
+
+
 def test_who_does_not_tell_was_not_late() -> None:
     """A recording of an older version has no such count."""
     starvation = Starvation()

@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,6 +18,31 @@ from livecommand import SAVE, Ckptprof, fill, has_ended, sampler_of, wait_until
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.slow
+
+IN_HALVES = """
+import numpy, pathlib, time
+state = numpy.ones(8_000_000)
+raw = state.data.cast("B")
+
+def wait(name):
+    while not pathlib.Path(name).exists():
+        time.sleep(0.01)
+
+for step in range(4):
+    time.sleep(1)
+    part = pathlib.Path(f"ckpt_{step}.npy.tmp")
+    with part.open("wb", buffering=0) as file:
+        numpy.lib.format.write_array_header_1_0(file, numpy.lib.format.header_data_from_array_1_0(state))
+        file.write(raw[:32_000_000])
+        if step == 2:
+            pathlib.Path("half").touch()
+            wait("go")
+        file.write(raw[32_000_000:])
+    part.rename(f"ckpt_{step}.npy")
+    if step == 2:
+        wait("on")
+time.sleep(1)
+"""
 
 
 def saving(ckptprof: Ckptprof, saves: int, database: Path | None = None) -> subprocess.Popen[bytes]:
@@ -50,6 +77,71 @@ def test_a_stopped_sampler_holds_the_end_up_for_a_moment_only(ckptprof: Ckptprof
 
     assert process.returncode == 9
     assert not sampler.is_running()
+
+
+def halves(ckptprof: Ckptprof, level: str) -> subprocess.Popen[bytes]:
+    """Start a job that saves four times; it awaits `go` in the middle of the third save, and `on` after it."""
+    command = [sys.executable, "-c", IN_HALVES]
+    return ckptprof.start("run", "--level", level, "--db", str(ckptprof.database), "--", *command)
+
+
+def told(ckptprof: Ckptprof) -> list[dict[str, Any]]:
+    """Return the saves of a database in their order."""
+    listed = ckptprof.call("list", "--json", "--db", str(ckptprof.database)).stdout
+    found: list[dict[str, Any]] = json.loads(listed)["checkpoints"]
+    return sorted(found, key=lambda one: int(one["start_ns"]))
+
+
+@pytest.mark.xdist_group("live")
+@pytest.mark.parametrize("level", ["poll", pytest.param("trace", marks=[pytest.mark.root, pytest.mark.bpf])])
+def test_a_sampler_that_is_stopped_for_five_seconds_in_a_save_costs_no_save(ckptprof: Ckptprof, level: str) -> None:
+    """The second half of it is written, and it gets its name, while nobody looks: it is one, and whole."""
+    process = halves(ckptprof, level)
+    sampler = sampler_of(process)
+    wait_until((ckptprof.work / "half").exists)
+
+    sampler.suspend()
+    (ckptprof.work / "go").touch()
+    wait_until((ckptprof.work / "ckpt_2.npy").exists)
+    time.sleep(5)
+    sampler.resume()
+    (ckptprof.work / "on").touch()
+    process.communicate(timeout=PATIENCE_SECONDS)
+
+    found = told(ckptprof)
+    assert [(one["kind"], one["step"], one["status"]) for one in found] == [("save", n, "complete") for n in range(4)]
+    assert [one["bytes"] for one in found] == [pytest.approx(64_000_000, rel=0.02)] * 4
+    if level == "poll":  # the trace has counted all of it
+        assert any("the sampler came late" in sentence for sentence in found[2]["blind"])
+
+
+@pytest.mark.xdist_group("live")
+@pytest.mark.root
+@pytest.mark.bpf
+@pytest.mark.programs("strace")
+def test_a_trace_that_is_lost_in_the_midst_of_a_save_costs_no_save(ckptprof: Ckptprof, tmp_path: Path) -> None:
+    """Its maps cannot be read any more: of that one a part was seen, which is said, and polling finds the next one."""
+    process = halves(ckptprof, "trace")
+    sampler = sampler_of(process)
+    wait_until((ckptprof.work / "half").exists)
+
+    log = tmp_path / "strace"
+    inject = ["-e", "trace=bpf", "-e", "inject=bpf:error=EIO", "-o", str(log)]
+    with subprocess.Popen(["strace", "-f", *inject, "-p", str(sampler.pid)]) as strace:
+        wait_until(lambda: log.exists() and "INJECTED" in log.read_text())
+        strace.terminate()
+    for name in ("go", "on"):
+        (ckptprof.work / name).touch()
+    process.communicate(timeout=PATIENCE_SECONDS)
+
+    found = told(ckptprof)
+    assert [(one["kind"], one["step"]) for one in found] == [("save", n) for n in range(4)]
+    whole = [0, 1, 3]
+    assert [(found[n]["status"], found[n]["bytes"]) for n in whole] == [
+        ("complete", pytest.approx(64_000_000, rel=0.02))
+    ] * 3
+    assert (found[2]["status"], found[2]["stall_ns"]) == ("incomplete", None)
+    assert any(one["name"] == "cut-at-end" for one in found[2]["evidence"])
 
 
 def test_a_sampler_that_does_not_come_up_keeps_nobody_from_training(ckptprof: Ckptprof) -> None:

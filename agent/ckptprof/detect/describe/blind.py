@@ -32,7 +32,8 @@ def blind_of(
         yield from starvation.during(candidate.start_ns, candidate.end_ns)
         return
     counted = [part.operations for part in candidate.parts if part.operations is not None]
-    if level_of(candidate.parts) is not Level.TRACE:
+    polled = level_of(candidate.parts) is not Level.TRACE
+    if polled:
         yield "offset, size and time of single operations: only their sums and means between two ticks were seen"
     if any(_is_guessed(part) for part in candidate.parts):
         yield "order of the page faults of mapped files; their bytes are those of the mapping, as far as it was touched"
@@ -48,7 +49,7 @@ def blind_of(
         yield from _of_operations(counted)
         yield from health.lost(candidate.start_ns, candidate.end_ns)
         yield from health.degraded
-    yield from starvation.during(candidate.start_ns, candidate.end_ns)
+    yield from starvation.during(candidate.start_ns, candidate.end_ns, polled=polled)
 
 
 def unsettled(candidate: Candidate) -> str:

@@ -1,4 +1,4 @@
-"""Whether the watch began or ended in the midst of a save: then only a part of it was seen.
+"""Whether the watch began or ended, or the trace failed, in the midst of a save: then only a part of it was seen.
 
 Nothing tells that for sure, so that what may be a part is told as one. A save that its marker completed, or that is as
 large as those of its series before it, was seen to its end.
@@ -90,6 +90,10 @@ def _lacks_others(candidate: Candidate, known: Knowledge) -> bool:
 
 
 def _at_end(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]:
+    failed_ns = known.world.health.failed_ns
+    if failed_ns is not None and any(_is_traced_until(part, failed_ns) for part in candidate.parts):
+        yield CUT_AT_END, "the trace failed in the midst of it"
+        return
     over_ns = known.world.over_ns
     if over_ns is None or all(known.world.died_ns(process) is not None for process in candidate.processes):
         return
@@ -99,6 +103,11 @@ def _at_end(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]
         return
     if still_open or not _is_whole(candidate, known, quiet_ns):
         yield CUT_AT_END, f"the watch ended {max(0, quiet_ns) / 1e9:.1f} s after the last that was seen of it"
+
+
+def _is_traced_until(part: Transfer, failed_ns: int) -> bool:
+    """Return whether the trace told of it as long as it could: nobody tells when it is closed."""
+    return part.operations is not None and part.closed_ns is None and part.first_ns <= failed_ns
 
 
 def _is_open(part: Transfer, over_ns: int) -> bool:

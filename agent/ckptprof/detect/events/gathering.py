@@ -135,6 +135,7 @@ class Gatherer:
         if quiet_ns < (PATIENCE_NS if candidate.open_parts else QUIET_NS):
             return False
         candidate.patience_ns = self._patience_ns(candidate)
+        quiet_ns -= self._world.starvation.late_ns(now_ns - quiet_ns, now_ns)  # no silence: nobody listened
         return quiet_ns >= candidate.patience_ns and not self._builds(candidate, now_ns)
 
     def _builds(self, candidate: Candidate, now_ns: int) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from ckptprof.detect.tolerances import MAX_POINTS, NEAR_NS
+from ckptprof.detect.tolerances import EDGE_NS, MAX_POINTS, NEAR_NS
 from ckptprof_collectors.samples import SamplerHealth
+
+_WHY = "the sampler came late, held by a process, on a crowded host or with too much to read"
 
 
 class Starvation:
@@ -23,14 +25,22 @@ class Starvation:
             self._spans.append((at_ns - (starved_ns - self._starved_ns), at_ns))
         self._starved_ns = starved_ns
 
-    def during(self, start_ns: int, end_ns: int) -> list[str]:
-        """Return the sentence for what went on in this time, none if the sampler came in time."""
-        late_ns = sum(max(0, min(end, end_ns) - max(start, start_ns)) for start, end in self._spans)
-        if late_ns < max(1, min(NEAR_NS, end_ns - start_ns)):
-            return []
-        seconds = f"{late_ns / 1e9:.1f} s"
-        why = "held by a process, on a crowded host or with too much to read"
-        return [f"what went on in {seconds} of it: the sampler came late, {why}"]
+    def late_ns(self, start_ns: int, end_ns: int) -> int:
+        """Return for how much of this time nobody looked."""
+        return sum(max(0, min(end, end_ns) - max(start, start_ns)) for start, end in self._spans)
+
+    def during(self, start_ns: int, end_ns: int, *, polled: bool = False) -> list[str]:
+        """Return the sentence for what went on in this time, none if the sampler came in time.
+
+        Of what was polled it may have begun before it was seen, or gone on after that, if nobody looked then.
+        """
+        late_ns = self.late_ns(start_ns, end_ns)
+        if late_ns >= max(1, min(NEAR_NS, end_ns - start_ns)):
+            return [f"what went on in {late_ns / 1e9:.1f} s of it: {_WHY}"]
+        edges = [end - start for start, end in self._spans if start <= end_ns + EDGE_NS and end >= start_ns - EDGE_NS]
+        if polled and sum(edges) >= NEAR_NS:
+            return [f"whether it went on in {sum(edges) / 1e9:.1f} s beside it: {_WHY}"]
+        return []
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what is older."""

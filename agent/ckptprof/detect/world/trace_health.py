@@ -14,9 +14,12 @@ class TraceHealthHistory:
         """Start with nothing."""
         self._lost = CounterHistory(4)
         self._last: TraceHealth | None = None
+        self.failed_ns: int | None = None  # from then on there is only polling
 
     def observe(self, at_ns: int, health: TraceHealth) -> None:
-        """Take one account."""
+        """Take one account; one without programs, of a trace that had some, is its last: it has failed."""
+        if self._last is not None and self._last.programs and not health.programs:
+            self.failed_ns = at_ns
         self._last = health
         self._lost.add(at_ns, (health.lost_operations, health.lost_bytes, health.lost_sessions, health.lost_events))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
-from ckptprof.detect.tolerances import MOST_SHARE, PATIENCE_NS
+from ckptprof.detect.tolerances import LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 
 _SWAP = ".swp"  # DeepSpeed's, of states and of parameters
@@ -61,11 +61,17 @@ def _was_just_read(written: Transfer, read: Sequence[Transfer]) -> bool:
 def _was_read_between(event: Event, earlier: Transfer, later: Transfer) -> bool:
     """Return whether a process read as much as it writes in all between two writings of a file, as its counters tell.
 
-    Only where these follow each other at once: at another time it reads other files.
+    Where these do not follow each other at once it may read other files: then it read nothing in the middle of that
+    time, and this file at its end. What is read to be checked is read at its begin.
     """
     low_ns, high_ns = earlier.end.least, later.end.most
-    if later.begin.most - low_ns > LOOSE_GAP_NS:
+    size = sum({part.file: part.used_size for part in event.largest}.values())
+    returned = event.world.histories[later.process].returned_bytes
+    gap_ns = later.begin.most - low_ns
+    if returned(low_ns, high_ns) < MOST_SHARE * size:
         return False
-    sizes = {part.file: part.used_size for part in event.largest}
-    returned = event.world.histories[later.process].returned_bytes(low_ns, high_ns)
-    return returned >= MOST_SHARE * sum(sizes.values())
+    reads_ns = later.begin.most - gap_ns // 4
+    return gap_ns <= LOOSE_GAP_NS or (
+        returned(low_ns + gap_ns // 4, reads_ns) <= LITTLE_SHARE * size
+        and returned(reads_ns, high_ns) >= MOST_SHARE * later.used_size
+    )
