@@ -94,7 +94,8 @@ class Recogniser:
         is_nothing = life.turn(_turn(decision, writes=event.writes)) is State.FINAL
         made = None if is_nothing else self._describe(candidate, evidence_of(signals), decision)
         if made is None or CUT_AT_END not in made.cuts:  # with what follows of it a part is no series
-            self._known.past.note(event.job, event.remembered, writes=event.writes)
+            past = event.remembered._replace(is_nothing=made is None)
+            self._known.past.note(event.job, past, writes=event.writes)
         if decision.ends_series:
             self._known.deferred.drop(event.job, event.remembered)
         self._note(candidate, signals, decision, made)

@@ -186,6 +186,18 @@ def test_what_else_is_sent_is_nothing(by: Ways, fields: dict[str, Any]) -> None:
     assert told(stage) == []
 
 
+def test_what_is_answered_now_and_then_is_no_save_in_between() -> None:
+    """Gradients go to a parameter server that is asked for its parameters with every third step only."""
+    at_s = tuple(10.3 + 6 * step for step in range(9))
+
+    def by(now_s: float) -> tuple[int, int]:
+        return saved(at_s=at_s)(now_s)[0], sum(SIZE for begin_s in at_s[::3] if now_s > begin_s + TOOK_S + 0.3)
+
+    stage = Stage()
+    look(stage, stage.process(), by, 75)
+    assert told(stage, 75.0) == []
+
+
 @pytest.mark.parametrize(("port", "after_s"), [(STORE[1], 5.0), (50_123, 0.0)], ids=["a-federation", "gradients"])
 def test_what_came_is_counted_where_nobody_sees_the_sockets(port: int, after_s: float) -> None:
     """A container has a network of its own: what else is sent is nothing there, either."""

@@ -31,6 +31,7 @@ class PastEvent(NamedTuple):
     paths: frozenset[str]  # of its biggest files
     processes: frozenset[ProcessKey]
     programs: frozenset[str]
+    is_nothing: bool = False  # it was turned down
 
     def is_of_program(self, other: PastEvent) -> bool:
         """Return whether the same program wrote a file of the same shape, in whatever run."""

@@ -88,7 +88,8 @@ def _is_known(event: Event) -> bool:
 def _alike(event: Event) -> list[PastEvent]:
     """Return the earlier ones of its series that differ little in size, or are the same files: a state may grow.
 
-    What is sent has no name that would tell more: of that those count that came last, one after the other, in one size.
+    What is sent has no name that would tell more: of that those count that came last, one after the other, in one size,
+    and were not turned down.
     """
     alike = [
         earlier
@@ -100,11 +101,14 @@ def _alike(event: Event) -> list[PastEvent]:
 
 
 def _latest_of_one_size(event: Event, earlier: list[PastEvent]) -> list[PastEvent]:
-    """Return the last ones as large as this one but for the remainder that a look at an address leaves for the next."""
-    addresses = {place for part in event.parts if part.sending for place in part.sending.endpoints}
-    more = _SAME * event.bytes + HEADER_BYTES * len(addresses)
-    same = itertools.takewhile(lambda one: abs(one.bytes - event.bytes) <= more, reversed(earlier))
-    return list(same)[::-1]
+    """Return the last ones as large as this one but for what looks leave to the next, of each process and address."""
+    looked_at = {(part.process, place) for part in event.parts if part.sending for place in part.sending.endpoints}
+    more = _SAME * event.bytes + HEADER_BYTES * len(looked_at)
+
+    def is_same(one: PastEvent) -> bool:
+        return not one.is_nothing and abs(one.bytes - event.bytes) <= more
+
+    return list(itertools.takewhile(is_same, reversed(earlier)))[::-1]
 
 
 def _comes_soon_after(event: Event) -> bool:
