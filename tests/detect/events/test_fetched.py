@@ -161,10 +161,11 @@ def test_what_else_comes_is_nothing(by: Ways) -> None:
     assert told(stage, 60.0) == []
 
 
-def test_a_data_set_hides_no_save() -> None:
+@pytest.mark.parametrize("at_s", [(0.3, 5.3), (3.3, 7.3)], ids=["piece-by-piece", "in-one"])
+def test_a_data_set_hides_no_save(at_s: tuple[float, ...]) -> None:
     """Whatever came first of it."""
     stage = Stage()
-    look(stage, stage.process(exit_s=50.0), both(fetched(SIZE, at_s=(0.3, 5.3)), saved()), 50)
+    look(stage, stage.process(exit_s=50.0), both(fetched(SIZE, at_s=at_s), saved()), 50)
     assert kinds(told(stage, 60.0)) == ["save"] * 3
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.detect.sockets import AT_S, SIZE, STORE, TOOK_S, Ways, count, look, saved, tcp, told
+from tests.detect.sockets import AT_S, SIZE, STORE, TOOK_S, Ways, both, count, fetched, look, saved, tcp, told
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
@@ -153,6 +153,17 @@ def test_who_fetches_data_all_the_time_hides_no_save_of_another_rank() -> None:
     found = told(stage)
 
     assert [one.bytes for one in found] == [SIZE] * 3
+
+
+def test_who_fetches_data_between_its_saves_is_told_them() -> None:
+    """Over the same connections: what asks for data is no part of a save."""
+    stage = Stage()
+    look(stage, stage.process(), both(saved(), fetched(SIZE // 5, at_s=tuple(at_s - 3 for at_s in AT_S))), 40)
+    found = told(stage)
+
+    assert [one.bytes for one in found] == [SIZE] * 3
+    for one, at_s in zip(found, AT_S, strict=True):
+        assert abs(one.start_ns - stage.wall(at_s)) <= SECOND_NS // 10
 
 
 def test_ranks_that_begin_at_a_time_save_together_however_long_the_first_one_takes() -> None:
