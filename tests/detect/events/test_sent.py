@@ -47,6 +47,14 @@ def test_saves_to_an_object_store_are_told() -> None:
         assert abs(one.end_ns - stage.wall(at_s + TOOK_S)) <= SECOND_NS // 10
 
 
+@pytest.mark.parametrize("port", [80, 3128, 9000])
+def test_where_object_stores_and_their_proxies_answer_saves_are_told(port: int) -> None:
+    """On whatever host."""
+    stage = Stage()
+    look(stage, stage.process(), saved(), 40, port=port)
+    assert len(told(stage)) == 3
+
+
 def test_two_are_no_series() -> None:
     """Whatever is sent twice may be anything."""
     stage = Stage()
