@@ -38,9 +38,9 @@ MAX_POINTS = 600  # of one timeline
 MAX_EACH = 64  # of one file, group, path or job: so many tell enough
 
 
-def is_of_one_state(size: float, other: float) -> bool:
+def is_of_one_state(size: float, other: float, share: float = NEARLY_ALL) -> bool:
     """Return whether two sizes differ by no more than what a protocol adds, or a reader fetches twice."""
-    return min(size, other) >= NEARLY_ALL * max(size, other)
+    return min(size, other) >= share * max(size, other)
 
 
 def is_like(size: float, other: float) -> bool:

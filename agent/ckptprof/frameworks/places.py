@@ -35,8 +35,8 @@ NETWORKED_DAEMONS = (
     "alluxio", "ceph-fuse", "glusterfs", "hdfs", "davfs", "curlftpfs", "s3ql", "objectivefs", "cunofs", "cvmfs",
     "weed", "s3backer", "ossfs", "cosfs", "obsfs", "lustre", "gpfs", "beegfs", "daos", "moosefs", "mfs", "smbnetfs",
 )  # fmt: skip
-# where object stores answer: HTTP and HTTPS, MinIO, Ceph, ECS, SeaweedFS, StorageGRID, Ozone
-OBJECT_STORE_PORTS = frozenset((80, 443, 9000, 7480, 7481, 9020, 9021, 8333, 8082, 10443, 9878, 9879))
+# where object stores answer: HTTP and HTTPS, Squid before them, MinIO, Ceph, ECS, SeaweedFS, StorageGRID, Ozone
+OBJECT_STORE_PORTS = frozenset((80, 443, 3128, 9000, 7480, 7481, 9020, 9021, 8333, 8082, 10443, 9878, 9879))
 # where something else answers, whose clients send much: ssh, mail, rsync, git, databases, caches, brokers, logs
 PORTS_OF_OTHERS = frozenset((
     22, 25, 514, 873, 1433, 1521, 2049, 2379, 3100, 3306, 4222, 4317, 4318, 5044, 5432, 5672, 6333, 6334, 6379, 6514,

@@ -79,7 +79,7 @@ def of_restore(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     else:
         distinct = checkpoint.bytes if checkpoint.unique_bytes is None else checkpoint.unique_bytes
         told = f"{checkpoint.cache}: {source.format(units.size(checkpoint.storage_bytes), units.size(distinct))}"
-    pairs = [("Page cache", told)]
+    pairs = [("Page cache", told)] if checkpoint.sent is None else []
     unique = checkpoint.unique_bytes
     if unique and is_moved_again(checkpoint):
         number = len(checkpoint.writers)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.detect.sockets import AT_S, SIZE, STORE, TOOK_S, Ways, count, look, saved, tcp, told
+from tests.detect.sockets import AT_S, SIZE, STORE, TOOK_S, Ways, both, count, fetched, look, saved, tcp, told
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
@@ -45,6 +45,14 @@ def test_saves_to_an_object_store_are_told() -> None:
         assert [(place.remote, place.relation) for place in one.measures.connections] == [(STORE[0], "server")]
         assert abs(one.start_ns - stage.wall(at_s)) <= SECOND_NS // 10
         assert abs(one.end_ns - stage.wall(at_s + TOOK_S)) <= SECOND_NS // 10
+
+
+@pytest.mark.parametrize("port", [80, 3128, 9000])
+def test_where_object_stores_and_their_proxies_answer_saves_are_told(port: int) -> None:
+    """On whatever host."""
+    stage = Stage()
+    look(stage, stage.process(), saved(), 40, port=port)
+    assert len(told(stage)) == 3
 
 
 def test_two_are_no_series() -> None:
@@ -153,6 +161,17 @@ def test_who_fetches_data_all_the_time_hides_no_save_of_another_rank() -> None:
     found = told(stage)
 
     assert [one.bytes for one in found] == [SIZE] * 3
+
+
+def test_who_fetches_data_between_its_saves_is_told_them() -> None:
+    """Over the same connections: what asks for data is no part of a save."""
+    stage = Stage()
+    look(stage, stage.process(), both(saved(), fetched(SIZE // 5, at_s=tuple(at_s - 3 for at_s in AT_S))), 40)
+    found = told(stage)
+
+    assert [one.bytes for one in found] == [SIZE] * 3
+    for one, at_s in zip(found, AT_S, strict=True):
+        assert abs(one.start_ns - stage.wall(at_s)) <= SECOND_NS // 10
 
 
 def test_ranks_that_begin_at_a_time_save_together_however_long_the_first_one_takes() -> None:

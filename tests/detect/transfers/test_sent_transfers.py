@@ -11,7 +11,7 @@ from tests.detect.stage import MIB
 from ckptprof.detect.describe.connections import sent_of
 from ckptprof.detect.tolerances import MAX_EACH, MAX_POINTS
 from ckptprof.detect.transfers.observed.sent_transfers import SentTransfers
-from ckptprof_collectors.samples import TcpSample
+from ckptprof_collectors.samples import SocketTraffic, TcpSample
 
 SECOND = 1_000_000_000
 TRAINER = (100, 1)
@@ -27,6 +27,16 @@ def tcp(sent: int, **more: Any) -> TcpSample:
         "delivery_rate": None,
     }  # fmt: skip
     return TcpSample(**{**told, **more})
+
+
+def counted(sent: int, received: int) -> SocketTraffic:
+    """Return as much of such a connection as the trace counts."""
+    names = ("sends", "receives", "parts", "parts_bytes", "answers", "answers_bytes")
+    return SocketTraffic(
+        pid=TRAINER[0], start_ticks=TRAINER[1], remote="10.0.0.9", port=443, local_port=5000, sockets=2,
+        sent_bytes=sent, received_bytes=received, began_ns=SECOND, sent_ns=2 * SECOND, received_began_ns=SECOND,
+        received_ns=2 * SECOND, part_bytes=None, tid=TRAINER[0], **dict.fromkeys(names, 0),
+    )  # fmt: skip
 
 
 def sending(seconds: int, every_s: int = 60) -> SentTransfers:
@@ -81,3 +91,29 @@ def test_of_changing_addresses_so_many_are_kept() -> None:
     sent = sent_of([transfer])
     assert sent is not None
     assert all(one.remote for one in sent.destinations)
+
+
+@pytest.mark.parametrize("is_counted", [False, True], ids=["looked-at", "counted"])
+@pytest.mark.parametrize(
+    ("sent", "received", "directions"),
+    [
+        (50 * MIB, 4000, [True]),
+        (4000, 50 * MIB, [False]),
+        (6 * MIB, 50 * MIB, [False, True]),
+        (50 * MIB, 6 * MIB, [False, True]),
+        (0, 50 * MIB, [False]),
+    ],
+    ids=["a-save", "a-restore", "much-is-asked", "much-is-answered", "a-stream"],
+)
+def test_what_only_asks_or_acknowledges_is_no_transfer(
+    sent: int, received: int, directions: list[bool], *, is_counted: bool
+) -> None:
+    """A tenth of what goes the other way, or less, is that."""
+    made = SentTransfers(observed(trainers=(TRAINER[0],)))
+    made.take(frame(SECOND, 0, tcp(0)))
+    moved = counted(sent, received) if is_counted else tcp(sent, bytes_received=received)
+    made.take(frame(2 * SECOND, SECOND, moved))
+    found = [one for _, parts in made.over(200 * SECOND, QUIET_NS) for one in parts]
+
+    assert sorted(one.writes for one in found) == directions
+    assert {one.bytes for one in found} == {(received, sent)[writes] for writes in directions}

@@ -450,9 +450,13 @@ def test_of_a_process_that_was_joined_connections_are_told_and_nobody_elses(
     assert told == [mine]
 
 
-@pytest.mark.parametrize(("came", "bursts"), [(MIB // 20, True), (MIB, False)], ids=["a-save", "gradients"])
+@pytest.mark.parametrize(
+    ("came", "keeps", "bursts"),
+    [(MIB // 20, True, True), (MIB, True, False), (MIB // 20, False, False)],
+    ids=["a-save", "gradients", "of-nobody-who-trains"],
+)
 def test_who_sends_much_is_looked_at_as_who_writes(
-    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes], came: int, *, bursts: bool
+    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes], came: int, *, keeps: bool, bursts: bool
 ) -> None:
     """Until the connections are read again; what is exchanged is sent at each step."""
     names = ("sends", "receives", "parts", "parts_bytes", "answers", "answers_bytes")
@@ -468,6 +472,7 @@ def test_who_sends_much_is_looked_at_as_who_writes(
     for seconds in range(1, 4):
         one.tick(now_ns + seconds * 1_000_000_000)
     watching = one.sampler._population.watched[sleeper.pid]
+    watching.keep = keeps
     assert not watching.activity.in_burst()
     trace.reads = [[first], []]
     one.tick(now_ns + 4_000_000_000)

@@ -149,7 +149,6 @@ ROWS = (
     Row("as-large",               0.25,  0.0,  0.0, "the state again; with a library just enough"),
     # Of what comes from there: only what was saved by an earlier run, or is saved later, tells it from data.
     Row("came",                    0.0,  0.0,  0.0, "where it came from: data sets do, too"),
-    Row("saved-later",             0.4,  0.0,  0.0, "as `read-again`: nobody saves a data set"),
     Row("answers",                 0.0,  0.0,  0.0, "so come all large objects"),
     Row("asked",                  -2.0,  0.0,  0.0, "gradients and calls go out as they come in"),
     Row("to-files",               -2.0,  0.0,  0.0, "who reads the files restores"),

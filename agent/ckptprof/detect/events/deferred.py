@@ -94,7 +94,7 @@ class DeferredEvents:
 
     def saved_later(self, job: str, event: PastEvent, past: PastEvents) -> list[tuple[Pending, Life]]:
         """Return those that a save shows to have been restores from an object store: it is as large, wherever it is."""
-        later = Signal("saved-later", "saved-later", "its job saved as much later")
+        later = Signal("saved-later", "read-again", "its job saved as much later")
 
         def is_such(held: Pending) -> bool:
             is_fetched = held.checkpoint.kind is Kind.RESTORE and held.checkpoint.job == job

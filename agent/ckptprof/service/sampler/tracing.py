@@ -338,7 +338,8 @@ def follow_connections(samples: Iterable[Sample], population: Population, now_ns
                 (sent, received), before = watching.traced.moved_over(sample), moved.get(watching, (0, 0))
                 moved[watching] = before[0] + sent, before[1] + received
     for watching, (sent, received) in moved.items():
-        if sent >= MOVED_BYTES and received <= RETURNED_SHARE * sent:
+        trains = watching.trains or watching.keep
+        if trains and sent >= MOVED_BYTES and received <= RETURNED_SHARE * sent:
             watching.sends(now_ns, now_ns + SENDS_NS)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ckptprof import units
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LITTLE_SHARE, NEARLY_ALL, is_of_one_state
+from ckptprof.detect.tolerances import ALL_SHARE, BESIDE_NS, COMMIT_NS, LITTLE_SHARE, NEARLY_ALL, is_of_one_state
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.places import OBJECT_STORE_PORTS
 
@@ -86,14 +86,14 @@ def per_process(event: Event) -> list[int]:
 def fetched(event: Event) -> bool:
     """Return whether its job fetched as much from there as it began, and its processes did not go on doing so."""
     held = event.known.deferred.fetched(event.job, event.remembered, event.known.past)
-    return any(is_of_one_state(one.event.bytes, event.bytes) for one in held)
+    return any(is_of_one_state(one.event.bytes, event.bytes, ALL_SHARE) for one in held)
 
 
 def as_large(event: Event) -> bool:
     """Return whether its program has saved as much otherwise: to files, or in an earlier run."""
     own = event.remembered
     return any(
-        is_of_one_state(state.bytes, own.bytes)
+        is_of_one_state(state.bytes, own.bytes, ALL_SHARE)
         for state in event.known.past.states(own.programs)
         if not (state.processes & own.processes and state.shapes & own.shapes)
     )

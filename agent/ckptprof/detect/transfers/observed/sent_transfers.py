@@ -6,6 +6,7 @@ database, broker or collector of logs is known by: who else may have another hos
 Nothing is concluded here: signals say what speaks for a save or a restore, and what against it. A stretch is over when
 nothing more of it was seen for as long as files are waited for; what the ranks of one job send at a time belongs
 together, and so does what they receive.
+What goes out to ask for much, and what comes back to say that much has come, is no part of either.
 Where the trace counts calls it tells of the same as the looks at the sockets, and exactly: its stretch is taken then.
 """
 
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.detect.tolerances import MAX_EACH, MAX_POINTS, MOST_SHARE
+from ckptprof.detect.tolerances import LITTLE_SHARE, MAX_EACH, MAX_POINTS, MOST_SHARE
 from ckptprof.detect.transfers.model.movement import Movement, merged
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.sending import FURTHER, Sending
@@ -197,14 +198,15 @@ class SentTransfers:
         now = self._looked[endpoint] = _Look(look.bytes_acked, look.bytes_received, look.busy_us or 0)
         if known is None:
             return
-        if (sent := now.acked_bytes - known.acked_bytes) > 0:
+        sent, came = now.acked_bytes - known.acked_bytes, now.received_bytes - known.received_bytes
+        if sent > max(0, LITTLE_SHARE * came):
             until_ns = min(at_ns, max(before_ns, look.sent_ns or at_ns))
             # several connections are busy at a time: each for as long as it took, if they share the work evenly
             busy_ns = max(0, now.busy_us - known.busy_us) * 1000 // max(1, look.sockets)
             moved = Movement(max(before_ns, until_ns - max(busy_ns, 1)), until_ns, sent)
             stretch = self._stretch(_Key(process, look.port, sends=True, is_counted=False), before_ns, at_ns)
             stretch.add(endpoint, moved, look.sockets, at_ns)
-        if (came := now.received_bytes - known.received_bytes) > 0:
+        if came > max(0, LITTLE_SHARE * sent):
             until_ns = min(at_ns, max(before_ns, look.received_ns or at_ns))
             moved = Movement(until_ns - 1, until_ns, came)  # for how long it was busy nobody says
             stretch = self._stretch(_Key(process, look.port, sends=False, is_counted=False), before_ns, at_ns)
@@ -253,7 +255,7 @@ class SentTransfers:
         received_span = traffic.received_began_ns, known.received_ns, traffic.received_ns
         for sends, own, other, span in ((True, sent, came, sent_span), (False, came, sent, received_span)):
             key, (began_ns, known_ns, last_ns) = _Key(process, traffic.port, sends=sends, is_counted=True), span
-            if own[0] and began_ns is not None and last_ns is not None:
+            if own[0] > LITTLE_SHARE * other[0] and began_ns is not None and last_ns is not None:
                 until_ns = min(at_ns, last_ns)
                 since_ns = min(max(began_ns, known_ns or 0), until_ns - 1)
                 stretch = self._stretch(key, since_ns, at_ns)
