@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.diagnose.hand import GIB, MIB, link, measured, restore, save, thread
 
@@ -72,6 +73,22 @@ def test_it_is_surer_than_without() -> None:
     idle = said(connection(busy=2.0), links=even)
     assert "data was on its way to 10.0.0.9:22 for 2.00 s of it" in idle.evidence[0]
     assert any("nothing was on its way for 89.5 %" in one for one in idle.excluded)
+
+
+@pytest.mark.parametrize(
+    ("busy", "limit", "cause"), [(0.9, Limit.SERIALIZE, "busy-daemon"), (0.3, Limit.SERVER, "slow-server")]
+)
+def test_who_serves_the_mount_is_the_limit_where_it_computes_all_the_while(
+    busy: float, limit: Limit, cause: str
+) -> None:
+    """It is named, whether it was at work or at rest; data was seldom on its way."""
+    mount = msgspec.structs.replace(FAR, client="sshfs", daemon="sshfs", daemon_pid=7, daemon_busy=busy)
+    verdict = said(connection(busy=2.0), mount=mount)
+
+    assert (verdict.limit, verdict.cause) == (limit, cause)
+    assert any("sshfs, which serves the mount here" in one for one in (*verdict.evidence, *verdict.excluded))
+    on_its_way = said(connection(), mount=mount)
+    assert on_its_way.limit is Limit.NETWORK
 
 
 def test_a_link_that_is_shaped_or_full_keeps_its_name() -> None:

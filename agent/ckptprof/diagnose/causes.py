@@ -34,6 +34,7 @@ class Cause(Enum):
     CONGESTION = auto()  # of the fabric, as its ports tell
     PATH = auto()  # somewhere between this host's link and the server, as TCP tells
     PATHS_LOST = auto()  # no path to a disk behind a fabric could be used
+    DAEMON = auto()  # the process that serves a FUSE mount was at work here all the while
     SERVER = auto()
     WINDOW = auto()  # the server did not take the bytes, as TCP tells
     RESENT = auto()  # requests to the server were sent again, as its client tells; so are those below

@@ -16,7 +16,7 @@ from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.detect.world.world import World
-from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo, ProcessStat
+from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, ProcessIo, ProcessStat
 
 SECOND_NS = 1_000_000_000
 CHILDREN = (201, 202)
@@ -254,6 +254,44 @@ def test_who_computes_while_a_file_stays_open_does_not_flush_it(busy: float, end
     intervals = (Interval(begin, end, busy=share, wrote_bytes=size) for begin, end, size, share in steps)
 
     edges = write_edges(writer, ProcessHistory(list(intervals)), observed(), Openings())
+
+    assert edges[1] / SECOND_NS == pytest.approx(end_s)
+
+
+@pytest.mark.parametrize(("size", "end_s"), [(30 * MIB, 11.6), (20 * MIB, 10.6)])
+def test_what_a_file_has_and_nobody_had_written_at_its_stamp_was_written_later(size: int, end_s: float) -> None:
+    """A server stamped it with its opening, or it was one long call; what is too much for it went elsewhere."""
+    writer = caught(10.5, size)
+    writer.first_ns, writer.last_ns, writer.closed_ns = (round(at_s * SECOND_NS) for at_s in (10.5, 11.65, 11.7))
+    writer.looks = [Look(writer.first_ns, 0, 0), Look(writer.last_ns, size, size)]
+    writer.fact = fact(100, 10.5, size=size)
+    spans = ((10.5, 10.6, 20 * MIB), (10.6, 11.5, 0), (11.5, 11.6, 10 * MIB))
+    steps = [
+        Interval(round(low * 1e9), round(high * 1e9), busy=1.0, wrote_bytes=wrote, written_bytes=wrote)
+        for low, high, wrote in spans
+    ]
+
+    edges = write_edges(writer, ProcessHistory(steps), observed(), Openings())
+
+    assert edges[1] / SECOND_NS == pytest.approx(end_s)
+
+
+@pytest.mark.parametrize(("busy", "end_s"), [(0.1, 12.5), (0.9, 11.1)])
+def test_a_closing_that_nobody_looked_at_is_of_who_rests_until_it(busy: float, end_s: float) -> None:
+    """The sampler came late; a file that stays open while its process computes was complete before."""
+    writer = caught(10.5, 20 * MIB)
+    writer.first_ns, writer.last_ns, writer.closed_ns = round(10.5 * SECOND_NS), round(10.9 * SECOND_NS), None
+    writer.looks = [Look(writer.first_ns, 0, 0), Look(writer.last_ns, 0, 0)]
+    writer.fact = fact(100, 10.5, size=20 * MIB)
+    spans = ((10.5, 11.0, 0, 0.3), (11.0, 11.1, 20 * MIB, 0.3), (11.1, 12.5, 0, busy))
+    steps = [
+        Interval(round(low * 1e9), round(high * 1e9), busy=share, wrote_bytes=wrote, written_bytes=wrote)
+        for low, high, wrote, share in spans
+    ]
+    openings = Openings()
+    openings.note(FileEvent(round(12.5 * SECOND_NS), "closed-written", *writer.file, 20 * MIB, writer.path))
+
+    edges = write_edges(writer, ProcessHistory(steps), observed(), openings)
 
     assert edges[1] / SECOND_NS == pytest.approx(end_s)
 

@@ -6,7 +6,9 @@ seldom we look, but anyone may set them and a server's clock may be another: the
 
 from __future__ import annotations
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, BORN_NS, MOST_SHARE, STAMP_NS, TELLING_BYTES
+import math
+
+from ckptprof.detect.tolerances import AT_ONCE_NS, BORN_NS, LITTLE_SHARE, MOST_SHARE, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.clock import Clock
@@ -52,7 +54,9 @@ def write_edges(
         birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
         start = _begin(transfer, start, latest, birth).narrowed(opened).narrowed(birth, STAMP_NS).best
         written = Bounds(start, end, latest).narrowed(modified, STAMP_NS)
-        end = _last_call(transfer, history, written.best, high) if written.best == modified else end
+        if written.best == modified:
+            heard = openings.closed_between(transfer.file, high) if transfer.closed_ns is None else None
+            end = _last_call(transfer, history, written.best, heard or high)
     end = max(end, _closed(transfer, history, openings, end, threads.met_until(transfer.process, "close", end)))
     if fact is not None:
         synced = threads.met_until(transfer.process, "sync", end)
@@ -84,6 +88,10 @@ def _begin(transfer: Transfer, start: int, latest: int, birth: int | None) -> Bo
 def _closed(transfer: Transfer, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
     """Return when a file that was written until `end` was closed, by who heard of it, else by who was met closing."""
     closed = openings.closed_between(transfer.file, end - STAMP_NS, max(end, sent or 0) + AT_ONCE_NS)
+    if closed is None and sent is None and transfer.looks and transfer.last_ns <= end + STAMP_NS:
+        seen_ns = math.inf if transfer.closed_ns is None else transfer.closed_ns + STAMP_NS
+        closed = openings.closed_between(transfer.file, end, seen_ns)  # it was not looked at meanwhile
+        closed = closed if closed is not None and _rests(history, end + STAMP_NS, closed) else None
     if closed is not None or sent is None:
         return closed or end
     wrote_on = any(interval.wrote_bytes >= ACTIVE_BYTES for interval in history.between(end + STAMP_NS, sent))
@@ -111,15 +119,24 @@ def is_coarse(fact: FileFact) -> bool:
 def _last_call(transfer: Transfer, history: ProcessHistory, modified_ns: int, high: int) -> int:
     """Return when the last write ended: a file is stamped as its last write(2) begins, which may be one for all of it.
 
-    Only for a file that was seen open, while it was: what its process wrote otherwise may have gone elsewhere.
+    Only for a file that was seen open, while it was: what its process wrote otherwise may have gone elsewhere. But what
+    the file has and no call had written by then came later: a call is counted as it ends, and a server may stamp a file
+    with the time of its opening (rclone).
     """
     if not transfer.looks:
         return modified_ns
-    later = (i for i in history.between(modified_ns, high) if i.start_ns >= modified_ns)
-    found = runs(((i.start_ns, i.end_ns, i.wrote_bytes) for i in later), gap_ns=CLOSED_LATE_NS)
-    if not found or found[0].start_ns - modified_ns > CLOSED_LATE_NS:
-        return modified_ns
-    return found[0].end_ns
+    later = [one for one in history.between(modified_ns, high) if one.start_ns >= modified_ns]
+    dirtied = runs(((one.start_ns, one.end_ns, one.wrote_bytes) for one in later), gap_ns=CLOSED_LATE_NS)
+    is_next = bool(dirtied) and dirtied[0].start_ns - modified_ns <= CLOSED_LATE_NS
+    end = dirtied[0].end_ns if is_next else modified_ns
+    size = transfer.fact.size if transfer.fact is not None else 0
+    before = history.between(min(transfer.looks[0].at_ns, modified_ns), modified_ns)
+    missing = size - transfer.looks[0].size - sum(one.written_bytes for one in before)
+    for run in runs((one.start_ns, one.end_ns, one.written_bytes) for one in later):
+        if missing > LITTLE_SHARE * size and run.start_ns - end > CLOSED_LATE_NS:
+            end = run.end_ns
+        missing -= run.bytes
+    return end
 
 
 def _synced(transfer: Transfer, history: ProcessHistory, end: int, synced_ns: int | None) -> int:
@@ -127,14 +144,19 @@ def _synced(transfer: Transfer, history: ProcessHistory, end: int, synced_ns: in
 
     `synced_ns` is up to when a thread of it was seen in a sync, of whatever file.
     """
-    if transfer.closed_ns is not None and transfer.last_ns - end > CLOSED_LATE_NS:
-        busy = [i.busy for i in history.between(end + STAMP_NS, transfer.last_ns) if i.busy is not None]
-        if not busy or sum(busy) / len(busy) < FSYNC_BUSY:
-            end = (transfer.last_ns + transfer.closed_ns) // 2
+    stayed_open = transfer.closed_ns is not None and transfer.last_ns - end > CLOSED_LATE_NS
+    if transfer.closed_ns is not None and stayed_open and _rests(history, end + STAMP_NS, transfer.last_ns):
+        end = (transfer.last_ns + transfer.closed_ns) // 2
     closed_ns = transfer.last_ns if transfer.is_credited else transfer.closed_ns
     if synced_ns is not None and closed_ns is not None and closed_ns < synced_ns:
         end = max(end, synced_ns)  # of all files, after it was closed
     return end
+
+
+def _rests(history: ProcessHistory, low: int, high: int) -> bool:
+    """Return whether a process used little of a core from one time to another, as one that waits in a call does."""
+    busy = [i.busy for i in history.between(low, high) if i.busy is not None]
+    return not busy or sum(busy) / len(busy) < FSYNC_BUSY
 
 
 def read_edges(transfer: Transfer, history: ProcessHistory, openings: Openings) -> tuple[int, int]:

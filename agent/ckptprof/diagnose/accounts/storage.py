@@ -248,19 +248,26 @@ def _of_network(sight: Sight, waiting: float, flush: Storage | None, told: Trans
         text = f"asleep waiting for the network: {told.text}"
         other = None if told.sure else rival
         return Storage(Cause.PATH, told.limit, text, (told.excluded,), other, imposed=told.sure, sure=told.sure)
-    if not told.sure:
-        return shown
+    return _beyond_the_way(sight, waiting, shown, told) if told.sure else shown
+
+
+def _beyond_the_way(sight: Sight, waiting: float, shown: Storage, told: Transport) -> Storage:
+    """Return what it is where data was seldom on its way: the server, or what serves a FUSE mount at this end."""
     excluded = (*shown.excluded, told.excluded)
-    if shown.limit is Limit.NETWORK or shown.cause is Cause.SERVER:
-        shown = Storage(Cause.SERVER, Limit.SERVER, f"{_at_server(sight)}: {told.text}")
     mount = sight.measures.mount
     busy = number(mount.daemon_busy) if mount is not None else None
+    each_waits = shown.cause in (Cause.FLUSHES, Cause.SMALL_OPERATIONS)
+    if busy is not None and busy * sight.span >= _NEAR * waiting and not each_waits:
+        text = f"asleep waiting for {_daemon(mount)} on CPU ({busy:.2f} cores): {told.text}"
+        return Storage(Cause.DAEMON, Limit.SERIALIZE, text, excluded, imposed=True)
+    if shown.limit is Limit.NETWORK or shown.cause is Cause.SERVER:
+        shown = Storage(Cause.SERVER, Limit.SERVER, f"{_at_server(sight)}: {told.text}")
     if busy is None or shown.limit is not Limit.SERVER:
         return replace(shown, excluded=excluded, rival=None)
-    at_work = f"{_daemon(mount)} used {busy:.2f} cores"
+    used = f"{_daemon(mount)} used {busy:.2f} cores"
     if busy >= MOST:  # then it is as likely that it waited for that one
-        return replace(shown, text=f"{shown.text}; {at_work}", excluded=excluded, rival=None, sure=False)
-    return replace(shown, excluded=(*excluded, f"not this end: {at_work}"), rival=None, imposed=True)
+        return replace(shown, text=f"{shown.text}; {used}", excluded=excluded, rival=None, sure=False)
+    return replace(shown, excluded=(*excluded, f"not this end: {used}"), rival=None, imposed=True)
 
 
 def _of_link(sight: Sight, waiting: float, flush: Storage | None) -> Storage:

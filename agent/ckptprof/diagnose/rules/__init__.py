@@ -22,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     nfs.ONE_CONNECTION,
     job.SINGLE_WRITER_FAR,
     job.SINGLE_WRITER,
+    storage.BUSY_DAEMON,
     job.GIL,
     job.CRC,
     job.COMPRESSION,

@@ -275,6 +275,27 @@ FULL_LINK = Rule(
     },
 )
 
+
+def _daemon_first(_checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> Spent | None:
+    """Return the time in which what serves the mount was at work, if the job itself was for less."""
+    most = spent(accounts, Limit.SERIALIZE)
+    return most if most is not None and most.cause is Cause.DAEMON else None
+
+
+# What serves a FUSE mount here computes: it encrypts, compresses, sums up, copies.
+BUSY_DAEMON = Rule(
+    name="busy-daemon",
+    limits=(Limit.SERIALIZE,),
+    words=_daemon_first,
+    exclusion="what serves the mount rests while it is waited for",
+    remedy=(
+        "let what serves the mount do less for each byte: no compression, cheaper ciphers (`sshfs -o "
+        "compression=no,Ciphers=aes128-gcm@openssh.com`), larger requests"
+    ),
+    reference="sshfs(1), rclone-mount(1)",
+    without="with a client of the mount that keeps up",
+)
+
 # The server answers late.
 SLOW_SERVER = Rule(
     name="slow-server",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -81,7 +82,7 @@ class Openings(Latest[FileKey, Opening]):
         inside = (one for one in self.of(file) if low_ns <= one.opened_ns <= high_ns)
         return any(one.lets_read_all and not one.written for one in inside)
 
-    def closed_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
+    def closed_between(self, file: FileKey, low_ns: int, high_ns: float = math.inf) -> int | None:
         """Return when a file that had been written was closed in the given time, the first time if more than once."""
         return next((one.at_ns for one in self.closings.of(file) if low_ns <= one.at_ns <= high_ns), None)
 
