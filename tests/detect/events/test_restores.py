@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.detect.observed import observed
-from tests.detect.stage import MIB, SECOND_NS, Stage, play
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage, play
 
 from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -67,6 +67,18 @@ def test_a_restore_by_mmap_counts_what_was_mapped_and_says_what_it_cannot_see() 
     assert restore.pattern.class_ is None
     assert any("page faults" in text for text in restore.blind)
     assert (restore.end_ns - restore.start_ns) / SECOND_NS == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_mapping_that_is_touched_slowly_is_restored_since_it_was_met() -> None:
+    """Page by page from a slow disk: that a look came late, and met more at once, is no begin."""
+    stage = Stage(trace=False)
+    stage.map(stage.process(), "/ckpt/model.safetensors", 2.0, 4.0, 16 * MIB, from_disk=True)
+    frames = [one for one in stage.frames(20) if not 4.0 < (one.at_ns - MONOTONIC_NS) / 1e9 < 4.6]
+    (found,) = play(stage.header(), frames)
+
+    assert found.kind is Kind.RESTORE
+    assert found.bytes == pytest.approx(16 * MIB, rel=0.05)
+    assert (found.end_ns - found.start_ns) / 1e9 == pytest.approx(4.0, abs=0.3)
 
 
 def test_a_mapping_of_which_little_is_touched_is_not_counted_whole() -> None:

@@ -148,7 +148,7 @@ def read_edges(transfer: Transfer, history: ProcessHistory, openings: Openings) 
         touched = [(i.start_ns, i.end_ns, max(i.resident_bytes, i.read_bytes)) for i in history.between(low, high)]
         least = min(MAPPED_ACTIVE_BYTES, transfer.mapped_bytes // 16)
         run = _run_at(runs(touched, active_bytes=least), transfer.first_ns - 1, high)
-        low = max(low, run.start_ns) if run else low
+        low = max(low, min(run.start_ns, transfer.first_ns)) if run else low
     inside = [
         (max(i.start_ns, low), min(i.end_ns, high), i.resident_bytes if transfer.is_mapped else i.read_bytes)
         for i in history.between(low, high)
