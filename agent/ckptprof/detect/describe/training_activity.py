@@ -27,7 +27,7 @@ from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, 
 from ckptprof.detect.world.world import World
 
 _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
-_GOES_ON = 0.4
+GOES_ON = 0.4
 _RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
 STEADY_SHARE = 0.3  # of a core: who uses less has no rhythm that it could have lost
 _CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
@@ -64,7 +64,7 @@ class TrainingActivity:
         after = self.book.stretches(self.process, self.end_ns, self.end_ns + _CALM_AFTER_NS)
         if before is None or before.share < _BUSY_SHARE or all(map(self._is_still, after)):
             return before
-        if sum(one.share >= _GOES_ON * before.share for one in after) * 4 >= len(after):
+        if sum(one.share >= GOES_ON * before.share for one in after) * 4 >= len(after):
             return before
         recent = self.book.stretches(self.process, self.start_ns - LOOK_NS, self.start_ns)
         now = rhythm_of([*recent, *after])
@@ -260,12 +260,12 @@ class TrainingActivity:
                 return None  # who computes for once runs, though it does not wake as it does else
             if one.slices < STILL * usual:
                 return True
-            return False if one.slices >= _GOES_ON * usual else None
+            return False if one.slices >= GOES_ON * usual else None
         if one.share < STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
             hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
             stirs = MANY * seconds + (_HARDLY * usual if hardly else 0.0)
             return True if one.slices <= max(1.0, stirs) or self._left_off(one) else None
-        least = _GOES_ON if one.slices >= _GOES_ON * usual else _RUNS_ON  # it may have computed for a part, then waited
+        least = GOES_ON if one.slices >= GOES_ON * usual else _RUNS_ON  # it may have computed for a part, then waited
         return False if one.share >= least * rhythm.share and not self._spins else None
 
     def _left_off(self, one: Stretch) -> bool:
