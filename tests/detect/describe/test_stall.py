@@ -361,6 +361,49 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
         assert seconds(found) == pytest.approx(stall, abs=0.15)
 
 
+def test_a_copy_of_the_state_ends_with_the_first_byte_at_the_latest() -> None:
+    """The look at its memory that shows the last of it may come later."""
+    stage = Stage(hz=4, trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.05, 2.0, 200 * MIB)
+    stage.extra += times(trainer)
+    (found,) = detect(stage, growing(by_thread(stage.frames(FOR_SECONDS), trainer.pid), ((7.5, 8.05, 200 * MIB),)))
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(0.55, abs=0.05)
+
+
+def forked(stage: Stage, born_s: float, exit_s: float) -> Actor:
+    """Return a child of process 100 that says when it was born: a pid of the stage is a tenth of its start's ticks."""
+    return stage.process(round(MONOTONIC_NS / 1e8 + born_s * 10), parent_pid=100, born_s=born_s, exit_s=exit_s)
+
+
+def test_who_copies_its_state_for_a_child_is_held_until_that_is_forked() -> None:
+    """To copy the tables of a large memory takes the kernel a while, in which it grows no more."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(forked(stage, 7.9, 10.1), "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += times(trainer)
+    (found,) = detect(stage, growing(stage.frames(FOR_SECONDS), ((7.4, 7.7, 200 * MIB),)))
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(0.5, abs=0.05)
+
+
+def test_who_joins_the_children_that_write_is_held_since_the_first_was_born() -> None:
+    """It runs while it forks them: that is no training."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for number, born_s in enumerate((7.7, 7.9)):
+        child = forked(stage, born_s, 9.0)
+        stage.write(child, f"/ckpt/step_1/part_{number}.bin", 8.0, 1.0, 100 * MIB)
+    stage.extra += times(trainer, ((7.95, 9.0),))
+    (found,) = detect(stage, stage.frames(LONGER_SECONDS))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(1.3, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("grows", "stall"),
     [
@@ -368,6 +411,7 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
         (((4.0, 4.5, 300 * MIB), (4.5, 8.0, 40 * MIB), (8.6, 8.7, -340 * MIB)), 4.6),  # slowly, of a copy of its own
         (((6.0, 8.0, 200 * MIB),), 2.6),  # kept for the next save
         (((5.0, 8.0, 400 * MIB),), 3.6),  # with its pieces
+        (((6.0, 7.7, 900 * MIB), (7.8, 8.0, -700 * MIB), (8.6, 8.7, -200 * MIB)), 2.6),  # which go as they are joined
         (((2.0, 8.0, 200 * MIB),), 0.6),  # it was not seen for as long before: training may take it
         (((6.0, 8.0, 60 * MIB), (8.6, 8.7, -60 * MIB)), 0.6),  # not what was written
         (
@@ -754,17 +798,25 @@ def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
     assert modes == [(Mode.SYNC, "trainer"), (Mode.ASYNC, "thread")]
 
 
-@pytest.mark.parametrize(("until_s", "stall"), [(10.0, 2.0), (8.5, 0.5)], ids=["deletes in line", "trains at once"])
+@pytest.mark.parametrize(
+    ("until_s", "stall", "listed_s", "hz"),
+    [
+        pytest.param(10.0, 2.0, 0.0, 25, id="deletes in line"),
+        pytest.param(8.5, 0.5, 0.0, 25, id="trains at once"),
+        pytest.param(10.0, 2.0, 1.0, 25, id="had looked for it in the kernel, too"),
+        pytest.param(10.0, 2.0, 0.0, 3, id="the last byte is counted late"),
+    ],
+)
 def test_who_runs_in_the_kernel_alone_after_its_last_byte_is_held_until_it_runs_its_own_code(
-    until_s: float, stall: float
+    until_s: float, stall: float, listed_s: float, hz: float
 ) -> None:
     """On a crowded host a look meets it waiting for a processor, and in no call: the kernel counts for whom it ran."""
-    stage = Stage()
+    stage = Stage(hz=hz)
     stage.write(stage.process(), "/ckpt/step_1.pt", 8.0, 0.5, 200 * MIB)
     frames = []
     for frame in stage.frames(FOR_SECONDS):
         at_s = (frame.at_ns - MONOTONIC_NS) / SECOND_NS
-        in_kernel = int(100 * (min(max(at_s, 8.5), until_s) - 8.5))
+        in_kernel = int(100 * (min(max(at_s, 8.5), until_s) - 8.5 + min(max(at_s - 8.0 + listed_s, 0.0), listed_s)))
 
         def split(sample: Sample, in_kernel: int = in_kernel) -> Sample:
             if not isinstance(sample, ProcessStat):
@@ -793,6 +845,26 @@ def test_polling_gives_each_byte_of_the_main_thread_to_one_file() -> None:
 
     assert found.mode is Mode.ASYNC
     assert seconds(found) == pytest.approx(0.3, abs=0.15)
+
+
+@pytest.mark.parametrize(("wrote_on", "stall"), [(True, 4.5), (False, 1.0)])
+def test_a_thread_that_writes_on_between_its_files_is_held_though_no_file_of_it_was_found(
+    wrote_on: bool,  # noqa: FBT001 - a case
+    stall: float,
+) -> None:
+    """Of thousands of files polling does not find each; what the thread wrote is counted all the same."""
+    stage = Stage()
+    trainer = stage.process()
+    moves = [stage.write(trainer, f"/ckpt/step_1/part_{at_s}.bin", at_s, 0.5, 100 * MIB) for at_s in (8.0, 12.0)]
+    between = (lambda at_s: int(300 * MIB * min(max(at_s - 8.5, 0.0), 3.5) / 3.5)) if wrote_on else (lambda _: 0)
+    for when_s, sample in times(trainer):
+        assert isinstance(sample, ThreadTime)
+        written = sum(move.moved(when_s) for move in moves) + between(when_s)
+        stage.extra.append((when_s, msgspec.structs.replace(sample, written_chars=written, read_chars=0)))
+    (found,) = detect(stage, stage.frames(LONGER_SECONDS + 4))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(stall, abs=0.2)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
@@ -124,7 +125,7 @@ def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
 def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdict:
     info = known.world.jobs.info(group.trainer)
     gpu = info is not None and bool(set(info.runtimes) & GPU_RUNTIMES)
-    spans = [*group.own.spans, *group.others.spans, *group.unknown.spans]
+    spans = [*group.own.spans, *group.others.spans, *group.unknown.spans, *group.started]
     start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
     activity = TrainingActivity(known.world, group.trainer, start_ns, end_ns, spins=gpu)
     if not candidate.writes:
@@ -154,7 +155,7 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     calls = known.world.calls
     until_ns = calls.creates_ns(group.trainer, candidate.end_ns, activity.end_ns + _BETWEEN_NS)
     acts = calls.of_names(group.trainer, activity.start_ns, until_ns)
-    spans = merged([*merged(group.own.spans, _BETWEEN_NS), *acts], AT_ONCE_NS)
+    spans = merged([*merged(group.own.spans, _BETWEEN_NS), *_writing_between(group, known), *acts], AT_ONCE_NS)
     most_ns = max(AT_ONCE_NS, length(spans))  # a longer wait beside it is for something else
     standing = [*activity.standing_beside(spans), *activity.standing_between(spans)]
     whole = candidate.start_ns, candidate.end_ns
@@ -169,6 +170,18 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     return replace(verdict, room_bytes=activity.memory.room_bytes)
 
 
+def _writing_between(group: WriterGroup, known: Knowledge) -> list[Span]:
+    """Return the times between its files in which its thread wrote on all the same: of thousands some are not found."""
+    spans = merged(group.own.spans, _BETWEEN_NS)
+    found = []
+    for before, after in pairwise(spans):
+        gap = before[1], after[0]
+        moved = known.world.trainers.moved(group.trainer, *gap)
+        if moved is not None and moved[0] * length(spans) >= LITTLE_SHARE * group.bytes * (gap[1] - gap[0]):
+            found.append(gap)
+    return found
+
+
 def _in_kernel_after(trainer: ProcessKey, activity: TrainingActivity, known: Knowledge) -> list[Span]:
     """Return how long it ran on in the kernel, where nobody trains: it moves nothing, it truncates, closes, deletes."""
     since_ns = activity.end_ns
@@ -176,7 +189,8 @@ def _in_kernel_after(trainer: ProcessKey, activity: TrainingActivity, known: Kno
     if until_ns is None:
         return []
     called = known.world.histories[trainer].between(since_ns + CALLS_NS, until_ns)
-    moved = sum(one.written_bytes + one.returned_bytes for one in called)
+    later = (one for one in called if one.start_ns >= since_ns)  # a look that came late counts its last bytes
+    moved = sum(one.written_bytes + one.returned_bytes for one in later)
     return [(since_ns, until_ns)] if moved < TELLING_BYTES else []
 
 
@@ -218,7 +232,7 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     """
     by = [role for role in ("child", "daemon") if role in group.roles.values()]
     who = f"a {by[0]} process" if by else "another thread" if group.others.spans else "its process"
-    foreign = merged([*group.others.spans, *group.unknown.spans], _BETWEEN_NS)
+    foreign = merged([*group.others.spans, *group.unknown.spans, *group.started], _BETWEEN_NS)
     own = [] if activity.went_on(group.own.spans) else group.own.spans  # polled, who wrote is likely, not certain
     mostly_own = bool(own) and group.own.bytes * 2 > group.bytes
     blocked = activity.blocked(foreign, by_child=bool(by))
@@ -241,7 +255,7 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     if little or (length(cut(still, whole)) * 2 >= max(1, length(whole)) and not went_on):
         ends = [end_ns for end_ns in (until_ns, group.gone_ns) if end_ns is not None]
         beside = activity.standing_beside(still, min(ends, default=None))
-        still = merged([*still, *activity.standing_between(still), *beside])
+        still = merged([*still, *activity.standing_between(still), *beside, *group.started])
         if activity.background and not mostly_own:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {activity.seen}"
             return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, still, sure)
@@ -250,6 +264,9 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     text = f"{who} wrote, while the thread that trains went on: {activity.seen}"
     if staged is None:
         return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)
+    if staged and group.started and not activity.tells_by_gpu:
+        born_ns = min(span[0] for span in group.started)  # it is held until that is forked
+        staged = merged([*staged, *([(staged[-1][1], born_ns)] if staged[-1][1] < born_ns else [])])
     if staged:
         what = "its GPU stood still" if activity.tells_by_gpu else "its state was copied in memory"
         text += f"; {what} for {length(staged) / 1e9:.2f} s before"

@@ -47,7 +47,8 @@ class StateInMemory:
         if not 0.5 * size <= total <= 1.6 * size or usual > 0.3 * total:
             return unknown
         self.room_bytes = total
-        return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be blocked
+        # what is between the copy and the first byte is not known to be blocked
+        return [(edge, min(chain[0][1], first_ns))]
 
     def built(self, first_ns: int, size: int) -> list[Span]:
         """Return when it built in memory what it then wrote."""
@@ -81,8 +82,10 @@ class StateInMemory:
         kept = self._usage.used(self._process, start_ns, self._end_ns + AT_ONCE_NS)
         if taken is None or kept is None or taken.grown_bytes < MOST_SHARE * size:
             return None
-        if taken.grown_bytes * 2 < sum(one[2] for one in chain):
-            return None  # training takes memory, and gives it back, in each step
+        looks = self._usage.memory(self._process, start_ns, first_ns)
+        most = max(one.level_bytes for one in looks) - looks[0].level_bytes + looks[0].grown_bytes if looks else 0
+        if max(taken.grown_bytes, most) * 2 < sum(one[2] for one in chain):
+            return None  # training takes memory, and gives it back, in each step; pieces may go as they are joined
         return start_ns if abs(kept.grown_bytes) * 2 <= size else None  # if less, it has ended
 
     def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
