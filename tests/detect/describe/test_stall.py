@@ -10,7 +10,9 @@ import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, changed
 
 from ckptprof.detect.pipeline import Detector
+from ckptprof.diagnose.judging import diagnose
 from ckptprof.model import Checkpoint, Mode
+from ckptprof.verdicts import Limit
 from ckptprof_collectors.samples import (
     FileActivity,
     FileLifeEvent,
@@ -829,6 +831,34 @@ def test_who_runs_in_the_kernel_alone_after_its_last_byte_is_held_until_it_runs_
 
     assert found.mode is Mode.SYNC
     assert seconds(found) == pytest.approx(stall, abs=0.15)
+
+
+def test_who_runs_in_the_kernel_after_its_last_byte_deletes() -> None:
+    """That has an account of its own: the save itself was quick."""
+    stage = Stage()
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 0.5, 200 * MIB)
+    stage.extra += times(trainer, share=1.0)
+    frames = []
+    for frame in stage.frames(FOR_SECONDS):
+        at_s = (frame.at_ns - MONOTONIC_NS) / SECOND_NS
+        in_kernel = int(100 * (min(max(at_s, 8.5), 10.0) - 8.5))
+
+        def split(sample: Sample, in_kernel: int = in_kernel) -> Sample:
+            if not isinstance(sample, ProcessStat):
+                return sample
+            return msgspec.structs.replace(
+                sample, user_ticks=sample.user_ticks - in_kernel, system_ticks=in_kernel, threads=1
+            )
+
+        frames += changed([frame], split)
+    (found,) = detect(stage, frames)
+
+    assert found.measures is not None
+    assert found.measures.clean_up_after_ns == pytest.approx(1.5 * SECOND_NS, abs=0.15 * SECOND_NS)
+    verdict = diagnose(found).verdict
+    assert verdict is not None
+    assert verdict.limit is Limit.CLEAN_UP
 
 
 def test_polling_gives_each_byte_of_the_main_thread_to_one_file() -> None:

@@ -46,6 +46,7 @@ class Stall:
     rooms: Mapping[ProcessKey, int]  # the bytes that it took each to copy its state
     awaited: Span | None  # when training waited for its end to begin the next save, which is blocked for that
     has_awaited: bool = False  # `blocked` has the wait for the end of the save before
+    deleting_ns: int = 0  # after its last byte it ran for so long in the kernel alone, as who deletes does
 
     def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> tuple[int | None, Sequence[Span]]:
         """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
@@ -72,6 +73,7 @@ class _Verdict:
     certain: bool = False  # by what it was seen doing, not by its rhythm alone
     room_bytes: int = 0  # that it took to copy its state
     awaited: Span | None = None
+    deleting_ns: int = 0
 
 
 def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
@@ -101,7 +103,10 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     if waited is not None:
         blocked = merged([*blocked, waited])
         stall_ns = length(blocked)
-    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited, waited is not None)
+    return Stall(
+        mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited, waited is not None,
+        leading.deleting_ns,
+    )  # fmt: skip
 
 
 def intervals(spans: Sequence[Span], stall_ns: int | None) -> tuple[Interval, ...]:
@@ -167,7 +172,8 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     still = merged([*spans, *standing, *before, *after])
     blind = (_REUSED,) if activity.memory.has_room(group.bytes) else ()
     verdict = _Verdict(group.bytes, Mode.SYNC, length(blocked), text, blind, still, blocked, certain=True)
-    return replace(verdict, room_bytes=activity.memory.room_bytes)
+    deleting_ns = length(after) if activity.ran(after) else 0  # who syncs, or closes, sleeps
+    return replace(verdict, room_bytes=activity.memory.room_bytes, deleting_ns=deleting_ns)
 
 
 def _writing_between(group: WriterGroup, known: Knowledge) -> list[Span]:

@@ -84,6 +84,11 @@ class TrainingActivity:
         """Return whether its GPU computed for it all the while."""
         return self._idle is not None and self._has_own_gpu and not cut(self._idle, spans)
 
+    def ran(self, spans: list[Span]) -> bool:
+        """Return whether it ran, or wanted to, for most of some times."""
+        found = (one for span in spans for one in self.book.stretches(self.process, *span))
+        return sum(one.share * (one.end_ns - one.start_ns) for one in found) >= MOST_SHARE * max(1, length(spans))
+
     def was_training(self, start_ns: int, end_ns: int) -> bool:
         """Return whether it trained in a time: as each look at its stack met it, else as it always runs."""
         met = [what for at_ns, what in self._doings if start_ns <= at_ns < end_ns]
