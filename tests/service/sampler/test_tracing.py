@@ -451,7 +451,7 @@ def test_who_is_watched_is_gone_over_when_that_changes() -> None:
     tracing.attend(crowd, 0)
     crowd[200] = SimpleNamespace(trains=True, keep=False)
     tracing.attend(crowd, 0)
-    tracing.read(ATTEND_NS)
+    tracing.read(2 * ATTEND_NS)
     tracing.attend(crowd, 0)
 
     tracing.close()
