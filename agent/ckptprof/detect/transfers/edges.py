@@ -6,7 +6,7 @@ seldom we look, but anyone may set them and a server's clock may be another: the
 
 from __future__ import annotations
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, BORN_NS, MOST_SHARE, STAMP_NS, TELLING_BYTES
+from ckptprof.detect.tolerances import AT_ONCE_NS, BORN_NS, MOST_SHARE, NEAR_NS, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.clock import Clock
@@ -179,7 +179,7 @@ def _reach_back(transfer: Transfer, history: ProcessHistory) -> int:
     missing = transfer.looks[0].position if transfer.looks else 0
     low = transfer.first_ns
     for interval in reversed(history.between(low - BORN_NS, low)):
-        if missing <= 0 or low - interval.end_ns > CLOSED_LATE_NS:
+        if missing <= 0 or low - interval.end_ns > NEAR_NS:  # a device's limit makes it pause for a tenth of a second
             break
         missing -= interval.read_bytes
         low = interval.start_ns
