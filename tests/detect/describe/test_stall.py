@@ -454,6 +454,21 @@ def test_a_thread_that_ran_for_longer_than_since_the_last_frame_did_not_stand_st
     assert seconds(found) == pytest.approx(0.8, abs=0.15)
 
 
+def test_who_waits_to_the_end_of_a_save_is_held_to_it_though_the_last_look_comes_later() -> None:
+    """What it ran in that look it ran after the end: the time before was too short for a look of its own."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.04, 0.19, 200 * MIB)
+    for at_s in (count * 0.12 for count in range(130)):
+        ran = at_s - max(0.0, min(at_s, 8.23) - 8.04)
+        time = ThreadTime(trainer.pid, trainer.info.start_ticks, trainer.pid, int(ran * 1e9), 0, int(ran * 100))
+        stage.extra.append((at_s, time))
+    (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(0.19, abs=0.03)
+
+
 def test_a_rank_that_waits_for_the_last_one_is_held_until_that_is_done() -> None:
     """Rank 0 writes for 0.2 s, then waits for rank 1, which comes three seconds later."""
     stage = Stage(trace=True)

@@ -130,7 +130,7 @@ def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
 def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdict:
     info = known.world.jobs.info(group.trainer)
     gpu = info is not None and bool(set(info.runtimes) & GPU_RUNTIMES)
-    spans = [*group.own.spans, *group.others.spans, *group.unknown.spans, *group.started]
+    spans = [*group.own.spans, *group.others.spans, *group.unknown.spans]
     start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
     activity = TrainingActivity(known.world, group.trainer, start_ns, end_ns, spins=gpu)
     if not candidate.writes:
@@ -238,7 +238,7 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     """
     by = [role for role in ("child", "daemon") if role in group.roles.values()]
     who = f"a {by[0]} process" if by else "another thread" if group.others.spans else "its process"
-    foreign = merged([*group.others.spans, *group.unknown.spans, *group.started], _BETWEEN_NS)
+    foreign = merged([*group.others.spans, *group.unknown.spans], _BETWEEN_NS)
     own = [] if activity.went_on(group.own.spans) else group.own.spans  # polled, who wrote is likely, not certain
     mostly_own = bool(own) and group.own.bytes * 2 > group.bytes
     blocked = activity.blocked(foreign, by_child=bool(by))

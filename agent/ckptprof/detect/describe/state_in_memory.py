@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.describe.gpu_idleness import REACH_NS
-from ckptprof.detect.tolerances import AT_ONCE_NS, MOST_SHARE, PATIENCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.world.building import built_after, built_before
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
@@ -82,11 +82,17 @@ class StateInMemory:
         kept = self._usage.used(self._process, start_ns, self._end_ns + AT_ONCE_NS)
         if taken is None or kept is None or taken.grown_bytes < MOST_SHARE * size:
             return None
-        looks = self._usage.memory(self._process, start_ns, first_ns)
-        most = max(one.level_bytes for one in looks) - looks[0].level_bytes + looks[0].grown_bytes if looks else 0
-        if max(taken.grown_bytes, most) * 2 < sum(one[2] for one in chain):
-            return None  # training takes memory, and gives it back, in each step; pieces may go as they are joined
+        if taken.grown_bytes * 2 < sum(one[2] for one in chain) and not self._rose(start_ns, first_ns):
+            return None  # training takes memory, and gives it back, in each step
         return start_ns if abs(kept.grown_bytes) * 2 <= size else None  # if less, it has ended
+
+    def _rose(self, start_ns: int, first_ns: int) -> bool:
+        """Return whether its memory hardly ever fell up to where it was most: pieces go as they are joined."""
+        looks = self._usage.memory(self._process, start_ns, first_ns)
+        top = max(range(len(looks)), key=lambda at: looks[at].level_bytes, default=0)
+        before = looks[: top + 1]
+        fell = sum(max(0, -one.grown_bytes) for one in before)
+        return fell <= LITTLE_SHARE * sum(one.grown_bytes for one in before)
 
     def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
         """Return how its memory grew since it trains, as (from, to, bytes)."""

@@ -183,6 +183,9 @@ class TrainingActivity:
         if sum(overlap_ns(one[:2], frames) for one in told) * 2 < length(frames):
             return None
         still = [one[:2] for one in told if self._is_still(one)]
+        since_ns = stretches[-1].end_ns if stretches and stretches[-1].end_ns < self.end_ns else self.end_ns
+        if self._stood_to_the_end(since_ns):
+            still.append((since_ns, self.end_ns))
         blocked = [
             span
             for span in merged(still)
@@ -272,6 +275,20 @@ class TrainingActivity:
             return True if one.slices <= max(1.0, stirs) or self._left_off(one) else None
         least = GOES_ON if one.slices >= GOES_ON * usual else _RUNS_ON  # it may have computed for a part, then waited
         return False if one.share >= least * rhythm.share and not self._spins else None
+
+    def _stood_to_the_end(self, since_ns: int) -> bool:
+        """Return whether it stood still from a time on, by the look that has the end of the save in its midst.
+
+        That time was too short for a look of its own: what it ran is of the time after, as far as it runs there.
+        """
+        if self._rhythm is None or self._rhythm.share < MOST_SHARE or since_ns >= self.end_ns:
+            return False
+        one = next(iter(self.book.stretches(self.process, since_ns, self.end_ns + NEAR_NS)), None)
+        if one is None or one.end_ns <= self.end_ns:
+            return False
+        usual = self._rhythm.share
+        ran_ns = one.share * (one.end_ns - one.start_ns) - usual * (one.end_ns - self.end_ns)
+        return ran_ns < STILL * usual * (self.end_ns - since_ns)
 
     def _left_off(self, one: Stretch) -> bool:
         """Return whether a stretch is one in which it left its way for this save alone, however often it stirred."""
