@@ -267,6 +267,21 @@ def test_a_wait_for_the_save_before_is_told_of_one_save() -> None:
     assert [seconds(one) for one in found] == pytest.approx([0.0, 1.2, 0.0], abs=0.25)
 
 
+def test_a_wait_for_the_save_before_is_told_though_nothing_tells_of_the_copy() -> None:
+    """Memory grew by another size before each: how long the copies took is unknown, the wait is not."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for step, (start_s, lasts_s) in enumerate(((8.0, 2.0), (10.05, 1.5))):
+        stage.write(trainer, f"/ckpt/step_{step}.pt", start_s, lasts_s, 200 * MIB)
+    stage.extra += times(trainer, ((8.8, 10.0),))
+    grows = ((7.4, 7.9, 600 * MIB), (9.9, 10.04, 600 * MIB))
+    first, second = detect(stage, growing(by_thread(stage.frames(FOR_SECONDS), trainer.pid), grows))
+
+    assert (first.mode, first.stall_ns) == (Mode.ASYNC, None)
+    assert second.mode is Mode.ASYNC
+    assert seconds(second) == pytest.approx(1.2, abs=0.25)
+
+
 def test_a_look_that_met_it_waiting_tells_nothing_of_when_it_ran() -> None:
     """On a host that is short of processors there may be one look alone."""
     found = threaded(still=((9.0, 10.0),), looks=((9.7, JOINING),))

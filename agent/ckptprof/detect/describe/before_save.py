@@ -74,8 +74,8 @@ def _ranks(draft: Draft) -> list[ProcessKey]:
 def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]:
     """Return when the main thread of a rank stood still right before the first byte, against its rhythm of a minute.
 
-    Also one that writes nothing: it waits for the rank that does. None if it often stands still for as long; what is
-    before it went on in between is a wait for a slow rank.
+    Also one that writes nothing: it waits for the rank that does, and if it went on in between, for a slow one until
+    then. None if it often stands still for as long.
     """
     book, own = draft.world.trainers, draft.candidate
     saves = book.saves(first_ns - BASELINE_NS, first_ns)
@@ -97,7 +97,8 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]
     went_on_ns = 0
     for one in stretches:
         if one.share >= STILL * usual:
-            went_on_ns = one.end_ns if one.share >= GOES_ON * usual else went_on_ns
+            goes_on = process not in draft.writers and one.share >= GOES_ON * usual
+            went_on_ns = one.end_ns if goes_on else went_on_ns
             continue
         joins = runs and one.start_ns - runs[-1][1] <= min(NEAR_NS, runs[-1][1] - runs[-1][0])
         if joins and went_on_ns <= runs[-1][1]:

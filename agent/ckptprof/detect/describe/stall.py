@@ -97,12 +97,14 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     blind = tuple(dict.fromkeys(sentence for one in telling for sentence in one.blind))
     if mode is Mode.ASYNC:  # each alone may stand still for others; what holds training holds them all
         held = held[(len(held) - 1) // 2 :][:1] if len(held) * 2 > len(verdicts) else []
-    stall_ns, blocked, awaited = held[-1] if held else (None, (), None)
-    is_told = candidate.writes and stall_ns is not None
-    waited = known.past.awaited(candidate.job, candidate.start_ns) if is_told else None
+    stall_ns, blocked, awaited = held[-1] if held else (None, (), leading.awaited)
+    waited = known.past.awaited(candidate.job, candidate.start_ns) if candidate.writes and mode is not None else None
+    if waited is not None and stall_ns is None and waited[1] - waited[0] < AT_ONCE_NS:
+        waited = None  # to copy its state may have taken as long
     if waited is not None:
         blocked = merged([*blocked, waited])
         stall_ns = length(blocked)
+        blind = tuple(_UNSEEN if sentence == _UNTOLD else sentence for sentence in blind)
     return Stall(
         mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited, waited is not None,
         leading.deleting_ns,
@@ -222,7 +224,8 @@ def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -
     own = {part.path for part in candidate.parts}
     names = {shape_of(part.file_name) for part in candidate.parts}
     return any(
-        since_ns <= one.first_ns <= until_ns
+        since_ns <= one.first_ns
+        and one.begin.least <= until_ns  # polled, it was first met later
         and one.used_size >= TELLING_BYTES
         and one.path not in own
         and shape_of(one.file_name) in names
@@ -269,7 +272,7 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
     text = f"{who} wrote, while the thread that trains went on: {activity.seen}"
     if staged is None:
-        return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)
+        return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure, awaited=awaited)
     if staged and group.started and not activity.tells_by_gpu:
         born_ns = min(span[0] for span in group.started)  # it is held until that is forked
         staged = merged([*staged, *([(staged[-1][1], born_ns)] if staged[-1][1] < born_ns else [])])
