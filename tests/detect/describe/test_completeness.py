@@ -85,6 +85,27 @@ def test_a_file_of_no_known_end_is_held_against_its_series(*, trace: bool) -> No
 
 
 @LEVELS
+@pytest.mark.parametrize(
+    ("free_bytes", "status"), [(60 * MIB, Status.INCOMPLETE), (30 * MIB, Status.COMPLETE), (1 << 30, Status.COMPLETE)]
+)
+def test_a_save_for_which_the_one_before_left_no_room_is_not_whole(
+    free_bytes: int, status: Status, *, trace: bool
+) -> None:
+    """The job deletes older ones at once, so that no look meets the disk full; what takes more room had it."""
+    stage = stage_of(trace=trace, **{"step_1.npy": {"free_bytes": free_bytes}, "step_2.npy": {"free_bytes": 1 << 30}})
+    trainer = stage.process()
+    for number, share in enumerate((1.0, 1.0, 0.5)):
+        size = int(100 * MIB * share)
+        stage.write(trainer, f"/ckpt/step_{number}.npy", 2.0 + 10 * number, share, size, magic=NUMPY)
+
+    *complete, last = saves(stage, 40.0)
+
+    assert [one.status for one in complete] == [Status.COMPLETE] * 2
+    assert last.status is status
+    assert ("left room for" in why(last)) == (status is Status.INCOMPLETE)
+
+
+@LEVELS
 def test_a_temporary_name_that_stayed_is_a_save_that_was_not_committed(*, trace: bool) -> None:
     """Its writer died between the last byte and the rename."""
     stage = stage_of(trace=trace)

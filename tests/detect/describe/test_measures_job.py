@@ -232,6 +232,34 @@ def test_a_trainer_that_goes_on_until_it_writes_or_often_pauses_was_not_held_bef
     assert before is None or before.held_ns < SECOND_NS
 
 
+@pytest.mark.parametrize(("ran", "held_s"), [(95_000_000, 1.4), (30_000_000, 2.0)], ids=["trains on", "sends its own"])
+def test_what_a_rank_waited_before_it_went_on_is_no_hold(ran: int, held_s: float) -> None:
+    """It waits for a slow rank, trains on, and is held then; who runs a little in between is held all the while."""
+    stage = Stage(hz=10, trace=True, poll=False)
+    for rank in range(2):
+        stage.process(100 + rank, environment={**RANK, "WORLD_SIZE": "2", "RANK": str(rank)})
+    times_ns = [0, 0]
+    samples: list[tuple[float, Sample]] = []
+    for at in range(300):
+        waits = 180 <= at < 184 or 186 <= at < 203
+        times_ns[0] += 95_000_000
+        times_ns[1] += ran if at in (184, 185) else 0 if waits else 95_000_000
+        samples += [
+            (at / 10, ThreadTime(100 + rank, 1000 + 10 * rank, 100 + rank, own, 0, own // 10_000_000))
+            for rank, own in enumerate(times_ns)
+        ]
+        samples += [
+            (at / 10, ProcessStat(100 + rank, 1000 + 10 * rank, "R", at * 7, 0, 0, 0, 1, 100 * MIB, MIB))
+            for rank in range(2)
+        ]
+    samples.append((20.3, activity(100, "/ckpt/step_1.pt", 20.0, 20.3, 200 * MIB)))
+    (save,) = with_samples(stage, 29, *sorted(samples, key=lambda pair: pair[0]))
+
+    before = told(save).before
+    assert before is not None
+    assert before.held_ns == pytest.approx(held_s * SECOND_NS, abs=SECOND_NS // 5)
+
+
 def test_who_started_the_ranks_stands_still_for_ever_and_that_is_no_hold() -> None:
     """It was busy as it began; the ranks train until they write."""
     stage = Stage(hz=10, trace=True, poll=False)

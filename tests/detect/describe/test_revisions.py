@@ -98,6 +98,23 @@ def test_a_look_before_the_last_byte_says_nothing() -> None:
     assert found.durable_ns is None
 
 
+@pytest.mark.parametrize("trace", [True, False])
+def test_what_is_unwritten_of_the_next_save_is_not_of_this_one(*, trace: bool) -> None:
+    """It writes the same file anew, in place: that this one was durable nobody saw, that the next one was is told."""
+    stage = Stage(trace=trace)
+    trainer = stage.process()
+    first = stage.write(trainer, "/ckpt/last.pt", 2.0, 1.0, 100 * MIB)
+    looked(stage, first, 4.0, 50 * MIB)
+    second = stage.write(trainer, "/ckpt/last.pt", 12.0, 1.0, 100 * MIB)
+    looked(stage, second, 15.0, 50 * MIB)
+    looked(stage, second, 18.0, 0)
+
+    before, after = newest(told(stage, 30.0))
+
+    assert before.durable_ns is None
+    assert at(after.durable_ns) == pytest.approx(18.0, abs=0.1)
+
+
 def test_a_watch_that_ends_sooner_says_so() -> None:
     """In the one telling, if the save was not told before."""
     stage = Stage(trace=True)

@@ -10,7 +10,9 @@ import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, changed
 
 from ckptprof.detect.pipeline import Detector
+from ckptprof.diagnose.judging import diagnose
 from ckptprof.model import Checkpoint, Mode
+from ckptprof.verdicts import Limit
 from ckptprof_collectors.samples import (
     FileActivity,
     FileLifeEvent,
@@ -265,6 +267,21 @@ def test_a_wait_for_the_save_before_is_told_of_one_save() -> None:
     assert [seconds(one) for one in found] == pytest.approx([0.0, 1.2, 0.0], abs=0.25)
 
 
+def test_a_wait_for_the_save_before_is_told_though_nothing_tells_of_the_copy() -> None:
+    """Memory grew by another size before each: how long the copies took is unknown, the wait is not."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for step, (start_s, lasts_s) in enumerate(((8.0, 2.0), (10.05, 1.5))):
+        stage.write(trainer, f"/ckpt/step_{step}.pt", start_s, lasts_s, 200 * MIB)
+    stage.extra += times(trainer, ((8.8, 10.0),))
+    grows = ((7.4, 7.9, 600 * MIB), (9.9, 10.04, 600 * MIB))
+    first, second = detect(stage, growing(by_thread(stage.frames(FOR_SECONDS), trainer.pid), grows))
+
+    assert (first.mode, first.stall_ns) == (Mode.ASYNC, None)
+    assert second.mode is Mode.ASYNC
+    assert seconds(second) == pytest.approx(1.2, abs=0.25)
+
+
 def test_a_look_that_met_it_waiting_tells_nothing_of_when_it_ran() -> None:
     """On a host that is short of processors there may be one look alone."""
     found = threaded(still=((9.0, 10.0),), looks=((9.7, JOINING),))
@@ -361,6 +378,49 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
         assert seconds(found) == pytest.approx(stall, abs=0.15)
 
 
+def test_a_copy_of_the_state_ends_with_the_first_byte_at_the_latest() -> None:
+    """The look at its memory that shows the last of it may come later."""
+    stage = Stage(hz=4, trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.05, 2.0, 200 * MIB)
+    stage.extra += times(trainer)
+    (found,) = detect(stage, growing(by_thread(stage.frames(FOR_SECONDS), trainer.pid), ((7.5, 8.05, 200 * MIB),)))
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(0.55, abs=0.05)
+
+
+def forked(stage: Stage, born_s: float, exit_s: float) -> Actor:
+    """Return a child of process 100 that says when it was born: a pid of the stage is a tenth of its start's ticks."""
+    return stage.process(round(MONOTONIC_NS / 1e8 + born_s * 10), parent_pid=100, born_s=born_s, exit_s=exit_s)
+
+
+def test_who_copies_its_state_for_a_child_is_held_until_that_is_forked() -> None:
+    """To copy the tables of a large memory takes the kernel a while, in which it grows no more."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(forked(stage, 7.9, 10.1), "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += times(trainer)
+    (found,) = detect(stage, growing(stage.frames(FOR_SECONDS), ((7.4, 7.7, 200 * MIB),)))
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(0.5, abs=0.05)
+
+
+def test_who_joins_the_children_that_write_is_held_since_the_first_was_born() -> None:
+    """It runs while it forks them: that is no training."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for number, born_s in enumerate((7.7, 7.9)):
+        child = forked(stage, born_s, 9.0)
+        stage.write(child, f"/ckpt/step_1/part_{number}.bin", 8.0, 1.0, 100 * MIB)
+    stage.extra += times(trainer, ((7.95, 9.0),))
+    (found,) = detect(stage, stage.frames(LONGER_SECONDS))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(1.3, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("grows", "stall"),
     [
@@ -368,6 +428,7 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
         (((4.0, 4.5, 300 * MIB), (4.5, 8.0, 40 * MIB), (8.6, 8.7, -340 * MIB)), 4.6),  # slowly, of a copy of its own
         (((6.0, 8.0, 200 * MIB),), 2.6),  # kept for the next save
         (((5.0, 8.0, 400 * MIB),), 3.6),  # with its pieces
+        (((6.0, 7.7, 900 * MIB), (7.8, 8.0, -700 * MIB), (8.6, 8.7, -200 * MIB)), 2.6),  # which go as they are joined
         (((2.0, 8.0, 200 * MIB),), 0.6),  # it was not seen for as long before: training may take it
         (((6.0, 8.0, 60 * MIB), (8.6, 8.7, -60 * MIB)), 0.6),  # not what was written
         (
@@ -406,6 +467,21 @@ def test_a_thread_that_ran_for_longer_than_since_the_last_frame_did_not_stand_st
 
     assert found.mode is Mode.SYNC
     assert seconds(found) == pytest.approx(0.8, abs=0.15)
+
+
+def test_who_waits_to_the_end_of_a_save_is_held_to_it_though_the_last_look_comes_later() -> None:
+    """What it ran in that look it ran after the end: the time before was too short for a look of its own."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.04, 0.19, 200 * MIB)
+    for at_s in (count * 0.12 for count in range(130)):
+        ran = at_s - max(0.0, min(at_s, 8.23) - 8.04)
+        time = ThreadTime(trainer.pid, trainer.info.start_ticks, trainer.pid, int(ran * 1e9), 0, int(ran * 100))
+        stage.extra.append((at_s, time))
+    (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(0.19, abs=0.03)
 
 
 def test_a_rank_that_waits_for_the_last_one_is_held_until_that_is_done() -> None:
@@ -754,17 +830,25 @@ def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
     assert modes == [(Mode.SYNC, "trainer"), (Mode.ASYNC, "thread")]
 
 
-@pytest.mark.parametrize(("until_s", "stall"), [(10.0, 2.0), (8.5, 0.5)], ids=["deletes in line", "trains at once"])
+@pytest.mark.parametrize(
+    ("until_s", "stall", "listed_s", "hz"),
+    [
+        pytest.param(10.0, 2.0, 0.0, 25, id="deletes in line"),
+        pytest.param(8.5, 0.5, 0.0, 25, id="trains at once"),
+        pytest.param(10.0, 2.0, 1.0, 25, id="had looked for it in the kernel, too"),
+        pytest.param(10.0, 2.0, 0.0, 3, id="the last byte is counted late"),
+    ],
+)
 def test_who_runs_in_the_kernel_alone_after_its_last_byte_is_held_until_it_runs_its_own_code(
-    until_s: float, stall: float
+    until_s: float, stall: float, listed_s: float, hz: float
 ) -> None:
     """On a crowded host a look meets it waiting for a processor, and in no call: the kernel counts for whom it ran."""
-    stage = Stage()
+    stage = Stage(hz=hz)
     stage.write(stage.process(), "/ckpt/step_1.pt", 8.0, 0.5, 200 * MIB)
     frames = []
     for frame in stage.frames(FOR_SECONDS):
         at_s = (frame.at_ns - MONOTONIC_NS) / SECOND_NS
-        in_kernel = int(100 * (min(max(at_s, 8.5), until_s) - 8.5))
+        in_kernel = int(100 * (min(max(at_s, 8.5), until_s) - 8.5 + min(max(at_s - 8.0 + listed_s, 0.0), listed_s)))
 
         def split(sample: Sample, in_kernel: int = in_kernel) -> Sample:
             if not isinstance(sample, ProcessStat):
@@ -777,6 +861,34 @@ def test_who_runs_in_the_kernel_alone_after_its_last_byte_is_held_until_it_runs_
 
     assert found.mode is Mode.SYNC
     assert seconds(found) == pytest.approx(stall, abs=0.15)
+
+
+def test_who_runs_in_the_kernel_after_its_last_byte_deletes() -> None:
+    """That has an account of its own: the save itself was quick."""
+    stage = Stage()
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 0.5, 200 * MIB)
+    stage.extra += times(trainer, share=1.0)
+    frames = []
+    for frame in stage.frames(FOR_SECONDS):
+        at_s = (frame.at_ns - MONOTONIC_NS) / SECOND_NS
+        in_kernel = int(100 * (min(max(at_s, 8.5), 10.0) - 8.5))
+
+        def split(sample: Sample, in_kernel: int = in_kernel) -> Sample:
+            if not isinstance(sample, ProcessStat):
+                return sample
+            return msgspec.structs.replace(
+                sample, user_ticks=sample.user_ticks - in_kernel, system_ticks=in_kernel, threads=1
+            )
+
+        frames += changed([frame], split)
+    (found,) = detect(stage, frames)
+
+    assert found.measures is not None
+    assert found.measures.clean_up_after_ns == pytest.approx(1.5 * SECOND_NS, abs=0.15 * SECOND_NS)
+    verdict = diagnose(found).verdict
+    assert verdict is not None
+    assert verdict.limit is Limit.CLEAN_UP
 
 
 def test_polling_gives_each_byte_of_the_main_thread_to_one_file() -> None:
@@ -793,6 +905,26 @@ def test_polling_gives_each_byte_of_the_main_thread_to_one_file() -> None:
 
     assert found.mode is Mode.ASYNC
     assert seconds(found) == pytest.approx(0.3, abs=0.15)
+
+
+@pytest.mark.parametrize(("wrote_on", "stall"), [(True, 4.5), (False, 1.0)])
+def test_a_thread_that_writes_on_between_its_files_is_held_though_no_file_of_it_was_found(
+    wrote_on: bool,  # noqa: FBT001 - a case
+    stall: float,
+) -> None:
+    """Of thousands of files polling does not find each; what the thread wrote is counted all the same."""
+    stage = Stage()
+    trainer = stage.process()
+    moves = [stage.write(trainer, f"/ckpt/step_1/part_{at_s}.bin", at_s, 0.5, 100 * MIB) for at_s in (8.0, 12.0)]
+    between = (lambda at_s: int(300 * MIB * min(max(at_s - 8.5, 0.0), 3.5) / 3.5)) if wrote_on else (lambda _: 0)
+    for when_s, sample in times(trainer):
+        assert isinstance(sample, ThreadTime)
+        written = sum(move.moved(when_s) for move in moves) + between(when_s)
+        stage.extra.append((when_s, msgspec.structs.replace(sample, written_chars=written, read_chars=0)))
+    (found,) = detect(stage, stage.frames(LONGER_SECONDS + 4))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(stall, abs=0.2)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import msgspec
 import pytest
 from tests.detect.observed import observed
-from tests.detect.stage import MIB, SECOND_NS, Stage, play
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage, play
 
+from ckptprof.detect.transfers.edges import read_edges
 from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.moved_bytes import part_bytes
+from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Kind
@@ -67,6 +72,18 @@ def test_a_restore_by_mmap_counts_what_was_mapped_and_says_what_it_cannot_see() 
     assert restore.pattern.class_ is None
     assert any("page faults" in text for text in restore.blind)
     assert (restore.end_ns - restore.start_ns) / SECOND_NS == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_mapping_that_is_touched_slowly_is_restored_since_it_was_met() -> None:
+    """Page by page from a slow disk: that a look came late, and met more at once, is no begin."""
+    stage = Stage(trace=False)
+    stage.map(stage.process(), "/ckpt/model.safetensors", 2.0, 4.0, 16 * MIB, from_disk=True)
+    frames = [one for one in stage.frames(20) if not 4.0 < (one.at_ns - MONOTONIC_NS) / 1e9 < 4.6]
+    (found,) = play(stage.header(), frames)
+
+    assert found.kind is Kind.RESTORE
+    assert found.bytes == pytest.approx(16 * MIB, rel=0.05)
+    assert (found.end_ns - found.start_ns) / 1e9 == pytest.approx(4.0, abs=0.3)
 
 
 def test_a_mapping_of_which_little_is_touched_is_not_counted_whole() -> None:
@@ -172,6 +189,20 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
     Transfers(observed({(100, 1): history})).estimates.bound(parts)
 
     assert [part.bytes for part in parts] == [30 * MIB, told]
+
+
+@pytest.mark.parametrize(("pause_ms", "back_ms"), [(120, 840), (300, 20)])
+def test_a_read_from_a_device_with_a_limit_is_reached_back_to_over_its_pauses(pause_ms: int, back_ms: int) -> None:
+    """The first look found 14 MiB read; they came in pieces with a tenth of a second between, as a limit lets them."""
+    met, piece_ns = 3 * SECOND_NS, 20_000_000
+    ends = [met - number * (pause_ms * 1_000_000 + piece_ns) for number in range(7)]
+    pieces = [Interval(end - piece_ns, end, read_bytes=2 * MIB, busy=1.0) for end in reversed(ends)]
+    history = ProcessHistory(pieces, None, None, pieces[0].start_ns)
+    stream = Transfer((100, 1), (8, 7), False, "/run/step_7.pt", met, met, met, looks=[Look(met, 14 * MIB, 64 * MIB)])  # noqa: FBT003 - it reads
+
+    begin_ns, _ = read_edges(stream, history, cast("Openings", SimpleNamespace(opened_between=lambda *_: None)))
+
+    assert (met - begin_ns) / 1e6 == pytest.approx(back_ms, abs=25)
 
 
 @pytest.mark.parametrize(("meanwhile", "told"), [(0, 1), (10 * MIB, 10 * MIB), (20 * MIB, 30 * MIB)])

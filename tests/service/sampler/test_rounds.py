@@ -104,6 +104,28 @@ def test_a_few_that_stand_still_are_all_read_at_each_tick(sleepers: Sleepers, sp
     assert [sorted(look) for look in looks] == [sorted(few)] * 4
 
 
+def test_nobody_goes_over_a_crowd_that_stands_still(sleepers: Sleepers, spent: list[int]) -> None:
+    """Who wakes says so: a tick costs what moves, however many are watched."""
+
+    class Crowd(dict[int, Watching]):
+        def items(self) -> Any:
+            raise AssertionError("all of them were gone over")
+
+        values = keys = __iter__ = items
+
+    crowd = Crowd(sleepers.watched)
+    rounds = rounds_of(sleepers.watched)
+    for tick in range(3):
+        read(rounds, crowd, AWAKE_NS + (1 + tick) * SECOND_NS, spent)
+    assert not rounds.awake
+
+    woken = next(iter(sleepers.watched.values()))
+    woken.alert(AWAKE_NS + 5 * SECOND_NS, mappings=False)
+    read(rounds, crowd, AWAKE_NS + 5 * SECOND_NS, spent)
+
+    assert list(rounds.awake.values()) == [woken]
+
+
 def test_a_crowd_that_stands_still_is_read_in_turn(sleepers: Sleepers, spent: list[int]) -> None:
     """No tick takes longer than what is allowed, and each has its turn."""
     rounds = rounds_of(sleepers.watched)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -424,6 +425,39 @@ def test_the_trace_knows_whose_trifles_are_wanted(desk: Callable[..., Desk], sle
     said = [(processes.get(sleeper.pid), trifle_bytes) for processes, trifle_bytes in trace.attended]
     assert list(dict.fromkeys(said)) == [(False, 64 << 10), (True, 64 << 10)]
     assert of_family.attended == []
+
+
+def test_who_is_watched_is_gone_over_when_that_changes() -> None:
+    """And once a second, as who trains may; else a tick costs the same, however many there are."""
+    looked = 0
+
+    class Crowd(dict[int, Any]):
+        def items(self) -> Any:
+            nonlocal looked
+            looked += 1
+            return super().items()
+
+        values = keys = __iter__ = None
+
+    trace = StandIn([[] for _ in range(30)])
+    tracing = Tracing("auto", lambda: trace, select.poll())
+    crowd = Crowd((pid, SimpleNamespace(trains=False, keep=False)) for pid in range(100))
+    for tick in range(20):
+        tracing.read(tick)
+        tracing.attend(crowd, 0)
+    assert (looked, len(trace.attended)) == (1, 1)
+
+    del crowd[3]
+    tracing.attend(crowd, 0)
+    crowd[200] = SimpleNamespace(trains=True, keep=False)
+    tracing.attend(crowd, 0)
+    tracing.read(2 * ATTEND_NS)
+    tracing.attend(crowd, 0)
+
+    tracing.close()
+
+    assert looked == 4
+    assert [len(processes) for processes, _ in trace.attended] == [100, 99, 100]
 
 
 def test_of_a_process_that_was_joined_connections_are_told_and_nobody_elses(

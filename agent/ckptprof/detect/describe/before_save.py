@@ -8,7 +8,7 @@ from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.gpu_idleness import REACH_NS, STILL
 from ckptprof.detect.describe.process_measures import members_of
 from ckptprof.detect.describe.stall import GATHERED_PART, LEAST_NS
-from ckptprof.detect.describe.training_activity import STEADY_SHARE
+from ckptprof.detect.describe.training_activity import GOES_ON, STEADY_SHARE
 from ckptprof.detect.tolerances import AT_ONCE_NS, NEAR_NS, TELLING_BYTES
 from ckptprof.detect.world.host.connections import Inflow
 from ckptprof.detect.world.keys import ProcessKey
@@ -74,7 +74,8 @@ def _ranks(draft: Draft) -> list[ProcessKey]:
 def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]:
     """Return when the main thread of a rank stood still right before the first byte, against its rhythm of a minute.
 
-    Also one that writes nothing: it waits for the rank that does. None if it often stands still for as long.
+    Also one that writes nothing: it waits for the rank that does, and if it went on in between, for a slow one until
+    then. None if it often stands still for as long.
     """
     book, own = draft.world.trainers, draft.candidate
     saves = book.saves(first_ns - BASELINE_NS, first_ns)
@@ -93,10 +94,14 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]
     if usual < STEADY_SHARE:
         return []
     runs: list[Span] = []
+    went_on_ns = 0
     for one in stretches:
         if one.share >= STILL * usual:
+            goes_on = process not in draft.writers and one.share >= GOES_ON * usual
+            went_on_ns = one.end_ns if goes_on else went_on_ns
             continue
-        if runs and one.start_ns - runs[-1][1] <= min(NEAR_NS, runs[-1][1] - runs[-1][0]):
+        joins = runs and one.start_ns - runs[-1][1] <= min(NEAR_NS, runs[-1][1] - runs[-1][0])
+        if joins and went_on_ns <= runs[-1][1]:
             runs[-1] = runs[-1][0], one.end_ns
         else:
             runs.append((one.start_ns, one.end_ns))

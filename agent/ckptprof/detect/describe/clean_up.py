@@ -45,6 +45,8 @@ def clean_up_of(draft: Draft) -> tuple[int | None, int | None, int | None]:
     if draft.stall.mode is not Mode.ASYNC:
         until_ns = candidate.end_ns + COMMIT_NS
         row = clearing_after(draft.world, candidate.processes, candidate.end_ns, until_ns)
+    if row is None and files is None and draft.stall.deleting_ns:
+        return None, draft.stall.deleting_ns, draft.stall.deleting_ns
     return files, spent_ns, row.lasts_ns if row is not None else None if files is None else 0
 
 

@@ -77,6 +77,7 @@ def _unfinished(
     failed = any(part.error is not None and id(part) not in written_again for part in large)
     if smaller and (soon or full or deleted or failed):
         yield f"it has {size(moved)}, and the saves before it have {size(usual)}"
+    yield from _without_room(earlier if smaller else (), moved)
     if deleted and (smaller or any(part.temporary for part in deleted)):
         yield f"{deleted[0].file_name} was deleted again"
     if full and (smaller or (soon and usual is None)):
@@ -94,6 +95,13 @@ def _unfinished(
         yield f"{missing} was never written"
     elif earlier and soon and _lacks_marker([one.marker for one in earlier], candidate, known):
         yield "the file that completed the saves before it was never written"
+
+
+def _without_room(earlier: Sequence[CompleteSave], moved: int) -> Iterator[str]:
+    """Yield that the save before left too little room: what the job deletes when it fails hides that it was full."""
+    usual, room = _usual_bytes(earlier), next((one.free_bytes for one in earlier[-1:]), None)
+    if usual is not None and room is not None and moved <= room < WHOLE_SHARE * usual:
+        yield f"it has {size(moved)}, where the saves before it have {size(usual)} and left room for {size(room)}"
 
 
 def _usual_bytes(earlier: Sequence[CompleteSave]) -> int | None:
@@ -122,7 +130,9 @@ def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
 
 def note_complete(candidate: Candidate, past: PastEvents) -> None:
     """Take note of a save that came to its end: later ones of its series are held against it."""
-    save = CompleteSave(_kept_bytes(candidate), len(_large(candidate)), _marker(candidate))
+    large = _large(candidate)
+    rooms = [part.fact.free_bytes for part in large if part.fact is not None and part.fact.free_bytes is not None]
+    save = CompleteSave(_kept_bytes(candidate), len(large), _marker(candidate), min(rooms, default=None))
     past.note_complete(candidate.job, kinds(candidate), save)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.tolerances import ALL_SHARE, BESIDE_NS, STAMP_NS, is_of_one_state
+from ckptprof.detect.tolerances import ALL_SHARE, BESIDE_NS, EDGE_NS, STAMP_NS, is_of_one_state
 from ckptprof.detect.transfers.model.sending import FURTHER
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.remembered import Writeback
@@ -31,6 +31,7 @@ class FileEnd(NamedTuple):
     bytes: int
     last_ns: int  # its last write
     synced_ns: int | None  # the end of a sync after that
+    stamp_ns: int  # of the file, by the clock of its file system: with a later one it was written again
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,16 @@ class Durability:
 
 def ends_of(parts: Iterable[Transfer], clock: Clock) -> tuple[FileEnd, ...]:
     """Return the ends of files that were written."""
-    return tuple(FileEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns) for part in parts)
+    return tuple(
+        FileEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns, _stamp_ns(part, clock))
+        for part in parts
+    )
+
+
+def _stamp_ns(part: Transfer, clock: Clock) -> int:
+    """Return the latest stamp that its writing left: the clocks of servers differ from ours."""
+    stamp_ns = clock.stamp(part.end_ns)
+    return stamp_ns if part.fact is None else max(stamp_ns, part.fact.modified_ns)
 
 
 def durability(ends: Iterable[FileEnd], book: Writeback) -> Durability:
@@ -62,7 +72,7 @@ def durability(ends: Iterable[FileEnd], book: Writeback) -> Durability:
             continue
         exact = False
         looks = book.get(end.file)
-        if looks is None or looks.at_ns < end.last_ns - STAMP_NS:
+        if looks is None or looks.at_ns < end.last_ns - STAMP_NS or looks.modified_ns > end.stamp_ns + EDGE_NS:
             continue
         if looks.dirty_ns is not None:
             dirty.append(looks.dirty_ns)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
@@ -45,6 +46,7 @@ class Stall:
     rooms: Mapping[ProcessKey, int]  # the bytes that it took each to copy its state
     awaited: Span | None  # when training waited for its end to begin the next save, which is blocked for that
     has_awaited: bool = False  # `blocked` has the wait for the end of the save before
+    deleting_ns: int = 0  # after its last byte it ran for so long in the kernel alone, as who deletes does
 
     def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> tuple[int | None, Sequence[Span]]:
         """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
@@ -71,6 +73,7 @@ class _Verdict:
     certain: bool = False  # by what it was seen doing, not by its rhythm alone
     room_bytes: int = 0  # that it took to copy its state
     awaited: Span | None = None
+    deleting_ns: int = 0
 
 
 def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
@@ -94,13 +97,18 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     blind = tuple(dict.fromkeys(sentence for one in telling for sentence in one.blind))
     if mode is Mode.ASYNC:  # each alone may stand still for others; what holds training holds them all
         held = held[(len(held) - 1) // 2 :][:1] if len(held) * 2 > len(verdicts) else []
-    stall_ns, blocked, awaited = held[-1] if held else (None, (), None)
-    is_told = candidate.writes and stall_ns is not None
-    waited = known.past.awaited(candidate.job, candidate.start_ns) if is_told else None
+    stall_ns, blocked, awaited = held[-1] if held else (None, (), leading.awaited)
+    waited = known.past.awaited(candidate.job, candidate.start_ns) if candidate.writes and mode is not None else None
+    if waited is not None and stall_ns is None and waited[1] - waited[0] < AT_ONCE_NS:
+        waited = None  # to copy its state may have taken as long
     if waited is not None:
         blocked = merged([*blocked, waited])
         stall_ns = length(blocked)
-    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited, waited is not None)
+        blind = tuple(_UNSEEN if sentence == _UNTOLD else sentence for sentence in blind)
+    return Stall(
+        mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited, waited is not None,
+        leading.deleting_ns,
+    )  # fmt: skip
 
 
 def intervals(spans: Sequence[Span], stall_ns: int | None) -> tuple[Interval, ...]:
@@ -154,7 +162,7 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     calls = known.world.calls
     until_ns = calls.creates_ns(group.trainer, candidate.end_ns, activity.end_ns + _BETWEEN_NS)
     acts = calls.of_names(group.trainer, activity.start_ns, until_ns)
-    spans = merged([*merged(group.own.spans, _BETWEEN_NS), *acts], AT_ONCE_NS)
+    spans = merged([*merged(group.own.spans, _BETWEEN_NS), *_writing_between(group, known), *acts], AT_ONCE_NS)
     most_ns = max(AT_ONCE_NS, length(spans))  # a longer wait beside it is for something else
     standing = [*activity.standing_beside(spans), *activity.standing_between(spans)]
     whole = candidate.start_ns, candidate.end_ns
@@ -166,7 +174,20 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     still = merged([*spans, *standing, *before, *after])
     blind = (_REUSED,) if activity.memory.has_room(group.bytes) else ()
     verdict = _Verdict(group.bytes, Mode.SYNC, length(blocked), text, blind, still, blocked, certain=True)
-    return replace(verdict, room_bytes=activity.memory.room_bytes)
+    deleting_ns = length(after) if activity.ran(after) else 0  # who syncs, or closes, sleeps
+    return replace(verdict, room_bytes=activity.memory.room_bytes, deleting_ns=deleting_ns)
+
+
+def _writing_between(group: WriterGroup, known: Knowledge) -> list[Span]:
+    """Return the times between its files in which its thread wrote on all the same: of thousands some are not found."""
+    spans = merged(group.own.spans, _BETWEEN_NS)
+    found = []
+    for before, after in pairwise(spans):
+        gap = before[1], after[0]
+        moved = known.world.trainers.moved(group.trainer, *gap)
+        if moved is not None and moved[0] * length(spans) >= LITTLE_SHARE * group.bytes * (gap[1] - gap[0]):
+            found.append(gap)
+    return found
 
 
 def _in_kernel_after(trainer: ProcessKey, activity: TrainingActivity, known: Knowledge) -> list[Span]:
@@ -176,7 +197,8 @@ def _in_kernel_after(trainer: ProcessKey, activity: TrainingActivity, known: Kno
     if until_ns is None:
         return []
     called = known.world.histories[trainer].between(since_ns + CALLS_NS, until_ns)
-    moved = sum(one.written_bytes + one.returned_bytes for one in called)
+    later = (one for one in called if one.start_ns >= since_ns)  # a look that came late counts its last bytes
+    moved = sum(one.written_bytes + one.returned_bytes for one in later)
     return [(since_ns, until_ns)] if moved < TELLING_BYTES else []
 
 
@@ -202,7 +224,8 @@ def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -
     own = {part.path for part in candidate.parts}
     names = {shape_of(part.file_name) for part in candidate.parts}
     return any(
-        since_ns <= one.first_ns <= until_ns
+        since_ns <= one.first_ns
+        and one.begin.least <= until_ns  # polled, it was first met later
         and one.used_size >= TELLING_BYTES
         and one.path not in own
         and shape_of(one.file_name) in names
@@ -241,7 +264,7 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     if little or (length(cut(still, whole)) * 2 >= max(1, length(whole)) and not went_on):
         ends = [end_ns for end_ns in (until_ns, group.gone_ns) if end_ns is not None]
         beside = activity.standing_beside(still, min(ends, default=None))
-        still = merged([*still, *activity.standing_between(still), *beside])
+        still = merged([*still, *activity.standing_between(still), *beside, *group.started])
         if activity.background and not mostly_own:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {activity.seen}"
             return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, still, sure)
@@ -249,7 +272,10 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
     text = f"{who} wrote, while the thread that trains went on: {activity.seen}"
     if staged is None:
-        return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)
+        return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure, awaited=awaited)
+    if staged and group.started and not activity.tells_by_gpu:
+        born_ns = min(span[0] for span in group.started)  # it is held until that is forked
+        staged = merged([*staged, *([(staged[-1][1], born_ns)] if staged[-1][1] < born_ns else [])])
     if staged:
         what = "its GPU stood still" if activity.tells_by_gpu else "its state was copied in memory"
         text += f"; {what} for {length(staged) / 1e9:.2f} s before"

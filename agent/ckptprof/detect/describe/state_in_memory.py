@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.describe.gpu_idleness import REACH_NS
-from ckptprof.detect.tolerances import AT_ONCE_NS, MOST_SHARE, PATIENCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.world.building import built_after, built_before
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
@@ -47,7 +47,8 @@ class StateInMemory:
         if not 0.5 * size <= total <= 1.6 * size or usual > 0.3 * total:
             return unknown
         self.room_bytes = total
-        return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be blocked
+        # what is between the copy and the first byte is not known to be blocked
+        return [(edge, min(chain[0][1], first_ns))]
 
     def built(self, first_ns: int, size: int) -> list[Span]:
         """Return when it built in memory what it then wrote."""
@@ -81,9 +82,17 @@ class StateInMemory:
         kept = self._usage.used(self._process, start_ns, self._end_ns + AT_ONCE_NS)
         if taken is None or kept is None or taken.grown_bytes < MOST_SHARE * size:
             return None
-        if taken.grown_bytes * 2 < sum(one[2] for one in chain):
+        if taken.grown_bytes * 2 < sum(one[2] for one in chain) and not self._rose(start_ns, first_ns):
             return None  # training takes memory, and gives it back, in each step
         return start_ns if abs(kept.grown_bytes) * 2 <= size else None  # if less, it has ended
+
+    def _rose(self, start_ns: int, first_ns: int) -> bool:
+        """Return whether its memory hardly ever fell up to where it was most: pieces go as they are joined."""
+        looks = self._usage.memory(self._process, start_ns, first_ns)
+        top = max(range(len(looks)), key=lambda at: looks[at].level_bytes, default=0)
+        before = looks[: top + 1]
+        fell = sum(max(0, -one.grown_bytes) for one in before)
+        return fell <= LITTLE_SHARE * sum(one.grown_bytes for one in before)
 
     def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
         """Return how its memory grew since it trains, as (from, to, bytes)."""

@@ -27,7 +27,7 @@ from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, 
 from ckptprof.detect.world.world import World
 
 _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
-_GOES_ON = 0.4
+GOES_ON = 0.4
 _RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
 STEADY_SHARE = 0.3  # of a core: who uses less has no rhythm that it could have lost
 _CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
@@ -64,7 +64,7 @@ class TrainingActivity:
         after = self.book.stretches(self.process, self.end_ns, self.end_ns + _CALM_AFTER_NS)
         if before is None or before.share < _BUSY_SHARE or all(map(self._is_still, after)):
             return before
-        if sum(one.share >= _GOES_ON * before.share for one in after) * 4 >= len(after):
+        if sum(one.share >= GOES_ON * before.share for one in after) * 4 >= len(after):
             return before
         recent = self.book.stretches(self.process, self.start_ns - LOOK_NS, self.start_ns)
         now = rhythm_of([*recent, *after])
@@ -83,6 +83,11 @@ class TrainingActivity:
     def went_on(self, spans: list[Span]) -> bool:
         """Return whether its GPU computed for it all the while."""
         return self._idle is not None and self._has_own_gpu and not cut(self._idle, spans)
+
+    def ran(self, spans: list[Span]) -> bool:
+        """Return whether it ran, or wanted to, for most of some times."""
+        found = (one for span in spans for one in self.book.stretches(self.process, *span))
+        return sum(one.share * (one.end_ns - one.start_ns) for one in found) >= MOST_SHARE * max(1, length(spans))
 
     def was_training(self, start_ns: int, end_ns: int) -> bool:
         """Return whether it trained in a time: as each look at its stack met it, else as it always runs."""
@@ -178,6 +183,9 @@ class TrainingActivity:
         if sum(overlap_ns(one[:2], frames) for one in told) * 2 < length(frames):
             return None
         still = [one[:2] for one in told if self._is_still(one)]
+        since_ns = stretches[-1].end_ns if stretches and stretches[-1].end_ns < self.end_ns else self.end_ns
+        if self._stood_to_the_end(since_ns):
+            still.append((since_ns, self.end_ns))
         blocked = [
             span
             for span in merged(still)
@@ -260,13 +268,27 @@ class TrainingActivity:
                 return None  # who computes for once runs, though it does not wake as it does else
             if one.slices < STILL * usual:
                 return True
-            return False if one.slices >= _GOES_ON * usual else None
+            return False if one.slices >= GOES_ON * usual else None
         if one.share < STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
             hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
             stirs = MANY * seconds + (_HARDLY * usual if hardly else 0.0)
             return True if one.slices <= max(1.0, stirs) or self._left_off(one) else None
-        least = _GOES_ON if one.slices >= _GOES_ON * usual else _RUNS_ON  # it may have computed for a part, then waited
+        least = GOES_ON if one.slices >= GOES_ON * usual else _RUNS_ON  # it may have computed for a part, then waited
         return False if one.share >= least * rhythm.share and not self._spins else None
+
+    def _stood_to_the_end(self, since_ns: int) -> bool:
+        """Return whether it stood still from a time on, by the look that has the end of the save in its midst.
+
+        That time was too short for a look of its own: what it ran is of the time after, as far as it runs there.
+        """
+        if self._rhythm is None or self._rhythm.share < MOST_SHARE or since_ns >= self.end_ns:
+            return False
+        one = next(iter(self.book.stretches(self.process, since_ns, self.end_ns + NEAR_NS)), None)
+        if one is None or one.end_ns <= self.end_ns:
+            return False
+        usual = self._rhythm.share
+        ran_ns = one.share * (one.end_ns - one.start_ns) - usual * (one.end_ns - self.end_ns)
+        return ran_ns < STILL * usual * (self.end_ns - since_ns)
 
     def _left_off(self, one: Stretch) -> bool:
         """Return whether a stretch is one in which it left its way for this save alone, however often it stirred."""

@@ -52,6 +52,7 @@ class WriterGroup:
     roles: dict[ProcessKey, str] = field(default_factory=dict)
     has_staged: bool = False  # its main thread wrote the state elsewhere, to be copied from there
     gone_ns: int | None = None  # when the last of its other processes ended; None: one goes on, or there is none
+    started: list[Span] = field(default_factory=list)  # from when a child was born for it to its first byte
 
     @property
     def bytes(self) -> int:
@@ -78,6 +79,10 @@ def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
         group.roles[process] = "daemon" if is_daemon else "child"
         for part in parts:
             group.others.add(_whole(part))
+        begin_ns = min(_span(part)[0] for part in parts)
+        born_ns = known.world.born_ns(process)
+        if not is_daemon and 0 < begin_ns - born_ns <= AT_ONCE_NS:
+            group.started.append((born_ns, begin_ns))
     for group in groups.values():
         ends = [known.world.ended.get(process) for process in group.roles if process != group.trainer]
         group.gone_ns = max((end_ns for end_ns in ends if end_ns is not None), default=None) if all(ends) else None

@@ -44,6 +44,7 @@ class CompleteSave(NamedTuple):
     bytes: int
     files: int  # that are large
     marker: str | None  # the file that completed it
+    free_bytes: int | None  # the room that was left on its file system after it
 
 
 class PastEvents:

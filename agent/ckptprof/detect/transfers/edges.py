@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import math
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, BORN_NS, LITTLE_SHARE, MOST_SHARE, STAMP_NS, TELLING_BYTES
+from ckptprof.detect.tolerances import (
+    AT_ONCE_NS,
+    BORN_NS,
+    LITTLE_SHARE,
+    MOST_SHARE,
+    NEAR_NS,
+    STAMP_NS,
+    TELLING_BYTES,
+)
 from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.clock import Clock
@@ -170,7 +178,7 @@ def read_edges(transfer: Transfer, history: ProcessHistory, openings: Openings) 
         touched = [(i.start_ns, i.end_ns, max(i.resident_bytes, i.read_bytes)) for i in history.between(low, high)]
         least = min(MAPPED_ACTIVE_BYTES, transfer.mapped_bytes // 16)
         run = _run_at(runs(touched, active_bytes=least), transfer.first_ns - 1, high)
-        low = max(low, run.start_ns) if run else low
+        low = max(low, min(run.start_ns, transfer.first_ns)) if run else low
     inside = [
         (max(i.start_ns, low), min(i.end_ns, high), i.resident_bytes if transfer.is_mapped else i.read_bytes)
         for i in history.between(low, high)
@@ -201,7 +209,7 @@ def _reach_back(transfer: Transfer, history: ProcessHistory) -> int:
     missing = transfer.looks[0].position if transfer.looks else 0
     low = transfer.first_ns
     for interval in reversed(history.between(low - BORN_NS, low)):
-        if missing <= 0 or low - interval.end_ns > CLOSED_LATE_NS:
+        if missing <= 0 or low - interval.end_ns > NEAR_NS:  # a device's limit makes it pause for a tenth of a second
             break
         missing -= interval.read_bytes
         low = interval.start_ns

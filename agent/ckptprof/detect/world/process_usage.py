@@ -12,6 +12,7 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import cut, length
 from ckptprof_collectors.samples import DirtyPause, ProcessStat
 
+_STRAY_TICKS = 2  # of own code, among those of the kernel: who lists what it deletes runs some
 _MOST_BYTES = 37_440  # of one process, 585 looks: a node has hundreds
 _Column = IntEnum("_Column", "TICKS USER MINOR_FAULTS MAJOR_FAULTS ANONYMOUS RESIDENT THREADS", start=0)
 
@@ -81,12 +82,11 @@ class ProcessUsage:
     def in_kernel_until(self, process: ProcessKey, start_ns: int, since_ns: int, until_ns: int) -> int | None:
         """Return until when a process ran from a time on, and hardly ever in its own code; None if it did not.
 
-        Nor is that told of one that did not run in its own code for the most part before another time, `start_ns`, or
-        not again: the kernel takes down who ends.
+        Nor is that told of one that ran in its own code for the most part neither before another time, `start_ns`, nor
+        after that; and if it did not again, the kernel took down who ended.
         """
         past = self._stats[process]
-        usual = past.difference(start_ns - LATE_NS, start_ns) if past else None
-        if usual is None or usual[_Column.USER] < MOST_SHARE * max(MANY, usual[_Column.TICKS]):
+        if not past:
             return None
         looks = [one for one in past.looks(since_ns, until_ns) if since_ns <= one[0] <= until_ns]
         begin_ns, begin = looks[0] if looks else (0, ())
@@ -94,9 +94,11 @@ class ProcessUsage:
         for at_ns, counts in looks:
             own = counts[_Column.USER] - begin[_Column.USER]
             ran = counts[_Column.TICKS] - begin[_Column.TICKS]
-            if own > max(1, LITTLE_SHARE * ran):
+            if own > max(_STRAY_TICKS, LITTLE_SHARE * ran):
                 if at_ns - since_ns > AT_ONCE_NS:
-                    return last_ns if in_kernel >= MANY and last_ns - begin_ns >= AT_ONCE_NS else None
+                    lasts = in_kernel >= MANY and last_ns - begin_ns >= AT_ONCE_NS
+                    sides = (start_ns - LATE_NS, start_ns), (last_ns, last_ns + LATE_NS)
+                    return last_ns if lasts and any(_is_own(past, *side) for side in sides) else None
                 begin_ns, begin, in_kernel = at_ns, counts, 0  # it finds out first what there is to do
             elif ran - own > in_kernel:
                 last_ns, in_kernel = at_ns, ran - own
@@ -168,6 +170,12 @@ class ProcessUsage:
         """Drop those of whom nothing was told since."""
         self._stats.forget_before(at_ns)
         self._pauses.forget_before(at_ns)
+
+
+def _is_own(past: CounterHistory, start_ns: int, end_ns: int) -> bool:
+    """Return whether a process ran in a time, and in its own code for the most part."""
+    counts = past.difference(start_ns, end_ns)
+    return counts is not None and counts[_Column.USER] >= MOST_SHARE * max(MANY, counts[_Column.TICKS])
 
 
 def _growth(past: CounterHistory, column: int, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:

@@ -181,6 +181,10 @@ class World:
         same = (other for other in self.histories if self.jobs.job_of(other) == job)
         return [other for other in same if not self.jobs.is_tool(other)]
 
+    def born_ns(self, process: ProcessKey) -> int:
+        """Return when a process was born, by the clock of the boot: that goes on where a host is suspended."""
+        return process[1] * 1_000_000_000 // max(1, self.header.ticks_per_second)
+
     def died_ns(self, process: ProcessKey) -> int | None:
         """Return when a process ended, unless it only served another that goes on."""
         ended_ns = self.ended.get(process)

@@ -25,6 +25,7 @@ class Rounds:
     def __init__(self) -> None:
         """Start with nobody."""
         self.awake: dict[int, Watching] = {}  # who moved or ran when it was read last; a burst is nobody else's
+        self._woken: list[Watching] = []  # since then
         self._turns = Turns()
         self._allowance = Allowance(QUIET_SHARE, SAVED_NS)
         self._describing = Allowance(DESCRIBING_SHARE, DESCRIBING_SAVED_NS)
@@ -32,6 +33,9 @@ class Rounds:
     def join(self, watching: Watching) -> None:
         """Let a process take its turn."""
         self._turns.take(watching.process.pid, watching.process.uid)
+        watching.woken = self._woken
+        if watching.awake:
+            self._woken.append(watching)
 
     def leave(self, pid: int) -> None:
         """Let a process go; one that is not here does no harm."""
@@ -41,7 +45,9 @@ class Rounds:
     def due(self, now_ns: int, watched: Mapping[int, Watching]) -> Iterator[Watching]:
         """Yield who is to be read now; what is done with it until the next is asked for is its cost."""
         began = time.thread_time_ns()
-        self.awake = {pid: one for pid, one in watched.items() if one.awake}
+        candidates = (*self.awake.values(), *self._woken)
+        self._woken.clear()
+        self.awake = {one.process.pid: one for one in candidates if one.awake and watched.get(one.process.pid) is one}
         awake = dict(self.awake)
         for watching in awake.values():
             if watching.allowance.left_ns(now_ns) <= 0:

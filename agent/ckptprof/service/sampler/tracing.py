@@ -185,7 +185,7 @@ class Tracing:
                 self._health = sample
         return samples
 
-    def told(self, samples: Sequence[Sample], watched: Mapping[int, Watching] | None) -> list[Sample]:
+    def told(self, samples: Sequence[Sample], watched: dict[int, Watching] | None) -> list[Sample]:
         """Return what is worth telling: what all programs of a host read of their code is left out, as polled.
 
         Of the processes that are not in `watched` (None: all are) trifles too: a build or a crowd of shells makes
@@ -197,9 +197,14 @@ class Tracing:
             self.attend(watched, TRIFLE_BYTES)
         return [sample for sample in samples if self._is_told(sample, watched)]
 
-    def attend(self, watched: Mapping[int, Watching], trifle_bytes: int) -> None:
-        """Say of whom trifles and connections are to be told; what was told while it went on is told to its end."""
-        if self._now_ns < self._attend_ns and watched.keys() == (self._attended or {}).keys():
+    def attend(self, watched: dict[int, Watching], trifle_bytes: int) -> None:
+        """Say of whom trifles and connections are to be told; what was told while it went on is told to its end.
+
+        Who comes is the last of `watched`, and who goes leaves fewer.
+        """
+        known = self._attended or {}
+        same = len(watched) == len(known) and next(reversed(watched), None) == next(reversed(known), None)
+        if self._now_ns < self._attend_ns and same:
             return
         self._attend_ns = self._now_ns + ATTEND_NS
         attended = {pid: watching.trains or watching.keep for pid, watching in watched.items()}

@@ -44,7 +44,8 @@ class Watching:
         self.activity = Activity(look_since_ns=now_ns)
         self.allowance = Allowance(SHARE, SAVED_NS)
         self._for_mappings = Allowance(MAPPINGS_SHARE, SAVED_NS)
-        self.awake = True  # it moves or runs: it is read at each tick
+        self._awake = True
+        self.woken: list[Watching] = []  # where it puts itself when it wakes
         self._changed_ns = now_ns  # when its counters were last seen to change
         self.traced = Traced()  # stays empty without a trace
         self.info: ProcessInfo | None = None
@@ -69,6 +70,17 @@ class Watching:
         self._born_since_ns = born_since_ns
         self._clock: ThreadClock | None = None
         self._clock_denied = False
+
+    @property
+    def awake(self) -> bool:
+        """Whether it moves or runs: then it is read at each tick."""
+        return self._awake
+
+    @awake.setter
+    def awake(self, awake: bool) -> None:
+        if awake and not self._awake:
+            self.woken.append(self)
+        self._awake = awake
 
     @property
     def trains(self) -> bool:
