@@ -32,7 +32,7 @@ _IOCTL = 16
 def driver(second: float, *, counts: bool = True) -> GpuDirectSample:
     """Return what the driver counted of a save that begins at 8 s and takes ten."""
     moved = int(SIZE * min(max(0.0, second - 8) / 10, 1.0)) // MIB
-    told = (0, 0, moved // 4, moved * MIB) if counts else (None,) * 4
+    told: tuple[int | None, ...] = (0, 0, moved // 4, moved * MIB) if counts else (None,) * 4
     return GpuDirectSample("2.20.5", counts, False, *told, 0, 0)  # noqa: FBT003 - a struct of the collectors
 
 
