@@ -361,3 +361,19 @@ def test_mappings_of_a_process_that_may_not_be_read_are_none(tmp_path: Path) -> 
 
     assert read_mappings(process) is None
     process.close()
+
+
+def test_who_has_the_driver_of_gpudirect_storage_open_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on: it is open for as long as a process uses it."""
+    with looking() as files, Path(os.devnull).open("rb") as device:
+        before = files.scan()
+        real, name = os.readlink, b"%d" % device.fileno()
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                openfiles.os, "readlink", lambda at, **how: b"/dev/nvidia-fs3" if at == name else real(at, **how)
+            )
+            during = files.scan()
+        after = files.scan()
+
+    assert [one.gpudirect for one in (before, during, after)] == [False, True, True]
+    assert not any(file.path.startswith("/dev/") for file in during.files)

@@ -13,6 +13,7 @@ from ckptprof.diagnose.judging import diagnose
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.verdicts import Limit
 from ckptprof_collectors.samples import (
+    FileActivity,
     FileScan,
     GpuDirectSample,
     MountInfo,
@@ -31,7 +32,7 @@ _IOCTL = 16
 def driver(second: float, *, counts: bool = True) -> GpuDirectSample:
     """Return what the driver counted of a save that begins at 8 s and takes ten."""
     moved = int(SIZE * min(max(0.0, second - 8) / 10, 1.0)) // MIB
-    told = (0, 0, moved // 4, moved * MIB) if counts else (None,) * 4
+    told: tuple[int | None, ...] = (0, 0, moved // 4, moved * MIB) if counts else (None,) * 4
     return GpuDirectSample("2.20.5", counts, False, *told, 0, 0)  # noqa: FBT003 - a struct of the collectors
 
 
@@ -64,7 +65,9 @@ def played(
     stage.extra = sorted([(0.05, MountInfo(1, 259, 0, "/", "/ckpt", "ext4", "/dev/nvme0n1", "nvme0n1", None)), *looks],
                          key=lambda pair: pair[0])  # fmt: skip
 
-    def past_all_calls(sample: Sample) -> Sample:
+    def past_all_calls(sample: Sample) -> Sample | None:
+        if isinstance(sample, FileActivity) and hidden:
+            return None
         if isinstance(sample, ProcessIo) and hidden:
             return msgspec.structs.replace(sample, write_chars=0, write_syscalls=0, read_chars=0, read_syscalls=0)
         if isinstance(sample, FileScan):
@@ -89,10 +92,11 @@ def past(found: Checkpoint) -> list[str]:
     return [one for one in found.blind if "nvidia-fs" in one]
 
 
+@pytest.mark.parametrize("trace", [False, True])
 @pytest.mark.parametrize("reads", [False, True])
-def test_what_the_driver_moves_is_found_and_said_to_be_hidden(reads: bool) -> None:  # noqa: FBT001 - a case
-    """By the bytes that its process wrote or fetched: no call asked for them."""
-    found = only(reads=reads)
+def test_what_the_driver_moves_is_found_and_said_to_be_hidden(*, reads: bool, trace: bool) -> None:
+    """By the bytes that its process wrote or fetched: no call asked for them, which a trace would have counted."""
+    found = only(reads=reads, trace=trace)
 
     assert found.kind is (Kind.RESTORE if reads else Kind.SAVE)
     assert found.bytes == pytest.approx(SIZE, rel=0.02)

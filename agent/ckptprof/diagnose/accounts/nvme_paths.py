@@ -83,9 +83,12 @@ def target(sight: Sight) -> str:
 
 
 def answers_late(sight: Sight) -> bool:
-    """Return whether a request takes so much longer than a round to the target that the target itself takes it."""
+    """Return whether writes take so much longer than a round to the target that the target itself takes it.
+
+    A round that is measured here waits in the queues on the way there, not in those that what is read comes through.
+    """
     wait, round_ = _wait(sight), _round(sight)
-    return wait is not None and round_ is not None and wait >= LONG * round_
+    return sight.writes and wait is not None and round_ is not None and wait >= LONG * round_
 
 
 def _wait(sight: Sight) -> float | None:

@@ -195,7 +195,7 @@ def _behind_fabric(sight: Sight, waiting: float, found: Storage) -> Storage:
     if told.cause is Cause.LINK and told.rival is Limit.SERVER:  # by an even rate alone, which a target has, too
         told = Storage(Cause.SERVER, Limit.SERVER, _AT_SERVER, rival=Limit.NETWORK, sure=False)
     if told.limit is Limit.SERVER and told.cause is not Cause.WINDOW and nvme_paths.answers_late(sight):
-        told = replace(told, rival=None, imposed=True, sure=True)
+        told = replace(told, rival=None, sure=True)
     return replace(told, text=told.text.replace(_AT_SERVER, nvme_paths.target(sight)))
 
 

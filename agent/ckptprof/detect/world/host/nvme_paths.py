@@ -76,7 +76,7 @@ class NvmePaths:
             target=one.target,
             port=one.port,
             link=one.link,
-            state=max(lost)[1] if lost else LIVE if known else None,
+            state=max(lost, key=lambda one: one[0])[1] if lost else LIVE if known else None,
             lost_seconds=sum(span_ns for span_ns, _ in lost) / SECOND_NS if known else None,
             ana_state=access.most_common(1)[0][0],
         )
