@@ -450,11 +450,24 @@ def test_of_a_process_that_was_joined_connections_are_told_and_nobody_elses(
     assert told == [mine]
 
 
-@pytest.mark.parametrize(("came", "bursts"), [(MIB // 20, True), (MIB, False)], ids=["a-save", "gradients"])
-def test_who_sends_much_is_looked_at_as_who_writes(
-    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes], came: int, *, bursts: bool
+@pytest.fixture
+def rank() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process that trains, by its environment."""
+    with subprocess.Popen(["sleep", LIFETIME], env={**os.environ, "RANK": "0"}) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("who", "came", "bursts"),
+    [("rank", MIB // 20, True), ("rank", MIB, False), ("sleeper", MIB // 20, False)],
+    ids=["a-save", "gradients", "a-web-server"],
+)
+def test_who_trains_and_sends_much_is_looked_at_as_who_writes(
+    desk: Callable[..., Desk], request: pytest.FixtureRequest, who: str, came: int, *, bursts: bool
 ) -> None:
-    """Until the connections are read again; what is exchanged is sent at each step."""
+    """Until the connections are read again; what is exchanged is sent at each step, and others send at all times."""
+    sleeper = request.getfixturevalue(who)
     names = ("sends", "receives", "parts", "parts_bytes", "answers", "answers_bytes")
     now_ns = time.monotonic_ns()
     first = SocketTraffic(
