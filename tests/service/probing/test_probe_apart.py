@@ -59,12 +59,16 @@ def test_silence_is_said_and_left_behind(tmp_path: Path) -> None:
 def test_a_signal_ends_it(tmp_path: Path) -> None:
     """It is told to end, and what it has by then is returned."""
     halt = threading.Event()
-    halt.set()
 
-    def work(_: Say) -> str:
-        heard = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: heard.set())
-        heard.wait()
+    def work(say: Say) -> str:
+        told = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: told.set())
+        say("ready")
+        told.wait()
         return "as far as it came"
 
-    assert apart(work, tmp_path, patience_seconds=PATIENCE_SECONDS, halt=halt) == "as far as it came"
+    def heard(_: str) -> None:
+        halt.set()
+
+    came = apart(work, tmp_path, heard=heard, patience_seconds=PATIENCE_SECONDS, halt=halt)
+    assert came == "as far as it came"
