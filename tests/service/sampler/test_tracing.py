@@ -327,6 +327,7 @@ def test_open_files_are_not_scanned_while_it_traces(desk: Callable[..., Desk], t
             watching = one.sampler._population.watched[writer.pid]
             wait_until(lambda: one.tick(time.monotonic_ns()) is not None and watching.activity.in_burst())
             traced = [sample for _ in range(10) for sample in _later(one)]
+            watching.note(activity(writer.pid, "/somewhere/model.pt", 4 * MIB))
             trace.reads = [OSError(5, "gone")]
             failed = ticks(one, lambda so_far: any("model.pt" in names(s) for s in so_far))
         finally:
@@ -335,6 +336,7 @@ def test_open_files_are_not_scanned_while_it_traces(desk: Callable[..., Desk], t
     scans = [sample for sample in traced if isinstance(sample, FileScan) and sample.pid == writer.pid]
     assert all(scan.mapped is not None for scan in scans)  # its memory grew: that may be a mapping
     assert any("model.pt" in names(sample) for sample in failed)
+    assert not watching.traced.holds_written_file  # nobody would tell that it was closed
 
 
 def _later(desk: Desk) -> list[Sample]:

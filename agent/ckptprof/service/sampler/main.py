@@ -239,6 +239,9 @@ class Sampler:
         tracing.follow_connections(self._seen, self._population, now_ns)
         for question in tracing.follow(self._seen, self._population, now_ns, offset_ns):
             self._facts.ask(question)
+        if not self._tracing.active:  # it failed: nobody tells what was closed since
+            for watching in self._population.watched.values():
+                watching.traced.relax()
         told = self._told()
         samples.extend(told)
         self._counters.set_failures(tracing.NAME, self._tracing.faults)
