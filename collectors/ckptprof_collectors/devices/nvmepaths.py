@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ckptprof_collectors.devices.topology import NVME_HEAD, head_of
@@ -16,6 +17,7 @@ from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.samples import DeviceInfo, NvmePath, text
 
 MAX_PATHS = 64
+AGAIN_SECONDS = 1.0  # a state that cannot be read is opened anew so often
 FABRICS = frozenset({"nvme-tcp", "nvme-rdma", "nvme-fc"})
 _MOST_BYTES = 64
 _LONGEST_PORT = 5
@@ -55,11 +57,20 @@ class _Path:
     """One path with its two states kept open."""
 
     def __init__(self, fs: KernelFs, info: DeviceInfo, ports: _RdmaPorts) -> None:
-        folder = fs.sys / "class/block" / info.device
+        self._folder = fs.sys / "class/block" / info.device
         self.info = info
         self.last: NvmePath | None = None
-        self._fds = [_opened(folder / "device/state"), _opened(folder / "ana_state")]
+        self.next_open = 0.0
+        self._fds = self._open()
         self._target, self._port, self._link = _ends(info, ports)
+
+    def _open(self) -> list[int | None]:
+        return [_opened(self._folder / "device/state"), _opened(self._folder / "ana_state")]
+
+    def reopen(self) -> None:
+        """Open the states anew: those of a controller that was removed stay dead if it comes back by the same name."""
+        self.close()
+        self._fds = self._open()
 
     def sample(self) -> NvmePath:
         """Return the path as it is now."""
@@ -79,9 +90,10 @@ class _Path:
 class NvmePaths:
     """Reports each path that changed."""
 
-    def __init__(self, fs: KernelFs) -> None:
+    def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Open nothing yet."""
         self._fs = fs
+        self._clock = clock
         self._paths: dict[str, _Path] = {}
 
     def follow(self, devices: Iterable[DeviceInfo]) -> None:
@@ -99,6 +111,10 @@ class NvmePaths:
         samples = []
         for path in self._paths.values():
             sample = path.sample()
+            if sample.state is None and (now := self._clock()) >= path.next_open:
+                path.next_open = now + AGAIN_SECONDS
+                path.reopen()
+                sample = path.sample()
             if sample != path.last:
                 path.last = sample
                 samples.append(sample)

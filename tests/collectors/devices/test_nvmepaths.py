@@ -9,7 +9,7 @@ from tests.nvmetree import HEAD, NvmeTree
 
 from ckptprof_collectors.devices import nvmepaths
 from ckptprof_collectors.devices.blockdevices import REVIEW_SECONDS, BlockDevices
-from ckptprof_collectors.devices.nvmepaths import MAX_PATHS, NvmePaths
+from ckptprof_collectors.devices.nvmepaths import AGAIN_SECONDS, MAX_PATHS, NvmePaths
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.samples import DeviceInfo, Gone, NvmePath, Sample
 
@@ -60,6 +60,27 @@ def test_a_controller_that_is_removed_is_gone(tmp_path: Path) -> None:
 
     assert Gone("device", "nvme1c1n1") in told
     assert [(one.device, one.state) for one in after] == [("nvme1c0n1", "resetting")]
+
+
+def test_a_controller_that_came_back_by_its_name_is_read_again(tmp_path: Path) -> None:
+    """Between two readings the device did not change; its states are other files, which are looked for now and then."""
+    tree = NvmeTree(tmp_path)
+    now = 0.0
+    collector = BlockDevices(tree.fs, clock=lambda: now)
+    read(collector)
+    tree.state(0, "")  # what was opened tells nothing any more
+    dead = paths(read(collector))
+    for file in tmp_path.glob("sys/devices/virtual/nvme-fabrics/ctl/nvme0/state"):
+        file.unlink()
+    tree.state(0, "live")
+    soon = paths(read(collector))
+    now += AGAIN_SECONDS
+    later = paths(read(collector))
+    collector.close()
+
+    assert [(one.device, one.state) for one in dead] == [("nvme1c0n1", None)]
+    assert soon == []
+    assert [(one.device, one.state) for one in later] == [("nvme1c0n1", "live")]
 
 
 def test_without_multipathing_the_namespace_is_its_path(tmp_path: Path) -> None:
