@@ -267,7 +267,7 @@ class Clock(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How far the wall clock of the host may have been off."""
 
     synchronised: bool
-    bound_ns: Count | None  # at most, as its kernel says (maxerror); None: not synchronised, nobody knows
+    bound_ns: Count | None  # at most, as its kernel says (maxerror); None: not synchronised, or nobody has estimated it
 
 
 class DeviceShare(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -297,7 +297,7 @@ class ClockSample(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
     """How far the wall clock may be off, as the kernel says: adjtimex(2)."""
 
     synchronised: bool  # something keeps it, and has done so lately
-    max_error_us: int  # at most; the kernel adds 500 to it each second until somebody has compared clocks again
+    max_error_us: int | None  # the kernel adds 500 each second until clocks are compared; None: nobody estimates it
 
 
 class FuseSample(msgspec.Struct, frozen=True, array_like=True, tag="fuse"):

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -26,6 +27,7 @@ from ckptprof.diagnose.ceilings import Ceilings, Ended, Measure, Work
 from ckptprof.errors import UsageError
 from ckptprof.report import ceiling as rendering
 from ckptprof.service.probing import kept
+from ckptprof.service.probing.apart import Stop
 from ckptprof.service.probing.phases import PHASES
 from ckptprof.service.probing.planning import plan
 from ckptprof_collectors.kernelfs import KernelFs
@@ -212,6 +214,20 @@ def test_a_signal_leaves_nothing(number: int, code: int, place: Path, tmp_path: 
     assert b"interrupted" in told
     assert list(place.iterdir()) == []
     assert kept.load_ceilings(tmp_path) == ()
+
+
+def test_who_signals_again_later_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes with the first signal is no second one."""
+    times = iter((10.0, 10.1, 10.0 + 2 * cli.AGAIN_SECONDS))
+    monkeypatch.setattr(cli, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    stop = Stop()
+    with cli._signals(stop) as signalled:
+        gave_up = []
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(number)
+            gave_up.append(stop.give_up.is_set())
+
+    assert (stop.halt.is_set(), signalled.number, gave_up) == (True, signal.SIGTERM, [False, False, True])
 
 
 def test_what_kill_left_is_removed_by_the_next(place: Path, tmp_path: Path) -> None:

@@ -440,6 +440,10 @@ def test_the_run_is_told(make_checkpoint: Callable[..., Checkpoint], zone: timez
             {"run": Run(key="a:1", scheduler="rendezvous"), "clock": Clock(synchronised=False, bound_ns=None)},
             {"Run": "a:1", "Clock": "not synchronised: nobody knows how far it is off"},
         ),
+        (
+            {"run": Run(key="a:1", scheduler="rendezvous"), "clock": Clock(synchronised=True, bound_ns=None)},
+            {"Run": "a:1", "Clock": "synchronised, by how much is not told"},
+        ),
     ],
 )
 def test_what_other_nodes_compare_is_told_where_there_are_any(

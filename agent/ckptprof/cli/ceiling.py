@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,11 +25,13 @@ from ckptprof_collectors.kernelfs import KernelFs
 
 if TYPE_CHECKING:
     from ckptprof.diagnose.ceilings import Ceilings, Measure
+    from ckptprof.service.probing.apart import Stop
     from ckptprof.service.probing.planning import Plan
 
 ASK_FROM_BYTES = 256 << 20  # as much is written without asking
 FIRST_ANSWER_SECONDS = 10.0  # of its file system: a server that is asleep wakes up
 LATE_SECONDS = 120.0  # beyond its time: a phase syncs what it wrote, over a slow way too
+AGAIN_SECONDS = 1.0  # signals that come together are one: timeout(1) sends it to its child and to their group
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)(?:i?B)?\Z", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -97,27 +99,31 @@ def command(
 
 def _probed(plan: Plan) -> Ceilings:
     """Return what the probe found; a signal ends it early, and then the command, when all is cleaned up."""
-    from ckptprof.service.probing.apart import apart  # noqa: PLC0415 # likewise
+    from ckptprof.service.probing.apart import HangsError, Stop, apart  # noqa: PLC0415 # likewise
     from ckptprof.service.probing.probe import probe  # noqa: PLC0415 # likewise
     from ckptprof.service.progress import Progress  # noqa: PLC0415 # likewise
 
     progress = Progress()
-    with _signals() as stop:
+    stop = Stop()
+    with _signals(stop) as signalled:
         try:
             found = apart(
                 lambda say: probe(plan, halt=stop.halt, tell=lambda *phase: say(_working_on(*phase))),
                 plan.directory,
                 heard=progress.tell,
                 patience_seconds=plan.phase_seconds + LATE_SECONDS,
-                halt=stop.halt,
+                stop=stop,
             )
+        except HangsError as error:
+            left = "what was written there (.ckptprof-ceiling-*) may be left until the next probe"
+            raise CkptprofError(f"{error}; {left}", hint=error.hint) from error
         except OSError as error:
             raise CkptprofError(f"{clean(plan.path)}: {error.strerror}") from error
         finally:
             progress.clear()
-    if stop.number:
+    if signalled.number:
         sys.stderr.write("ckptprof: interrupted; nothing was kept, and nothing was left in the directory\n")
-        raise typer.Exit(128 + stop.number)
+        raise typer.Exit(128 + signalled.number)
     return found
 
 
@@ -152,24 +158,33 @@ def _ask(plan: Plan) -> None:
         raise CkptprofError("nothing was written", hint="--size changes how much is")
 
 
-class _Stop:
-    """The signal that ended the probe, if one did: it is noted here, and the probe ends and cleans up by itself."""
+class _Signalled:
+    """The signal that ended the probe, if one did: it is noted here, and the probe ends and cleans up by itself.
 
-    def __init__(self) -> None:
-        self.halt = threading.Event()
+    With a second one, a while later, nobody waits for that.
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
         self.number = 0
+        self._first = 0.0
 
     def __call__(self, number: int, _frame: object) -> None:
+        now = time.monotonic()
+        if not self.number:
+            self._first = now
+        elif now - self._first > AGAIN_SECONDS:
+            self._stop.give_up.set()
         self.number = self.number or number
-        self.halt.set()
+        self._stop.halt.set()
 
 
 @contextmanager
-def _signals() -> Iterator[_Stop]:
-    stop = _Stop()
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+def _signals(stop: Stop) -> Iterator[_Signalled]:
+    noted = _Signalled(stop)
+    before = {number: signal.signal(number, noted) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        yield stop
+        yield noted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -175,8 +175,10 @@ def _for_other_nodes(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 
 
 def _clock(clock: Clock) -> str:
-    if clock.bound_ns is None:
+    if not clock.synchronised:
         return "not synchronised: nobody knows how far it is off"
+    if clock.bound_ns is None:
+        return "synchronised, by how much is not told"
     return f"synchronised, off by {units.duration(clock.bound_ns)} at most"
 
 

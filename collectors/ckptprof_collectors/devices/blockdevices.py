@@ -34,7 +34,7 @@ class BlockDevices:
         self._table = LineTable(name_of)
         self._numbers: dict[str, tuple[int, int]] = {}
         self._infos: dict[str, DeviceInfo] = {}
-        self._paths = NvmePaths(fs)
+        self._paths = NvmePaths(fs, clock=clock)
         self._stale: set[str] = set()  # to be described in this tick
         self._touched: set[str] = set()  # with I/O since the last review
         self._review_at = clock() + REVIEW_SECONDS

@@ -1,7 +1,8 @@
 """How far the wall clock may be off, as the kernel says to whoever asks (adjtimex(2) with no mode: nothing is set).
 
-Whoever keeps it (chrony, ntpd, systemd-timesyncd, ptp4l with phc2sys) tells the kernel an estimate, to which the kernel
-adds 500 us each second (`second_overflow` in kernel/time/ntp.c) until the next one.
+Whoever keeps it tells the kernel a greatest error, to which the kernel adds 500 us each second (`second_overflow` in
+kernel/time/ntp.c) until the next one. chrony and ntpd estimate it, and an error that they expect beside it.
+systemd-timesyncd and phc2sys only set it to 0, so that the clock is taken as synchronised: that bounds nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import platform
 import struct
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import ClockSample, Sample
@@ -21,12 +23,31 @@ LOOK_SECONDS = 10.0
 # Not by libc, which asks clock_adjtime(2): filters of containers let only this one pass
 NUMBERS = {"x86_64": 159, "aarch64": 171, "riscv64": 171}
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC
+_NANOSECONDS = 0x2000  # STA_NANO: the offset is in these, else in microseconds
+_PHASE_LIMIT_US = 16_000_000  # NTP_PHASE_LIMIT: nobody has told an error yet
 _TIMEX_BYTES = 256  # struct timex has 208
 _HEAD = struct.Struct("@Illlli")  # modes, offset, freq, maxerror, esterror, status: include/uapi/linux/timex.h
 
 
-def ask_kernel() -> tuple[int, int]:
-    """Return maxerror in microseconds and the status; raises OSError."""
+class Timex(NamedTuple):
+    """What the kernel says of the clock."""
+
+    offset: int  # by how much it is still to be moved
+    max_error_us: int
+    expected_error_us: int
+    status: int
+
+    @property
+    def bound_us(self) -> int | None:
+        """By how much it is off at most; None: nobody has estimated that."""
+        if not 0 < self.expected_error_us < _PHASE_LIMIT_US:
+            return None
+        offset_us = -(-abs(self.offset) // 1000) if self.status & _NANOSECONDS else abs(self.offset)
+        return self.max_error_us + offset_us
+
+
+def ask_kernel() -> Timex:
+    """Return what the kernel says; raises OSError."""
     number = NUMBERS.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -34,8 +55,8 @@ def ask_kernel() -> tuple[int, int]:
     if ctypes.CDLL(None, use_errno=True).syscall(number, told) < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    _modes, _offset, _freq, maxerror, _esterror, status = _HEAD.unpack_from(told)
-    return maxerror, status
+    _modes, offset, _freq, maxerror, esterror, status = _HEAD.unpack_from(told)
+    return Timex(offset, maxerror, esterror, status)
 
 
 class WallClock:
@@ -48,7 +69,7 @@ class WallClock:
         fs: KernelFs,
         *,
         clock: Callable[[], float] = time.monotonic,
-        ask: Callable[[], tuple[int, int]] | None = None,
+        ask: Callable[[], Timex] | None = None,
     ) -> None:
         """Ask once; raises UnavailableError."""
         if ask is None and not fs.is_live:
@@ -68,8 +89,9 @@ class WallClock:
         if now < self._next:
             return None
         self._next = now + LOOK_SECONDS
-        max_error_us, status = self._ask()
-        last, self._last = self._last, ClockSample(synchronised=not status & _UNSYNCHRONISED, max_error_us=max_error_us)
+        told = self._ask()
+        synchronised = not told.status & _UNSYNCHRONISED
+        last, self._last = self._last, ClockSample(synchronised=synchronised, max_error_us=told.bound_us)
         return [self._last] if self._last != last else []
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ckptprof_collectors.devices.topology import NVME_HEAD, head_of
@@ -16,20 +17,60 @@ from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.samples import DeviceInfo, NvmePath, text
 
 MAX_PATHS = 64
+AGAIN_SECONDS = 1.0  # a state that cannot be read is opened anew so often
 FABRICS = frozenset({"nvme-tcp", "nvme-rdma", "nvme-fc"})
 _MOST_BYTES = 64
 _LONGEST_PORT = 5
 
 
+class _RdmaPorts:
+    """The ports of RDMA by their addresses, looked up once, and only if asked: a port has hundreds of GIDs."""
+
+    def __init__(self, fs: KernelFs) -> None:
+        self._folder = fs.sys / "class/infiniband"
+        self._named: dict[str, str] | None = None
+
+    def having(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> str | None:
+        """Return the port that has an address: a GID of RoCE is that address, of IPv4 mapped into IPv6."""
+        if address is None:
+            return None
+        if self._named is None:
+            self._named = self._look()
+        packed = address.packed if address.version == 6 else bytes(10) + b"\xff\xff" + address.packed
+        return self._named.get(packed.hex(":", 2))
+
+    def _look(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for device in _names(self._folder):
+            for port in _names(self._folder / device / "ports"):
+                folder = self._folder / device / "ports" / port
+                if read_text(folder / "link_layer") == "InfiniBand":
+                    continue  # its GIDs are no addresses of IP
+                for index in _names(folder / "gids"):
+                    gid = read_text(folder / "gids" / index)
+                    if gid is not None:
+                        found.setdefault(gid, f"{text(os.fsencode(device))}/{port}")
+        return found
+
+
 class _Path:
     """One path with its two states kept open."""
 
-    def __init__(self, fs: KernelFs, info: DeviceInfo) -> None:
-        folder = fs.sys / "class/block" / info.device
+    def __init__(self, fs: KernelFs, info: DeviceInfo, ports: _RdmaPorts) -> None:
+        self._folder = fs.sys / "class/block" / info.device
         self.info = info
         self.last: NvmePath | None = None
-        self._fds = [_opened(folder / "device/state"), _opened(folder / "ana_state")]
-        self._target, self._port, self._link = _ends(fs, info)
+        self.next_open = 0.0
+        self._fds = self._open()
+        self._target, self._port, self._link = _ends(info, ports)
+
+    def _open(self) -> list[int | None]:
+        return [_opened(self._folder / "device/state"), _opened(self._folder / "ana_state")]
+
+    def reopen(self) -> None:
+        """Open the states anew: those of a controller that was removed stay dead if it comes back by the same name."""
+        self.close()
+        self._fds = self._open()
 
     def sample(self) -> NvmePath:
         """Return the path as it is now."""
@@ -49,9 +90,10 @@ class _Path:
 class NvmePaths:
     """Reports each path that changed."""
 
-    def __init__(self, fs: KernelFs) -> None:
+    def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Open nothing yet."""
         self._fs = fs
+        self._clock = clock
         self._paths: dict[str, _Path] = {}
 
     def follow(self, devices: Iterable[DeviceInfo]) -> None:
@@ -59,15 +101,20 @@ class NvmePaths:
         now = {one.device: one for one in devices if _is_path(one)}
         for name in [name for name, path in self._paths.items() if now.get(name) != path.info]:
             self._paths.pop(name).close()
+        ports = _RdmaPorts(self._fs)
         for name, info in now.items():
             if name not in self._paths and len(self._paths) < MAX_PATHS:
-                self._paths[name] = _Path(self._fs, info)
+                self._paths[name] = _Path(self._fs, info, ports)
 
     def read(self) -> list[NvmePath]:
         """Return those that changed since the last call."""
         samples = []
         for path in self._paths.values():
             sample = path.sample()
+            if sample.state is None and (now := self._clock()) >= path.next_open:
+                path.next_open = now + AGAIN_SECONDS
+                path.reopen()
+                sample = path.sample()
             if sample != path.last:
                 path.last = sample
                 samples.append(sample)
@@ -84,7 +131,7 @@ def _is_path(info: DeviceInfo) -> bool:
     return head_of(info.device) is not None or NVME_HEAD.fullmatch(info.device) is not None
 
 
-def _ends(fs: KernelFs, info: DeviceInfo) -> tuple[str | None, int | None, str | None]:
+def _ends(info: DeviceInfo, ports: _RdmaPorts) -> tuple[str | None, int | None, str | None]:
     """Return address and port of the target, and what of this host it goes through, from the address of a controller.
 
     `traddr=10.0.0.1,trsvcid=4420,host_traddr=10.0.0.9,host_iface=eth1,src_addr=10.0.0.9` (nvmf_get_address).
@@ -96,7 +143,7 @@ def _ends(fs: KernelFs, info: DeviceInfo) -> tuple[str | None, int | None, str |
         return target or None, None, None
     link = said.get("host_iface") or None
     if link is None and info.transport == "nvme-rdma":
-        link = _rdma_port(fs, _address(said.get("host_traddr")))
+        link = ports.having(_address(said.get("host_traddr")))
     address = _address(target)
     return str(address) if address is not None else target or None, port, link
 
@@ -108,18 +155,12 @@ def _address(word: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address 
         return None
 
 
-def _rdma_port(fs: KernelFs, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> str | None:
-    """Return the RDMA port that has an address: a GID of RoCE is that address, of IPv4 mapped into IPv6."""
-    if address is None:
-        return None
-    packed = address.packed if address.version == 6 else bytes(10) + b"\xff\xff" + address.packed
-    wanted = packed.hex(":", 2)
-    folder = fs.sys / "class/infiniband"
-    for gid in sorted(folder.glob("*/ports/*/gids/*")) if folder.is_dir() else ():
-        if read_text(gid) == wanted:
-            port = gid.parent.parent
-            return f"{text(os.fsencode(port.parent.parent.name))}/{port.name}"
-    return None
+def _names(folder: Path) -> list[str]:
+    """Return what a folder has; nothing where it is gone, as that of a device that was removed meanwhile."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
 def _opened(path: Path) -> int | None:

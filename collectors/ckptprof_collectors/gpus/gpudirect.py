@@ -7,12 +7,14 @@ is registered for peer-to-peer DMA of PCI, cuFile needs no driver, and makes ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError, read_text, whole
 from ckptprof_collectors.samples import GpuDirectSample, Sample, text
 
 MIB = 1 << 20  # what the driver counts in
+AGAIN_SECONDS = 10.0  # a driver that was unloaded is looked for so often
 _NVIDIA = "0x10de"
 _MOST_MIB = (1 << 63) // MIB
 _MOST_LETTERS = 64
@@ -24,13 +26,16 @@ class GpuDirect:
 
     name = "gpudirect"
 
-    def __init__(self, fs: KernelFs) -> None:
+    def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Open the statistics; raises UnavailableError where data of a GPU goes through its host's memory anyway."""
         self._peer_memory = _has_peer_memory(fs)
         self._last: GpuDirectSample | None = None
         self._file: KeptFile | None = None
+        self._path = fs.proc / "driver/nvidia-fs/stats"
+        self._clock = clock
+        self._next_open: float | None = None  # once its driver was unloaded
         try:
-            self._file = KeptFile(fs.proc / "driver/nvidia-fs/stats")
+            self._file = KeptFile(self._path)
         except OSError as error:
             if not self._peer_memory:
                 reason = "no nvidia-fs, and no memory of a GPU for peer-to-peer DMA: there is no GPUDirect Storage"
@@ -41,13 +46,36 @@ class GpuDirect:
         """Whether the driver is there, by which data moves past all calls."""
         return self._file is not None
 
-    def read(self) -> Sequence[Sample]:
-        """Return the counters if they changed since the last call; raises OSError."""
-        sample = self.look()
+    def read(self) -> Sequence[Sample] | None:
+        """Return the counters if they changed since the last call; raises OSError, once, where the driver is unloaded.
+
+        None: it was, and is not known to be loaded again.
+        """
+        if self._next_open is not None and not self._opened_again(self._next_open):
+            return None
+        try:
+            sample = self.look()
+        except OSError:
+            self.close()
+            self._file = None
+            self._next_open = self._clock() + AGAIN_SECONDS
+            raise
         if sample == self._last:
             return []
         self._last = sample
         return [sample]
+
+    def _opened_again(self, at: float) -> bool:
+        now = self._clock()
+        if now < at:
+            return False
+        try:
+            self._file = KeptFile(self._path)
+        except OSError:
+            self._next_open = now + AGAIN_SECONDS
+            return False
+        self._next_open = None
+        return True
 
     def look(self) -> GpuDirectSample:
         """Return the counters; raises OSError."""

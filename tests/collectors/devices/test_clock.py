@@ -7,29 +7,45 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.devices.clock import LOOK_SECONDS, WallClock, ask_kernel
+from ckptprof_collectors.devices.clock import LOOK_SECONDS, Timex, WallClock, ask_kernel
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import ClockSample
 
 
 def test_it_is_told_when_it_changed() -> None:
     """Now and then, not at each look at the host."""
-    now, told = [100.0], [(1500, 0x2001)]
+    now, told = [100.0], [Timex(0, 1500, 20, 0x2001)]
     clock = WallClock(KernelFs(), clock=lambda: now[0], ask=lambda: told[0])
 
     assert clock.read() == [ClockSample(synchronised=True, max_error_us=1500)]
-    told[0] = 16_000_000, 0x40
+    told[0] = Timex(0, 16_000_000, 16_000_000, 0x40)
     assert clock.read() is None
     now[0] += LOOK_SECONDS
-    assert clock.read() == [ClockSample(synchronised=False, max_error_us=16_000_000)]
+    assert clock.read() == [ClockSample(synchronised=False, max_error_us=None)]
     now[0] += LOOK_SECONDS
     assert clock.read() == []
+
+
+@pytest.mark.parametrize(
+    ("told", "bound_us"),
+    [
+        (Timex(0, 0, 0, 0x2001), None),  # systemd-timesyncd
+        (Timex(0, 0, 16_000_000, 0x2000), None),  # phc2sys
+        (Timex(-2_000_001, 1500, 20, 0x2001), 3501),  # ntpd, in nanoseconds
+        (Timex(2000, 1500, 20, 0x0001), 3500),  # in microseconds
+    ],
+)
+def test_only_what_somebody_has_estimated_bounds_it(told: Timex, bound_us: int | None) -> None:
+    """A greatest error of 0 says that the clock is kept, not how well; what it is still to be moved by is an error."""
+    clock = WallClock(KernelFs(), ask=lambda: told)
+
+    assert clock.read() == [ClockSample(synchronised=True, max_error_us=bound_us)]
 
 
 def test_who_may_not_ask_says_so() -> None:
     """As within a filter of system calls."""
 
-    def refused() -> tuple[int, int]:
+    def refused() -> Timex:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     with pytest.raises(UnavailableError, match=r"^adjtimex\(2\): Operation not permitted$"):
@@ -45,9 +61,9 @@ def test_files_tell_nothing_of_it(tmp_path: Path) -> None:
 def test_the_kernel_tells_at_most_sixteen_seconds() -> None:
     """NTP_PHASE_LIMIT: from then on it is not synchronised."""
     try:
-        max_error_us, status = ask_kernel()
+        told = ask_kernel()
     except PermissionError:
         pytest.skip("adjtimex(2) is not permitted here")
 
-    assert 0 <= max_error_us <= 16_000_000
-    assert max_error_us < 16_000_000 or status & 0x40
+    assert 0 <= told.max_error_us <= 16_000_000
+    assert told.max_error_us < 16_000_000 or told.status & 0x40

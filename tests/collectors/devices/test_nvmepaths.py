@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tests.nvmetree import HEAD, NvmeTree
 
+from ckptprof_collectors.devices import nvmepaths
 from ckptprof_collectors.devices.blockdevices import REVIEW_SECONDS, BlockDevices
-from ckptprof_collectors.devices.nvmepaths import MAX_PATHS, NvmePaths
-from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.devices.nvmepaths import AGAIN_SECONDS, MAX_PATHS, NvmePaths
+from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.samples import DeviceInfo, Gone, NvmePath, Sample
 
 
@@ -61,6 +62,27 @@ def test_a_controller_that_is_removed_is_gone(tmp_path: Path) -> None:
     assert [(one.device, one.state) for one in after] == [("nvme1c0n1", "resetting")]
 
 
+def test_a_controller_that_came_back_by_its_name_is_read_again(tmp_path: Path) -> None:
+    """Between two readings the device did not change; its states are other files, which are looked for now and then."""
+    tree = NvmeTree(tmp_path)
+    now = 0.0
+    collector = BlockDevices(tree.fs, clock=lambda: now)
+    read(collector)
+    tree.state(0, "")  # what was opened tells nothing any more
+    dead = paths(read(collector))
+    for file in tmp_path.glob("sys/devices/virtual/nvme-fabrics/ctl/nvme0/state"):
+        file.unlink()
+    tree.state(0, "live")
+    soon = paths(read(collector))
+    now += AGAIN_SECONDS
+    later = paths(read(collector))
+    collector.close()
+
+    assert [(one.device, one.state) for one in dead] == [("nvme1c0n1", None)]
+    assert soon == []
+    assert [(one.device, one.state) for one in later] == [("nvme1c0n1", "live")]
+
+
 def test_without_multipathing_the_namespace_is_its_path(tmp_path: Path) -> None:
     """With `nvme_core.multipath=N` there is no head above it."""
     tree = NvmeTree(tmp_path, multipath=False, addresses=("traddr=10.0.0.2,trsvcid=4420,host_iface=eth1",))
@@ -98,6 +120,31 @@ def test_what_the_address_of_a_controller_says(
     collector.close()
 
     assert (path.target, path.port, path.link) == told
+
+
+def test_addresses_of_rdma_ports_are_read_once_for_all_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port has hundreds; of one of InfiniBand they are none of IP. One that vanishes meanwhile has none."""
+    addresses = [f"traddr=10.0.0.2,trsvcid=4420,host_traddr=10.0.0.{last}" for last in (8, 9)]
+    tree = NvmeTree(tmp_path, transport="rdma", addresses=tuple(addresses))
+    devices = tmp_path / "sys/class/infiniband"
+    for device, layer, last in (("mlx5_0", "InfiniBand", 8), ("mlx5_1", "Ethernet", 9)):
+        (devices / device / "ports/1/gids").mkdir(parents=True)
+        (devices / device / "ports/1/link_layer").write_text(f"{layer}\n")
+        (devices / device / "ports/1/gids/0").write_text(f"0000:0000:0000:0000:0000:ffff:0a00:000{last}\n")
+    (devices / "mlx5_2").symlink_to(tmp_path / "gone")
+    asked: list[Path] = []
+
+    def asking(path: Path) -> str | None:
+        asked.append(path)
+        return read_text(path)
+
+    monkeypatch.setattr(nvmepaths, "read_text", asking)
+    collector = BlockDevices(tree.fs)
+    told = paths(read(collector))
+    collector.close()
+
+    assert [one.link for one in told] == [None, "mlx5_1/1"]
+    assert [path for path in asked if path.parent.name == "gids"] == [devices / "mlx5_1/ports/1/gids/0"]
 
 
 def test_local_drives_have_no_paths(tmp_path: Path) -> None:

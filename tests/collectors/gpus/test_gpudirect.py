@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.gpus.gpudirect import MIB, GpuDirect, parse
+from ckptprof_collectors.gpus.gpudirect import AGAIN_SECONDS, MIB, GpuDirect, parse
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import GpuDirectSample
 
@@ -47,15 +48,37 @@ def put(root: Path, said: str) -> KernelFs:
 def test_enabled_statistics_are_told_when_they_change(tmp_path: Path) -> None:
     """Bytes in whole MiB, with errors of both directions."""
     collector = GpuDirect(put(tmp_path, ENABLED.format(writes=40, mib=160)))
-    first, still = list(collector.read()), list(collector.read())
+    first, still = collector.read(), collector.read()
     put(tmp_path, ENABLED.format(writes=41, mib=164))
-    later = list(collector.read())
+    later = collector.read()
     collector.close()
 
     assert first == [GpuDirectSample("2.20.5", True, False, 8, 32 * MIB, 40, 160 * MIB, 1, 3)]  # noqa: FBT003 - a struct of the collectors
     assert still == []
     assert later == [GpuDirectSample("2.20.5", True, False, 8, 32 * MIB, 41, 164 * MIB, 1, 3)]  # noqa: FBT003 - a struct of the collectors
     assert collector.hides
+
+
+def test_a_driver_that_is_loaded_again_is_read_again(tmp_path: Path) -> None:
+    """What was opened of the one before fails for ever: that is said once."""
+    now = 0.0
+    collector = GpuDirect(put(tmp_path, ENABLED.format(writes=40, mib=160)), clock=lambda: now)
+    collector.read()
+    assert collector._file is not None
+    directory = os.open(tmp_path, os.O_RDONLY)
+    os.dup2(directory, collector._file.fd, inheritable=False)  # which cannot be read
+    os.close(directory)
+    with pytest.raises(OSError, match="directory"):
+        collector.read()
+    put(tmp_path, ENABLED.format(writes=1, mib=4))
+    soon, hides = collector.read(), collector.hides
+    now += AGAIN_SECONDS
+    later = collector.read()
+
+    assert (soon, hides) == (None, False)
+    assert later == [GpuDirectSample("2.20.5", True, False, 8, 32 * MIB, 1, 4 * MIB, 1, 3)]  # noqa: FBT003 - a struct of the collectors
+    assert collector.hides
+    collector.close()
 
 
 def test_disabled_statistics_count_errors_alone() -> None:

@@ -82,3 +82,6 @@ def test_how_far_it_may_be_off_grows_until_it_is_compared_again() -> None:
 
     made.note(MONOTONIC_NS + 20 * SECOND_NS, ClockSample(synchronised=False, max_error_us=16_000_000))
     assert made.state == model.Clock(synchronised=False, bound_ns=None)
+
+    made.note(MONOTONIC_NS + 30 * SECOND_NS, ClockSample(synchronised=True, max_error_us=None))
+    assert made.state == model.Clock(synchronised=True, bound_ns=None)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.patience import LIFETIME, PATIENCE_SECONDS
 
 from ckptprof.errors import CkptprofError, UsageError
-from ckptprof.service.probing.apart import HangsError, Say, apart
+from ckptprof.service.probing import apart as probing_apart
+from ckptprof.service.probing.apart import HangsError, Say, Stop, apart
 
 
 def test_what_comes_of_it_is_returned_and_what_it_says_is_heard(tmp_path: Path) -> None:
@@ -58,13 +61,55 @@ def test_silence_is_said_and_left_behind(tmp_path: Path) -> None:
 
 def test_a_signal_ends_it(tmp_path: Path) -> None:
     """It is told to end, and what it has by then is returned."""
-    halt = threading.Event()
-    halt.set()
+    stop = Stop()
 
-    def work(_: Say) -> str:
-        heard = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: heard.set())
-        heard.wait()
+    def work(say: Say) -> str:
+        told = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: told.set())
+        say("ready")
+        told.wait()
         return "as far as it came"
 
-    assert apart(work, tmp_path, patience_seconds=PATIENCE_SECONDS, halt=halt) == "as far as it came"
+    def heard(_: str) -> None:
+        stop.halt.set()
+
+    came = apart(work, tmp_path, heard=heard, patience_seconds=PATIENCE_SECONDS, stop=stop)
+    assert came == "as far as it came"
+
+
+def ignore(say: Say) -> None:
+    """Go on whatever is signalled."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say("ready")
+    time.sleep(float(LIFETIME))
+
+
+def test_an_end_has_as_long_as_a_phase(tmp_path: Path) -> None:
+    """Its files are removed over a slow way, too."""
+    stop = Stop()
+    with pytest.raises(HangsError, match=r"has not answered for 0\.3 s"):
+        apart(ignore, tmp_path, heard=lambda _: stop.halt.set(), patience_seconds=0.3, stop=stop)
+
+
+def test_who_gives_up_waits_no_longer(tmp_path: Path) -> None:
+    """A person who signals twice."""
+    stop = Stop()
+
+    def heard(_: str) -> None:
+        stop.halt.set()
+        stop.give_up.set()
+
+    with pytest.raises(HangsError):
+        apart(ignore, tmp_path, heard=heard, patience_seconds=float(LIFETIME), stop=stop)
+
+
+def test_while_both_are_stopped_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a shell, with Ctrl-Z and `fg` an hour later."""
+    clock = itertools.count(0, 3600.0)
+    monkeypatch.setattr(probing_apart, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    def work(_: Say) -> str:
+        time.sleep(0.3)
+        return "done"
+
+    assert apart(work, tmp_path, patience_seconds=PATIENCE_SECONDS) == "done"

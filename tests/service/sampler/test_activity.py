@@ -95,6 +95,19 @@ def test_a_file_that_is_held_open_keeps_the_burst_open_but_not_for_ever() -> Non
     assert activity.ends(last_ns + HELD_OPEN_NS)
 
 
+def test_what_is_counted_meanwhile_does_not_end_a_burst_before_it_was_said_to() -> None:
+    """A sender reads the state that it sends, or maps a file: its burst goes on until connections are read again."""
+    activity = Activity()
+    activity.alert(SECOND_NS, mappings=False, until_ns=3 * SECOND_NS)
+    activity.observe(SECOND_NS + TICK_NS, SECOND_NS, MIB, 0)
+    activity.alert(SECOND_NS + 2 * TICK_NS, mappings=True)
+    activity.observe(SECOND_NS + 3 * TICK_NS, SECOND_NS + 2 * TICK_NS, 0, MIB)
+
+    assert activity.urgent(2 * SECOND_NS)
+    assert not activity.ends(3 * SECOND_NS)
+    assert activity.ends(3 * SECOND_NS + QUIET_NS)
+
+
 @pytest.mark.parametrize(("age_s", "most_per_second"), [(1, 26), (10, 6), (60, 3)])
 def test_a_burst_that_lasts_is_looked_at_less_often(age_s: int, most_per_second: int) -> None:
     """At every tick at first, twice a second after half a minute."""

@@ -332,6 +332,22 @@ def test_of_a_crowd_that_is_not_watched_the_busy_ones_are_found(
         people.close()
 
 
+def test_a_scan_does_not_end_what_the_trace_says_is_held_open(writer: subprocess.Popen[str]) -> None:
+    """Where nvidia-fs moves data past all calls, both are asked: what cuFile opened, and what is being synced."""
+    watching = Watching(Process(KernelFs(), writer.pid), 0, keep=False)
+    watching.tick(TICK_NS, 4096, [])
+    watching.alert(2 * TICK_NS, mappings=False)
+    watching.note(activity(writer.pid, "/somewhere/run/model.pt", 4_000_000))
+    watching.tick(3 * TICK_NS, 4096, [], previous_ns=2 * TICK_NS)
+    watching.learn_traced()
+    watching.scan_if_due(3 * TICK_NS, [])
+    question = watching.question_if_due(20 * TICK_NS, 0, lambda _: True)
+    lasts = watching.activity.in_burst()
+    watching.close()
+
+    assert (question, lasts) == (None, True)
+
+
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("written_bytes", [4_000, 4_000_000])
 def test_what_is_beside_small_files_is_asked_where_not_each_was_named(

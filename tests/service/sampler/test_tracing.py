@@ -328,6 +328,7 @@ def test_open_files_are_not_scanned_while_it_traces(desk: Callable[..., Desk], t
             watching = one.sampler._population.watched[writer.pid]
             wait_until(lambda: one.tick(time.monotonic_ns()) is not None and watching.activity.in_burst())
             traced = [sample for _ in range(10) for sample in _later(one)]
+            watching.note(activity(writer.pid, "/somewhere/model.pt", 4 * MIB))
             trace.reads = [OSError(5, "gone")]
             failed = ticks(one, lambda so_far: any("model.pt" in names(s) for s in so_far))
         finally:
@@ -336,6 +337,7 @@ def test_open_files_are_not_scanned_while_it_traces(desk: Callable[..., Desk], t
     scans = [sample for sample in traced if isinstance(sample, FileScan) and sample.pid == writer.pid]
     assert all(scan.mapped is not None for scan in scans)  # its memory grew: that may be a mapping
     assert any("model.pt" in names(sample) for sample in failed)
+    assert not watching.traced.holds_written_file  # nobody would tell that it was closed
 
 
 def _later(desk: Desk) -> list[Sample]:
@@ -484,15 +486,24 @@ def test_of_a_process_that_was_joined_connections_are_told_and_nobody_elses(
     assert told == [mine]
 
 
+@pytest.fixture
+def rank() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process that trains, by its environment."""
+    with subprocess.Popen(["sleep", LIFETIME], env={**os.environ, "RANK": "0"}) as process:
+        yield process
+        process.kill()
+
+
 @pytest.mark.parametrize(
-    ("came", "keeps", "bursts"),
-    [(MIB // 20, True, True), (MIB, True, False), (MIB // 20, False, False)],
-    ids=["a-save", "gradients", "of-nobody-who-trains"],
+    ("who", "came", "bursts"),
+    [("rank", MIB // 20, True), ("rank", MIB, False), ("sleeper", MIB // 20, False)],
+    ids=["a-save", "gradients", "a-web-server"],
 )
-def test_who_sends_much_is_looked_at_as_who_writes(
-    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes], came: int, *, keeps: bool, bursts: bool
+def test_who_trains_and_sends_much_is_looked_at_as_who_writes(
+    desk: Callable[..., Desk], request: pytest.FixtureRequest, who: str, came: int, *, bursts: bool
 ) -> None:
-    """Until the connections are read again; what is exchanged is sent at each step."""
+    """Until the connections are read again; what is exchanged is sent at each step, and others send at all times."""
+    sleeper = request.getfixturevalue(who)
     names = ("sends", "receives", "parts", "parts_bytes", "answers", "answers_bytes")
     now_ns = time.monotonic_ns()
     first = SocketTraffic(
@@ -506,7 +517,6 @@ def test_who_sends_much_is_looked_at_as_who_writes(
     for seconds in range(1, 4):
         one.tick(now_ns + seconds * 1_000_000_000)
     watching = one.sampler._population.watched[sleeper.pid]
-    watching.keep = keeps
     assert not watching.activity.in_burst()
     trace.reads = [[first], []]
     one.tick(now_ns + 4_000_000_000)

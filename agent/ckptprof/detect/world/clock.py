@@ -60,8 +60,10 @@ class Clock:
         if self._told is None:
             return None
         at_ns, sample = self._told
+        if not sample.synchronised or sample.max_error_us is None:
+            return model.Clock(synchronised=sample.synchronised, bound_ns=None)
         bound_ns = sample.max_error_us * 1000 + int(_DRIFT * (self._at_ns - at_ns))
-        return model.Clock(synchronised=sample.synchronised, bound_ns=bound_ns if sample.synchronised else None)
+        return model.Clock(synchronised=True, bound_ns=bound_ns)
 
     def mono(self, stamp_ns: int) -> int:
         """Return the monotonic time of a stamp."""

@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, TypeVar
 
@@ -21,10 +22,17 @@ from ckptprof_collectors import hostfacts
 from ckptprof_collectors.samples import text
 
 _LOOK_SECONDS = 0.1
-_TO_END_SECONDS = 10.0  # after a signal: it removes what it made
 _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 T = TypeVar("T")
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Tells the work to end, and who waits for it to leave it behind."""
+
+    halt: threading.Event = field(default_factory=threading.Event)
+    give_up: threading.Event = field(default_factory=threading.Event)
 
 
 class HangsError(CkptprofError):
@@ -37,11 +45,12 @@ def apart(
     *,
     heard: Say = lambda _: None,
     patience_seconds: float,
-    halt: threading.Event | None = None,
+    stop: Stop | None = None,
 ) -> T:
     """Return what `work` does, or raise what it raises; what it says meanwhile is `heard`.
 
-    Raises HangsError if it says nothing for so many seconds, or does not end soon after `halt` was set.
+    Raises HangsError if it says nothing for so many seconds, or does not end within as many after `stop.halt` was set:
+    it removes what it made then. It is not waited for once `stop.give_up` is.
     """
     ours, theirs = Pipe(duplex=False)
     pid = os.fork()
@@ -49,11 +58,11 @@ def apart(
         _work(work, theirs)
     theirs.close()
     try:
-        found: T = _heard(ours, pid, heard, patience_seconds, halt or threading.Event())
+        found: T = _heard(ours, pid, heard, patience_seconds, stop or Stop())
     except TimeoutError as error:
         raise HangsError(
             f"{text(os.fsencode(directory))}: its file system has not answered for {error} s",
-            hint="`ckptprof doctor` names remote mounts; end the hanging one (`umount -f`, or its server)",
+            hint="`ckptprof doctor` names remote mounts; if it is one that hangs, end it (`umount -f`, or its server)",
         ) from error
     finally:
         ours.close()
@@ -80,16 +89,18 @@ def _work(work: Callable[[Say], T], theirs: Connection) -> None:
         os._exit(0)
 
 
-def _heard(ours: Connection, pid: int, heard: Say, patience_seconds: float, halt: threading.Event) -> Any:
+def _heard(ours: Connection, pid: int, heard: Say, patience_seconds: float, stop: Stop) -> Any:
     """Return what came of the work; raises that, and TimeoutError with the seconds of silence."""
-    limit, until, is_ending = patience_seconds, time.monotonic() + patience_seconds, False
+    silent_seconds, is_ending, looked = 0.0, False, time.monotonic()
     while True:
         while not ours.poll(_LOOK_SECONDS):
-            if halt.is_set() and not is_ending:
+            if stop.halt.is_set() and not is_ending:
                 os.kill(pid, signal.SIGTERM)
-                limit, until, is_ending = _TO_END_SECONDS, time.monotonic() + _TO_END_SECONDS, True
-            if time.monotonic() > until:
-                raise TimeoutError(f"{limit:g}")
+                silent_seconds, is_ending = 0.0, True
+            before, looked = looked, time.monotonic()
+            silent_seconds += min(looked - before, 2 * _LOOK_SECONDS)  # if it was longer, both were stopped
+            if silent_seconds > patience_seconds or stop.give_up.is_set():
+                raise TimeoutError(f"{min(silent_seconds, patience_seconds):.3g}")
         try:
             is_result, said = ours.recv()
         except EOFError:
@@ -100,4 +111,4 @@ def _heard(ours: Connection, pid: int, heard: Say, patience_seconds: float, halt
             raise said
         heard(said)
         if not is_ending:
-            until = time.monotonic() + limit
+            silent_seconds = 0.0

@@ -92,7 +92,7 @@ class Sampler:
         self._looks = Looks(fs, options.look_at)
         self._collectors, unavailable = registry.make(fs)
         self._connections = Connections(fs, self._collectors)
-        self._hides_calls = any(isinstance(one, GpuDirect) and one.hides for one in self._collectors)
+        self._gpudirect = next((one for one in self._collectors if isinstance(one, GpuDirect)), None)
         self._pending: list[Sample] = list(unavailable)
         self._samples: list[Sample] = []  # of the tick that goes on
         self._seen: Sequence[Sample] = ()  # of the trace, and not told yet
@@ -239,6 +239,9 @@ class Sampler:
         tracing.follow_connections(self._seen, self._population, now_ns)
         for question in tracing.follow(self._seen, self._population, now_ns, offset_ns):
             self._facts.ask(question)
+        if not self._tracing.active:  # it failed: nobody tells what was closed since
+            for watching in self._population.watched.values():
+                watching.traced.relax()
         told = self._told()
         samples.extend(told)
         self._counters.set_failures(tracing.NAME, self._tracing.faults)
@@ -276,6 +279,7 @@ class Sampler:
     def _watch(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
         traced = self._tracing.active
+        hides = self._gpudirect is not None and self._gpudirect.hides
         previous_ns, self._watched_ns = self._watched_ns, now_ns
         for watching in self._population.rounds.due(now_ns, self._population.watched):
             HOLDERS.reading = watching.process.pid
@@ -289,7 +293,7 @@ class Sampler:
                         self._folders.watch_place(place, watching.view)
                 if traced or watching.traced.moved_bytes:
                     watching.learn_traced()
-                watching.scan_if_due(now_ns, samples, traced=traced and not (self._hides_calls and watching.trains))
+                watching.scan_if_due(now_ns, samples, traced=traced and not (hides and watching.trains))
                 while watching.fresh_files:
                     self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.view)
                 question = watching.question_if_due(now_ns, offset_ns, self._tracing.names_all)

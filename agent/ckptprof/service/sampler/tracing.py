@@ -16,6 +16,7 @@ from ckptprof.service.options import Wish
 from ckptprof.service.sampler.descriptors import too_few_descriptors
 from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.population import Population
+from ckptprof.service.sampler.stacklooks import line_of
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.contract import Tracer
 from ckptprof_collectors.files.facts import Question
@@ -334,7 +335,10 @@ def follow(
 
 
 def follow_connections(samples: Iterable[Sample], population: Population, now_ns: int) -> None:
-    """Look at who sends much, and gets little back, as at who writes to files, until connections are read again."""
+    """Look at who sends much, and gets little back, as at who writes to files, until connections are read again.
+
+    Only at those who train, or work for one who does: a web server sends for as long as it runs.
+    """
     moved: dict[Watching, tuple[int, int]] = {}
     for sample in samples:
         if isinstance(sample, SocketTraffic):
@@ -343,8 +347,9 @@ def follow_connections(samples: Iterable[Sample], population: Population, now_ns
                 (sent, received), before = watching.traced.moved_over(sample), moved.get(watching, (0, 0))
                 moved[watching] = before[0] + sent, before[1] + received
     for watching, (sent, received) in moved.items():
-        trains = watching.trains or watching.keep
-        if trains and sent >= MOVED_BYTES and received <= RETURNED_SHARE * sent:
+        if sent < MOVED_BYTES or received > RETURNED_SHARE * sent:
+            continue
+        if watching.trains or line_of(watching, population.watched):
             watching.sends(now_ns, now_ns + SENDS_NS)
 
 

@@ -266,7 +266,7 @@ class Watching:
                         self.fresh_files.append(raw_paths[key])
                 self._remember(key, raw_paths.get(key))
                 holds = holds or max(file.position, 0) - first >= HELD_BYTES
-        self.activity.holds_written_file = holds
+        self.activity.holds_written_file = holds or self.traced.holds_written_file
         if holds and self._wrote_bytes >= ACTIVE_BYTES:
             self.wrote_ns = self._previous[2]
 
