@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.detect.tolerances import MAX_EACH, MAX_POINTS, MOST_SHARE
+from ckptprof.detect.tolerances import MAX_EACH, MAX_POINTS, MOST_SHARE, TELLING_BYTES
 from ckptprof.detect.transfers.model.movement import Movement, merged
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.sending import FURTHER, Sending
@@ -304,8 +304,9 @@ class SentTransfers:
         return [(job, parts) for job, parts in found if parts]
 
     def sends_since(self, since_ns: int) -> bool:
-        """Return whether something goes on being sent that began then, or later."""
-        return any(key.sends and one.before_ns >= since_ns and not one.is_endless for key, one in self._open.items())
+        """Return whether something goes on being sent that began then, or later, and is more than what many send."""
+        later = (one for key, one in self._open.items() if key.sends and one.before_ns >= since_ns)
+        return any(one.bytes >= TELLING_BYTES and not one.is_endless for one in later)
 
     def oldest_ns(self, now_ns: int) -> int:
         """Return from when on something is still asked for by what goes on."""
