@@ -255,6 +255,7 @@ class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, int] | None = None  # of the mount and its client: wsize
     counters: dict[str, int] | None = None  # what only this kind of client counts, from start to end
     paths: tuple[PathMeasure, ...] = ()  # to the NVMe namespace under it, behind a fabric; at most 16
+    cut_off_seconds: float | None = None  # in which none of all its paths was live
 
 
 class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):

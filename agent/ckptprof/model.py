@@ -259,7 +259,7 @@ class Run(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Place(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Where a checkpoint lies, so that other nodes which see the same folder say the same. None: not known."""
 
-    key: str  # made of file system and inode: equal on each node that has the same file system, else another one
+    key: str  # made of file system and inode: equal on each node of a site that has the same one, else another one
     shared: bool | None  # other nodes can have it mounted; None: nobody can tell
 
 

@@ -171,6 +171,24 @@ def test_without_any_path_nothing_moves(tmp_path: Path) -> None:
     assert "no path to its disk could be used" in verdict.evidence[0]
 
 
+def test_paths_that_are_lost_one_after_the_other_leave_a_way(tmp_path: Path) -> None:
+    """Each is lost for most of the waiting, and at no time both."""
+
+    def more(tree: NvmeTree, now: float) -> None:
+        if abs(now - (START_S + 0.2)) < 0.01:
+            tree.state(0, "connecting")
+        if abs(now - (START_S + 5.3)) < 0.01:
+            tree.state(0, "live")
+            tree.state(1, "connecting")
+
+    found = Played(tmp_path, more=more).checkpoint()
+    assert found.measures is not None
+    assert found.measures.mount is not None
+    assert [round(one.lost_seconds or 0) for one in found.measures.mount.paths] == [5, 5]
+    assert found.measures.mount.cut_off_seconds == 0
+    assert not any("no path to its disk" in one for one in told(found).evidence)
+
+
 def test_a_controller_that_is_removed_in_the_midst_is_told(tmp_path: Path) -> None:
     """After ctrl_loss_tmo its device is gone, and its past is not."""
 

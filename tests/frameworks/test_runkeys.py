@@ -217,9 +217,9 @@ _KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
         # ranks of which more run in other pods of the same owner
         ({**_MPI, "HOSTNAME": "llama-worker-3"}, _POD_PATH, "kubernetes:/llama"),
         ({**_MPI, "HOSTNAME": "llama-launcher-0"}, _POD_PATH, "kubernetes:/llama"),
-        ({**_MPI, "HOSTNAME": "llama-3"}, _POD_PATH, "kubernetes:/llama"),  # of a StatefulSet
-        ({**_MPI, "HOSTNAME": "llama-3", "POD_NAMESPACE": "team-a"}, _POD_PATH, "kubernetes:team-a/llama"),
-        ({**_MPI, "HOSTNAME": "llama-3", "POD_NAMESPACE": "team/a"}, _POD_PATH, "kubernetes:/llama"),
+        ({**_MPI, "POD_NAME": "llama-3"}, _POD_PATH, "kubernetes:/llama"),  # of a StatefulSet
+        ({**_MPI, "POD_NAME": "llama-3", "POD_NAMESPACE": "team-a"}, _POD_PATH, "kubernetes:team-a/llama"),
+        ({**_MPI, "POD_NAME": "llama-3", "POD_NAMESPACE": "team/a"}, _POD_PATH, "kubernetes:/llama"),
         ({**_MPI, "HOSTNAME": "gpu-node-17", "POD_NAME": "llama-worker-3"}, _POD_PATH, "kubernetes:/llama"),
         ({**_MPI, "HOSTNAME": "llama-3", "JOB_COMPLETION_INDEX": "3"}, _POD_PATH, "kubernetes:/llama"),
         ({**_MPI, "POD_NAME": "llama-3-x7k2p", "JOB_COMPLETION_INDEX": "3"}, _POD_PATH, "kubernetes:/llama"),
@@ -233,17 +233,18 @@ _KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
         ({**_MPI, "HOSTNAME": "llama-7d9c6b5f5b-x2x4z"}, _POD_PATH, None),  # of a ReplicaSet
         ({**_MPI, "HOSTNAME": "llama-7d9c6b5f5b-24567"}, _POD_PATH, None),
         ({**_MPI, "HOSTNAME": "raycluster-head"}, _POD_PATH, None),
+        ({**_MPI, "HOSTNAME": "gpu-node-17"}, _POD_PATH, None),  # in the network of the node
         ({**_MPI, "HOSTNAME": "-3"}, _POD_PATH, None),
         ({**_MPI, "HOSTNAME": "a b-3"}, _POD_PATH, None),
         ({**_MPI, "HOSTNAME": "x" * 140 + "-3"}, _POD_PATH, None),
         (_MPI, _POD_PATH, None),
         ({**_MPI, "HOSTNAME": "llama-3"}, None, None),  # a host of that name
-        ({**_MPI, "HOSTNAME": "llama-3", **_KUBERNETES}, "/", "kubernetes:/llama"),  # of a private cgroup namespace
+        ({**_MPI, "POD_NAME": "llama-3", **_KUBERNETES}, "/", "kubernetes:/llama"),  # of a private cgroup namespace
         # a sweep: each pod trains for itself
-        ({**_MPI, "HOSTNAME": "llama-3", "OMPI_COMM_WORLD_LOCAL_SIZE": "16"}, _POD_PATH, None),
+        ({**_MPI, "POD_NAME": "llama-3", "OMPI_COMM_WORLD_LOCAL_SIZE": "16"}, _POD_PATH, None),
         ({"HOSTNAME": "llama-3", "JOB_COMPLETION_INDEX": "3"}, _POD_PATH, None),
-        ({"HOSTNAME": "llama-3", "WORLD_SIZE": "16"}, _POD_PATH, None),
-        ({"HOSTNAME": "llama-3", "PMI_SIZE": "16", "MPI_LOCALNRANKS": "8"}, _POD_PATH, "kubernetes:/llama"),
+        ({"POD_NAME": "llama-3", "WORLD_SIZE": "16"}, _POD_PATH, None),
+        ({"POD_NAME": "llama-3", "PMI_SIZE": "16", "MPI_LOCALNRANKS": "8"}, _POD_PATH, "kubernetes:/llama"),
         (
             {"LWS_LEADER_ADDRESS": "Llama-0.llama.team-a", "LWS_GROUP_SIZE": "4", "LWS_WORKER_INDEX": "2"},
             _POD_PATH,

@@ -67,7 +67,7 @@ def kinds_of(known: Knowledge) -> list[Kept]:
         Kept(1, lambda: world.devices.connections.kept_bytes, world.devices.connections.cut),
         Kept(1, lambda: transfers.sent.received.kept_bytes, transfers.sent.received.cut),
         Kept(900, lambda: transfers.sent.counted),
-        Kept(220, lambda: transfers.sent.points),
+        Kept(220, lambda: transfers.sent.points, transfers.sent.cut),
         Kept(28, lambda: transfers.polled.looks),
         Kept(200, world.threads.__len__),
         Kept(20, world.calls.__len__),

@@ -34,6 +34,7 @@ _POD = re.compile(
 )
 _ROLES = "master|worker|chief|ps|evaluator|launcher|leader|server"  # of the pods of one PyTorchJob, TFJob, MPIJob
 _OF_SET = re.compile(rf"(?P<owner>.+?)(?:-(?:{_ROLES}))?-\d{{1,4}}")  # a ReplicaSet's pods end in five characters
+_OF_ROLE = re.compile(rf"(?P<owner>.+?)-(?:{_ROLES})-\d{{1,4}}")
 _ALL_AND_HERE = (  # ranks of the run, and those of them that run where this one does
     ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -118,12 +119,13 @@ def _kubernetes(environment: Mapping[str, str], meeting: str | None) -> Run | No
 def _owner(environment: Mapping[str, str]) -> str | None:
     """Return the job or set whose pods have names that differ in a number only; None: this one's name has none."""
     index = _number(environment, "JOB_COMPLETION_INDEX")
-    for name in ("POD_NAME", "HOSTNAME"):  # the second is the node's in its network
+    # in the node's network the second is the node's, which are numbered, too: all jobs would have one owner
+    for name, of_set in (("POD_NAME", _OF_SET), ("HOSTNAME", _OF_ROLE)):
         pod = environment.get(name, "")
         if not _WORD.fullmatch(pod):
             continue
         found = (
-            _OF_SET.fullmatch(pod) if index is None else re.fullmatch(rf"(?P<owner>.+)-{index}(-[a-z0-9]{{5}})?", pod)
+            of_set.fullmatch(pod) if index is None else re.fullmatch(rf"(?P<owner>.+)-{index}(-[a-z0-9]{{5}})?", pod)
         )
         if found is not None:
             return found["owner"]

@@ -192,3 +192,14 @@ def test_another_program_restores_nothing() -> None:
 def test_who_sends_as_much_meanwhile_does_not_restore() -> None:
     """Ranks exchange states as they begin, too, over whatever port."""
     assert kinds(restarted(both(fetched(at_s=(AGAIN_S,)), saved(at_s=(AGAIN_S,))))) == ["save"] * 3
+
+
+def test_what_a_worker_of_the_run_that_goes_on_fetches_is_no_restore() -> None:
+    """It was born later and fetches about as much as a state: but a run that trains has its state."""
+    stage = Stage()
+    rank = stage.process(100, environment={"RANK": "0", "WORLD_SIZE": "1"})
+    look(stage, rank, saved(), 40)
+    worker = stage.process(200, environment={"RANK": "0", "WORLD_SIZE": "1"}, born_s=38.0, parent_pid=100)
+    look(stage, worker, fetched(int(SIZE * 1.04), at_s=(AGAIN_S,)), 60)
+
+    assert kinds(told(stage, 60.0)) == ["save"] * 3

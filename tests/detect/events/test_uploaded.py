@@ -73,3 +73,17 @@ def test_of_one_save_so_many_uploads_are_told() -> None:
         stage.read(trainer, "/ckpt/step_0.pt", one_s, TOOK_S, SIZE, kept=0.0, from_disk=False)
     look(stage, trainer, saved(at_s=at_s), 40)
     assert len(uploads(told(stage, 60.0))) == 4
+
+
+@pytest.mark.parametrize(("at_s", "number"), [(32.3, 2), (22.3, 1)])
+def test_of_a_file_that_is_written_over_the_last_save_before_is_uploaded(at_s: float, number: int) -> None:
+    """What was in it before is there no more, and what comes later was not sent."""
+    stage = Stage()
+    trainer = stage.process()
+    for one in range(3):
+        stage.write(trainer, "/ckpt/last.pt", 8.3 + 10 * one, 0.8, SIZE)
+    stage.read(trainer, "/ckpt/last.pt", at_s, TOOK_S, SIZE, kept=0.0, from_disk=False)
+    look(stage, trainer, saved(at_s=(at_s,)), 40)
+    saves = [one for one in told(stage, 60.0) if one.kind.value == "save"]
+
+    assert [len(uploads([one])) for one in saves] == [int(one == number) for one in range(3)]

@@ -67,6 +67,32 @@ def test_a_long_one_is_kept_in_few_points() -> None:
     assert sum(point.bytes for point in transfer.points) == transfer.bytes == 1700 * MIB
 
 
+def test_of_one_without_an_end_no_points_are_kept() -> None:
+    """They would take the room of all else, for as long as it goes on."""
+    assert sending(1700, every_s=1).points > MAX_POINTS
+    assert sending(1900, every_s=1).points == 0
+
+
+def test_where_room_is_scarce_it_is_kept_in_fewer_points() -> None:
+    """With all of its bytes, and from end to end."""
+    made = sending(1001, every_s=1)
+    made.cut(1 / 8)
+    assert made.points <= MAX_POINTS // 4 + 1
+    ((_, (transfer,)),) = made.over(4000 * SECOND, QUIET_NS)
+
+    assert sum(point.bytes for point in transfer.points) == transfer.bytes == 1001 * MIB
+    assert max(point.end_ns for point in transfer.points) == 1002 * SECOND
+
+
+def test_a_little_telemetry_is_no_upload_that_saves_are_followed_for() -> None:
+    """It goes on whenever a save does: what may be one is larger."""
+    made = SentTransfers(observed(trainers=(TRAINER[0],)))
+    for second, sent, is_waited_for in ((1, 0, False), (2, MIB // 2, False), (3, 2 * MIB, True)):
+        made.take(frame(second * SECOND, (second - 1) * SECOND, tcp(sent)))
+        assert made.sends_since(SECOND) is is_waited_for
+    assert not made.sends_since(3 * SECOND)
+
+
 def test_it_begins_as_early_as_data_was_on_its_way() -> None:
     """Where it is over by the next look, the sum of that over its connections tells, shared out among them."""
     made = SentTransfers(observed(trainers=(TRAINER[0],)))

@@ -44,7 +44,12 @@ def _mount(draft: Draft, mount: MountInfo) -> MountMeasure:
     start_ns, end_ns, world = draft.candidate.start_ns, draft.candidate.end_ns, draft.world
     known = world.devices.clients.fill(world.fuse.measure(mount, start_ns, end_ns), mount, start_ns, end_ns)
     chain = world.devices.chain_of(draft.path)
-    return replace(known, paths=world.devices.paths.measures(chain, start_ns, end_ns))
+    paths = world.devices.paths
+    return replace(
+        known,
+        paths=paths.measures(chain, start_ns, end_ns),
+        cut_off_seconds=paths.cut_off_seconds(chain, start_ns, end_ns),
+    )
 
 
 def _devices(draft: Draft) -> tuple[DeviceMeasure, ...]:

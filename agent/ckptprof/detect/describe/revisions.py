@@ -95,11 +95,18 @@ class Revisions:
         ))  # fmt: skip
 
     def sent(self, event: Event) -> None:
-        """Take what went to an object store: of a save whose files were read for it, that is an upload."""
-        for awaited in (*self._noted.values(), *self._awaited.values()):
+        """Take what went to an object store: of the last save whose files were read for it, that is an upload."""
+
+        def order(awaited: _Awaited) -> tuple[bool, int]:
+            return awaited.start_ns <= event.start_ns, awaited.end_ns
+
+        over = (one for one in (*self._noted.values(), *self._awaited.values()) if one.end_ns <= event.end_ns)
+        for awaited in sorted(over, key=order, reverse=True):  # files may be written over: it is of what was in them
             upload = upload_of(event, awaited.checkpoint, awaited.paths)
-            if upload is not None and len(awaited.uploads) < MAX_UPLOADS:
-                awaited.uploads = (*awaited.uploads, upload)
+            if upload is not None:
+                if len(awaited.uploads) < MAX_UPLOADS:
+                    awaited.uploads = (*awaited.uploads, upload)
+                return
 
     def follow(self, reported: list[Checkpoint], now_ns: int | None) -> list[Checkpoint]:
         """Take what is told now; return it with the revisions of what was told before. None: the recording is over."""

@@ -41,8 +41,8 @@ def detours(sight: Sight) -> list[PathMeasure]:
 
 def is_cut_off(sight: Sight, waiting: float) -> bool:
     """Return whether no path could be used for most of the waiting."""
-    lengths = [some(one.lost_seconds) for one in paths_of(sight)]
-    return bool(lengths) and 0 < MOST * waiting <= min(lengths)
+    mount = sight.measures.mount
+    return mount is not None and 0 < MOST * waiting <= some(mount.cut_off_seconds)
 
 
 def asked(sight: Sight) -> float | None:

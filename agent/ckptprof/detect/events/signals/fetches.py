@@ -6,6 +6,7 @@ Nothing in the bytes does. But a run that goes on fetches once, as it begins, as
 from __future__ import annotations
 
 from ckptprof.detect.events.event import Event
+from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.detect.events.signals.sends import HALF, moved_by_sockets, per_process
 from ckptprof.detect.tolerances import BESIDE_NS, LITTLE_SHARE, is_of_one_state
 from ckptprof.model import Kind
@@ -51,6 +52,16 @@ def saved_before(event: Event) -> bool:
     return any(
         is_of_one_state(size, state.bytes)
         for state in (*known.past.states(own.programs), *(one for one in held if one.programs & own.programs))
-        if not state.processes & own.processes
+        if _is_over(event, state)
         for size in sizes
+    )
+
+
+def _is_over(event: Event, state: PastEvent) -> bool:
+    """Return whether the run that saved a state had ended: else its loaders fetch, or the jobs beside it."""
+    world = event.world
+    return not any(
+        process in event.remembered.processes
+        or (process in world.histories and world.ended.get(process, event.end_ns) >= event.end_ns)
+        for process in state.processes
     )

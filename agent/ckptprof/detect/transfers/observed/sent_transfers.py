@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.detect.tolerances import LITTLE_SHARE, MAX_EACH, MAX_POINTS, MOST_SHARE
+from ckptprof.detect.tolerances import LITTLE_SHARE, MAX_EACH, MAX_POINTS, MOST_SHARE, TELLING_BYTES
 from ckptprof.detect.transfers.model.movement import Movement, merged
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.sending import FURTHER, Sending
@@ -67,6 +67,7 @@ class _Stretch:
         """Add what a look found to have moved since the look before."""
         if self.is_endless:
             self.last_ns = at_ns
+            self.early, self.later = [], []  # nobody asks for them any more
             return
         place = endpoint[1], endpoint[2]
         if place not in self.endpoints and len(self.endpoints) >= MAX_EACH:
@@ -77,8 +78,17 @@ class _Stretch:
         self.sockets[endpoint] = max(self.sockets.get(endpoint, 0), sockets)
         (self.early if at_ns == self.first_ns else self.later).append(moved)
         if len(self.later) >= 2 * MAX_POINTS:
-            self.later = [merged(*pair) for pair in zip(self.later[::2], self.later[1::2], strict=True)]
+            self._halve()
         self.last_ns = at_ns
+
+    def cut(self, points: int) -> None:
+        """Keep so many points of what followed the first look, or a few less: with all bytes, in longer pieces."""
+        while len(self.later) > max(1, points):
+            self._halve()
+
+    def _halve(self) -> None:
+        odd = self.later[len(self.later) // 2 * 2 :]
+        self.later = [*(merged(*pair) for pair in zip(self.later[::2], self.later[1::2], strict=False)), *odd]
 
     @property
     def bytes(self) -> int:
@@ -150,6 +160,11 @@ class SentTransfers:
     def points(self) -> int:
         """How many movements are kept of what goes on."""
         return sum(len(one.early) + len(one.later) for one in self._open.values())
+
+    def cut(self, share: float) -> None:
+        """Keep a share of the points that there may be of each stretch."""
+        for one in self._open.values():
+            one.cut(int(2 * share * MAX_POINTS))
 
     def take(self, samples: FrameSamples) -> None:
         """Take what a frame tells of connections."""
@@ -291,8 +306,9 @@ class SentTransfers:
         return [(job, parts) for job, parts in found if parts]
 
     def sends_since(self, since_ns: int) -> bool:
-        """Return whether something goes on being sent that began then, or later."""
-        return any(key.sends and one.before_ns >= since_ns and not one.is_endless for key, one in self._open.items())
+        """Return whether something goes on being sent that began then, or later, and is more than what many send."""
+        later = (one for key, one in self._open.items() if key.sends and one.before_ns >= since_ns)
+        return any(one.bytes >= TELLING_BYTES and not one.is_endless for one in later)
 
     def oldest_ns(self, now_ns: int) -> int:
         """Return from when on something is still asked for by what goes on."""

@@ -11,6 +11,7 @@ from ckptprof.detect.tolerances import FEW, MAX_EACH
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
 from ckptprof.detect.world.counter_history import SECOND_NS
 from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.detect.world.spans import Span, cut, length
 from ckptprof.measures import PathMeasure
 from ckptprof_collectors.samples import NvmePath
 
@@ -58,6 +59,22 @@ class NvmePaths:
         theirs = [one for one in self._last.values() if one.head in devices]
         found = [told for one in theirs if (told := self._measure(one, start_ns, end_ns)) is not None]
         return tuple(sorted(found, key=lambda one: (-(one.lost_seconds or 0.0), one.device))[:FEW])
+
+    def cut_off_seconds(self, devices: Collection[str], start_ns: int, end_ns: int) -> float | None:
+        """Return for how long no path to these devices could be used; None: there is none, or it is not told."""
+        without: list[Span] | None = None
+        for path in self._last.values():
+            pasts = list(_until(self._pasts[path.device], end_ns)) if path.head in devices else []
+            held = [
+                (was, span) for was, until_ns in pasts for span in cut([(was.since_ns, until_ns)], [(start_ns, end_ns)])
+            ]
+            if all(was.state == GONE for was, _ in held):
+                continue
+            if all(was.state is None for was, _ in held):
+                return None
+            lost = [span for was, span in held if was.state not in (LIVE, None)]
+            without = lost if without is None else cut(without, lost)
+        return None if without is None else length(without) / SECOND_NS
 
     def _measure(self, one: NvmePath, start_ns: int, end_ns: int) -> PathMeasure | None:
         past = self._pasts[one.device]
