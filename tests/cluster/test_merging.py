@@ -165,6 +165,31 @@ def test_a_restart_at_the_same_step_is_another_checkpoint(restart: int | None) -
     assert groups(merge([*first, *again])) == truth | later
 
 
+@pytest.mark.parametrize("clock", [GOOD, NOBODY_KNOWS])
+@pytest.mark.parametrize("is_numbered", [True, False])
+def test_a_job_made_again_on_other_nodes_is_another_run(clock: Clock, *, is_numbered: bool) -> None:
+    """A day later, with the same key and steps: no clock is off by that."""
+    clocks = dict.fromkeys(range(4), clock)
+    first, truth = Job(nodes=4, saves=4, clocks=clocks).seen()
+    again, later = Job(nodes=4, saves=4, clocks=clocks, begin_s=86_400.0, name="again").seen()
+    records = [*first, *again] if is_numbered else [_unnumbered(record) for record in [*first, *again]]
+
+    merged = merge(records)
+
+    assert groups(merged) == truth | later
+    assert {part.ahead_seconds for one in merged for part in one.nodes if part.ahead_seconds is not None} == set()
+
+
+def _unnumbered(record: NodeRecord) -> NodeRecord:
+    """Return what is told where nobody numbers the nodes."""
+    return msgspec.structs.replace(
+        record, checkpoints=tuple(
+            msgspec.structs.replace(one, run=None if one.run is None else msgspec.structs.replace(one.run, node=None))
+            for one in record.checkpoints
+        ),
+    )  # fmt: skip
+
+
 def _renamed(record: NodeRecord) -> NodeRecord:
     return msgspec.structs.replace(
         record, checkpoints=tuple(msgspec.structs.replace(one, uid=f"{one.uid} again") for one in record.checkpoints)

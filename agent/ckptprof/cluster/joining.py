@@ -10,11 +10,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 
-from ckptprof.cluster.clocks import Event, Timed
+from ckptprof.cluster.clocks import UNKNOWN_BOUND_NS, Event, Timed
 from ckptprof.cluster.model import NodeRecord
 from ckptprof.model import Checkpoint, Kind, Level
 
-UNKNOWN_BOUND_NS = 60_000_000_000  # that a clock is taken to be off, of which nobody knows
 LEAST_REACH_NS = 30_000_000_000  # two starts may be apart, however often the run saves
 _FOLDER = "folder"
 
