@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.cluster.nodes import GOOD, Job
+from tests.cluster.nodes import GOOD, NOBODY_KNOWS, Job
 from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
 from ckptprof.cluster.model import NodeRecord
-from ckptprof.model import Session
+from ckptprof.model import Kind, Session
 from ckptprof.store.writer import StoreWriter
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
@@ -197,6 +198,36 @@ def test_a_folder_or_a_pattern_without_any_says_so(tmp_path: Path, capsys: pytes
     assert main(["report", "--db", str(tmp_path)]) == 6
     assert main(["report", "--db", f"{tmp_path}/*.db"]) == 6
     assert capsys.readouterr().err.count("hint: ") == 2
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTORE, Kind.COPY])
+def test_a_number_is_the_same_in_each_answer(tmp_path: Path, kind: Kind, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is asked for leaves the others out of it, not out of the numbers; nor out of what tells of clocks."""
+    clocks, ahead = {1: NOBODY_KNOWS}, {1: 200.0}
+    saves, _ = Job(nodes=2, saves=4, clocks=clocks, ahead_s=ahead).seen()
+    others, _ = Job(nodes=2, saves=2, begin_s=3000, clocks=clocks, ahead_s=ahead, kind=kind).seen()
+    records = [
+        msgspec.structs.replace(
+            one, checkpoints=tuple(
+                msgspec.structs.replace(told, id=n) for n, told in enumerate((*one.checkpoints, *two.checkpoints), 1)
+            ),
+        )
+        for one, two in zip(saves, others, strict=True)
+    ]  # fmt: skip
+    _write(tmp_path / "nodes", records)
+    db = ["--db", str(tmp_path / "nodes")]
+
+    assert main(["list", "--kind", kind.value, *db]) == 0
+
+    numbers = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
+    assert numbers == (["5", "6"] if kind is Kind.RESTORE else ["5", "6", "7", "8"])
+    for number in numbers:
+        assert main(["show", number, *db]) == 0
+        assert capsys.readouterr().out.startswith(f"{kind.value.capitalize()} {number} ")
+    assert main(["list", *db]) == 0
+    assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2", "3", "4"] + (
+        ["5", "6"] if kind is Kind.RESTORE else []
+    )
 
 
 def test_what_fits_no_question_is_nothing(nodes: Path, capsys: pytest.CaptureFixture[str]) -> None:

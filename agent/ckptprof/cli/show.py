@@ -12,7 +12,6 @@ from ckptprof.cli import options, output, pages
 from ckptprof.cli.database import named, reading, reading_several
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.errors import NothingFoundError, UsageError
-from ckptprof.model import CheckpointQuery
 from ckptprof.report import document
 from ckptprof.report import show as rendering
 
@@ -100,7 +99,7 @@ def _several(dbs: Sequence[str | None], identity: str, *, json: bool, no_color: 
     from ckptprof.report.cluster import document as documents  # noqa: PLC0415 # for several databases only
     from ckptprof.report.cluster import show as rendering_several  # noqa: PLC0415 # likewise
 
-    several = reading_several(dbs, CheckpointQuery())
+    several = reading_several(dbs, None)
     found = next((one for one in several.checkpoints if identity in _names(one)), None)
     if found is None:
         several.complain()
