@@ -271,6 +271,17 @@ def test_a_folder_of_many_saves_joins_nothing() -> None:
     assert groups(merge(records)) == {frozenset([e.uid]) for e in chain(*(record.checkpoints for record in records))}
 
 
+@pytest.mark.parametrize("has_steps", [True, False])
+def test_a_folder_of_several_jobs_joins_nothing(*, has_steps: bool) -> None:
+    """Each has a rank 0, or nothing is known of their steps."""
+    one, _ = Job(nodes=1, saves=1, run=False, has_steps=has_steps, name="one").seen()
+    other, _ = Job(nodes=1, saves=1, run=False, has_steps=has_steps, name="other").seen()
+    several, _ = Job(nodes=2, saves=1, run=False, has_steps=False).seen()
+
+    assert [len(told.nodes) for told in merge([*one, *other])] == [1, 1]
+    assert [len(told.nodes) for told in merge(several)] == [1, 1]
+
+
 def _key(job: int, **told: str) -> str:
     """Return the key that a rank of a Slurm job makes."""
     environment = {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": "0", "SLURM_CLUSTER_NAME": "alpha", **told}

@@ -74,9 +74,19 @@ def key_of(one: Checkpoint) -> tuple[object, ...] | None:
 
 
 def is_of_one(key: tuple[object, ...], events: Iterable[Event]) -> bool:
-    """Return whether what has one key may be parts of the same: a folder with several steps has those of anyone."""
-    steps = {event.checkpoint.step for event in events} - {None}
-    return key[0] != _FOLDER or len(steps) <= 1
+    """Return whether what has one key may be parts of the same; a folder may have those of anyone.
+
+    It has them of one where all that is known of it is one step, and no rank of it is on two nodes.
+    """
+    if key[0] != _FOLDER:
+        return True
+    steps, hosts = set[int | None](), dict[int, str]()
+    for host, _, one in events:
+        steps.add(one.step)
+        ranks = {writer.rank for writer in one.writers if writer.rank is not None}
+        if any(hosts.setdefault(rank, host) != host for rank in ranks):
+            return False
+    return len(steps - {None}) == 1
 
 
 class _Group:
