@@ -22,6 +22,8 @@ from ckptprof.report.clean import clean
 if TYPE_CHECKING:
     from ckptprof.store.reader import StoreReader
 
+_BESIDE = ("-wal", "-shm", "-journal", ".lock")  # what lies beside a database, and is none
+
 
 def elsewhere(db: object | None) -> str | None:
     """Return where to ask if a database of one's own, which was asked unnamed, holds nothing; None: nowhere."""
@@ -93,7 +95,8 @@ def _meant(text: str) -> list[str]:
 
 
 def _some(pattern: str, otherwise: str) -> list[str]:
-    found = sorted(path for path in glob.glob(pattern) if os.path.isfile(path))  # noqa: PTH113, PTH207 # as above
+    fitting = (path for path in glob.glob(pattern) if not path.endswith(_BESIDE))  # noqa: PTH207 # as above
+    found = sorted(path for path in fitting if os.path.isfile(path))  # noqa: PTH113 # as above
     if not found:
         raise StoreError(otherwise, hint="databases of nodes are files that end in .db there")
     return found
