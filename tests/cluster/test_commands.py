@@ -18,6 +18,7 @@ from ckptprof.cli.main import main
 from ckptprof.cluster.model import NodeRecord
 from ckptprof.model import Kind, Session
 from ckptprof.store.writer import StoreWriter
+from ckptprof.verdicts import Cost
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
@@ -74,6 +75,34 @@ def test_a_list_has_a_line_for_each_checkpoint_of_all_nodes(
         ("11", "save", "1100", "4", "32", "train-node-1"),
         ("12", "save", "1200", "4", "32", "train-node-1"),
     ]
+
+
+def test_a_pattern_fits_no_file_that_lies_beside_a_database(nodes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are read with it."""
+    for suffix in ("-wal", "-shm", "-journal", ".lock"):
+        (nodes / f"away.db{suffix}").write_bytes(b"x" * 40)
+
+    assert main(["list", "--db", f"{nodes}/*"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_gpu_time_is_the_sum_over_the_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that was blocked for long does not make the others' so."""
+    records, _ = Job(nodes=4, saves=3, late_s={2: 90.0}).seen()
+    records = [
+        msgspec.structs.replace(
+            record, checkpoints=tuple(
+                msgspec.structs.replace(one, cost=Cost(gpus=8, gpus_from="nvml")) for one in record.checkpoints
+            ),
+        )
+        for record in records
+    ]  # fmt: skip
+    _write(tmp_path / "nodes", records)
+
+    told = _json(capsys, "report", "--db", str(tmp_path / "nodes"))
+
+    spent = sum(8 * (one.stall_ns or 0) / 1e9 for record in records for one in record.checkpoints)
+    assert told["jobs"][0]["gpu_seconds"] == pytest.approx(spent)  # type: ignore[index]
 
 
 def test_a_report_opens_with_what_it_cost_and_who_is_slow(nodes: Path, capsys: pytest.CaptureFixture[str]) -> None:
