@@ -196,6 +196,28 @@ def _renamed(record: NodeRecord) -> NodeRecord:
     )
 
 
+@pytest.mark.parametrize(("nodes", "waited"), [(3, ()), (4, ("train-node-2",))])
+def test_a_node_that_came_later_or_left_has_not_waited(nodes: int, waited: tuple[str, ...]) -> None:
+    """Node 3 comes with the seventh save, node 2 goes: of a run of three; of one of four it may be there and wait."""
+    records, _ = Job(nodes=4, lost={2: range(6, 12), 3: range(6)}).seen()
+    records = [
+        msgspec.structs.replace(
+            record, checkpoints=tuple(
+                msgspec.structs.replace(one, run=msgspec.structs.replace(one.run, nodes=nodes))
+                for one in record.checkpoints if one.run is not None
+            ),
+        )
+        for record in records
+    ]  # fmt: skip
+
+    merged = merge(records)
+
+    assert [(len(one.nodes), one.waited, one.is_partial) for one in merged] == [
+        *[(3, (), nodes == 4)] * 6,
+        *[(3, waited, False)] * 6,
+    ]
+
+
 def test_a_saver_on_rank_0_has_nodes_that_only_waited() -> None:
     """They are known by a restore of the same run."""
     saves, truth = Job(writers=[0]).seen()
