@@ -248,7 +248,8 @@ def test_each_node_with_a_folder_of_its_own_is_one_checkpoint() -> None:
         ([("a", False), ("a", False)], "shared"),
         ([("a", None), ("a", None)], "shared"),
         ([("a", False), ("b", False)], "per-node"),
-        ([("a", True), ("b", True)], "per-node"),
+        ([("a", True), ("b", True)], None),
+        ([("a", True), ("b", False)], None),
         ([("a", None), ("b", None)], None),
         ([None, None], None),
         ([("a", True)], "shared"),
@@ -257,7 +258,7 @@ def test_each_node_with_a_folder_of_its_own_is_one_checkpoint() -> None:
     ],
 )
 def test_a_folder_is_shared_where_nodes_call_it_the_same(keys: list[tuple[str, bool | None] | None], told: str) -> None:
-    """Two names are two folders, unless nobody can tell whether others call it otherwise."""
+    """Two names are two folders where no other node can have either; one server may have two names."""
     records, _ = Job(nodes=len(keys), saves=1).seen()
     places = [None if key is None else Place(key=key[0], shared=key[1]) for key in keys]
     placed = [

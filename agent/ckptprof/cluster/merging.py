@@ -178,8 +178,6 @@ def _gpus(one: Checkpoint, nodes: int) -> float | None:
 def _place(group: Sequence[Timed]) -> Literal["shared", "per-node"] | None:
     """Return whether its nodes wrote into one folder; None: nobody can tell, as where another key may be the same."""
     places = {place.key: place.shared for one in group if (place := one.event.checkpoint.place) is not None}
-    if len(places) == 1 and len({one.event.host for one in group}) > 1:
+    if len(places) == 1 and (len({one.event.host for one in group}) > 1 or True in places.values()):
         return "shared"
-    if not places or None in places.values():
-        return None
-    return "shared" if len(places) == 1 and True in places.values() else "per-node"
+    return "per-node" if places and set(places.values()) == {False} else None
