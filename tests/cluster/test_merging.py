@@ -349,6 +349,23 @@ def test_saves_without_steps_are_told_apart_by_their_times(every_s: float) -> No
     assert groups(merge(records)) == truth
 
 
+def test_two_saves_of_one_step_are_told_apart_by_their_paths() -> None:
+    """The second node begins the first one as the first node begins the second one."""
+    first, truth = Job(nodes=2, saves=1, ahead_s={1: 11.0}).seen()
+    second, more = Job(nodes=2, saves=1, ahead_s={1: 11.0}, begin_s=10.0).seen()
+    again = [
+        msgspec.structs.replace(
+            record, checkpoints=tuple(
+                msgspec.structs.replace(one, uid=f"{one.uid} again", path=f"{one.path}/optimizer")
+                for one in record.checkpoints
+            ),
+        )
+        for record in second
+    ]  # fmt: skip
+
+    assert groups(merge([*first, *again])) == truth | {frozenset(f"{uid} again" for uid in group) for group in more}
+
+
 def test_saves_that_overlap_are_told_apart_by_their_steps() -> None:
     """Async ones, each begun before the last has ended."""
     records, truth = Job(every_s=3.0, clocks={2: NOBODY_KNOWS}, ahead_s={2: 2.0}).seen()

@@ -98,6 +98,7 @@ class _Group:
         self.bound_ns = _bound(first)
         self.step = first.event.checkpoint.step
         self.ends_ns = {first.event.host: first.end_ns}
+        self.paths = {first.event.checkpoint.path}
         self.events = [first]
 
     def takes(self, one: Timed, reach_ns: int) -> bool:
@@ -119,6 +120,7 @@ class _Group:
         self.bound_ns = max(self.bound_ns, _bound(one))
         self.step = one.event.checkpoint.step if self.step is None else self.step
         self.ends_ns[host] = max(one.end_ns, self.ends_ns.get(host, one.end_ns))
+        self.paths.add(one.event.checkpoint.path)
         self.events.append(one)
 
 
@@ -132,7 +134,9 @@ def joined(events: Sequence[Timed]) -> list[list[Timed]]:
         open_ = [group for group in open_ if _until_ns(group, reach_ns) + longest_ns >= one.start_ns]
         fitting = [group for group in open_ if group.takes(one, reach_ns)]
         if fitting:
-            min(fitting, key=lambda group: one.start_ns - group.start_ns).add(one)  # called at once
+            path = one.event.checkpoint.path
+            # Called at once
+            min(fitting, key=lambda group: (path not in group.paths, one.start_ns - group.start_ns)).add(one)
         else:
             open_.append(_Group(one))
             found.append(open_[-1])
