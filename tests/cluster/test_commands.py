@@ -179,6 +179,8 @@ def test_what_cannot_be_read_is_named_and_the_rest_told(nodes: Path, capsys: pyt
     assert len(complaints.splitlines()) == 5
     assert len(_json(capsys, "report", *named)["unread"]) == 5  # type: ignore[arg-type]
     assert main(["report", *named]) == 6
+    assert main(["show", "13", *named]) == 6
+    assert "there is no checkpoint 13 in what could be read" in capsys.readouterr().err
 
 
 def test_a_file_copied_while_it_is_written_tells_what_it_has(
