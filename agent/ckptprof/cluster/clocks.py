@@ -84,7 +84,7 @@ def _starts(events: Sequence[Event]) -> dict[str, list[_Start]]:
 
 
 def _are_two_runs(nodes: Collection[Checkpoint]) -> bool:
-    """Return whether a step is one of two runs with one key: a node of it has two hosts, or several are far from others.
+    """Return whether a step is of two runs with one key: a node of it has two hosts, or several are far from others.
 
     A job that is made again, on other nodes, may have the key of the last one.
     """

@@ -63,7 +63,7 @@ def _watched(records: Iterable[NodeRecord]) -> dict[str, list[Watched]]:
 
 
 def _one(group: Sequence[Timed], hosts: Mapping[str, tuple[int, list[Watched]]], job: str) -> ClusterCheckpoint:
-    """Return the checkpoint that is made of events; `hosts`: of each node of its run the first start, and what was seen."""
+    """Return the checkpoint that is made of events; `hosts`: of each node its first start, and what of it was seen."""
     by_host: dict[str, list[Timed]] = {}
     for one in group:
         by_host.setdefault(one.event.host, []).append(one)
