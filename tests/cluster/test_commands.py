@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.cluster.nodes import GOOD, Job
+from tests.cluster.nodes import GOOD, NOBODY_KNOWS, Job
 from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
 from ckptprof.cluster.model import NodeRecord
-from ckptprof.model import Session
+from ckptprof.model import Kind, Session
 from ckptprof.store.writer import StoreWriter
+from ckptprof.verdicts import Cost
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
@@ -73,6 +75,34 @@ def test_a_list_has_a_line_for_each_checkpoint_of_all_nodes(
         ("11", "save", "1100", "4", "32", "train-node-1"),
         ("12", "save", "1200", "4", "32", "train-node-1"),
     ]
+
+
+def test_a_pattern_fits_no_file_that_lies_beside_a_database(nodes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are read with it."""
+    for suffix in ("-wal", "-shm", "-journal", ".lock"):
+        (nodes / f"away.db{suffix}").write_bytes(b"x" * 40)
+
+    assert main(["list", "--db", f"{nodes}/*"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_gpu_time_is_the_sum_over_the_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that was blocked for long does not make the others' so."""
+    records, _ = Job(nodes=4, saves=3, late_s={2: 90.0}).seen()
+    records = [
+        msgspec.structs.replace(
+            record, checkpoints=tuple(
+                msgspec.structs.replace(one, cost=Cost(gpus=8, gpus_from="nvml")) for one in record.checkpoints
+            ),
+        )
+        for record in records
+    ]  # fmt: skip
+    _write(tmp_path / "nodes", records)
+
+    told = _json(capsys, "report", "--db", str(tmp_path / "nodes"))
+
+    spent = sum(8 * (one.stall_ns or 0) / 1e9 for record in records for one in record.checkpoints)
+    assert told["jobs"][0]["gpu_seconds"] == pytest.approx(spent)  # type: ignore[index]
 
 
 def test_a_report_opens_with_what_it_cost_and_who_is_slow(nodes: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,6 +179,8 @@ def test_what_cannot_be_read_is_named_and_the_rest_told(nodes: Path, capsys: pyt
     assert len(complaints.splitlines()) == 5
     assert len(_json(capsys, "report", *named)["unread"]) == 5  # type: ignore[arg-type]
     assert main(["report", *named]) == 6
+    assert main(["show", "13", *named]) == 6
+    assert "there is no checkpoint 13 in what could be read" in capsys.readouterr().err
 
 
 def test_a_file_copied_while_it_is_written_tells_what_it_has(
@@ -197,6 +229,36 @@ def test_a_folder_or_a_pattern_without_any_says_so(tmp_path: Path, capsys: pytes
     assert main(["report", "--db", str(tmp_path)]) == 6
     assert main(["report", "--db", f"{tmp_path}/*.db"]) == 6
     assert capsys.readouterr().err.count("hint: ") == 2
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTORE, Kind.COPY])
+def test_a_number_is_the_same_in_each_answer(tmp_path: Path, kind: Kind, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is asked for leaves the others out of it, not out of the numbers; nor out of what tells of clocks."""
+    clocks, ahead = {1: NOBODY_KNOWS}, {1: 200.0}
+    saves, _ = Job(nodes=2, saves=4, clocks=clocks, ahead_s=ahead).seen()
+    others, _ = Job(nodes=2, saves=2, begin_s=3000, clocks=clocks, ahead_s=ahead, kind=kind).seen()
+    records = [
+        msgspec.structs.replace(
+            one, checkpoints=tuple(
+                msgspec.structs.replace(told, id=n) for n, told in enumerate((*one.checkpoints, *two.checkpoints), 1)
+            ),
+        )
+        for one, two in zip(saves, others, strict=True)
+    ]  # fmt: skip
+    _write(tmp_path / "nodes", records)
+    db = ["--db", str(tmp_path / "nodes")]
+
+    assert main(["list", "--kind", kind.value, *db]) == 0
+
+    numbers = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
+    assert numbers == (["5", "6"] if kind is Kind.RESTORE else ["5", "6", "7", "8"])
+    for number in numbers:
+        assert main(["show", number, *db]) == 0
+        assert capsys.readouterr().out.startswith(f"{kind.value.capitalize()} {number} ")
+    assert main(["list", *db]) == 0
+    assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2", "3", "4"] + (
+        ["5", "6"] if kind is Kind.RESTORE else []
+    )
 
 
 def test_what_fits_no_question_is_nothing(nodes: Path, capsys: pytest.CaptureFixture[str]) -> None:

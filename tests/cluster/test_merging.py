@@ -165,10 +165,57 @@ def test_a_restart_at_the_same_step_is_another_checkpoint(restart: int | None) -
     assert groups(merge([*first, *again])) == truth | later
 
 
+@pytest.mark.parametrize("clock", [GOOD, NOBODY_KNOWS])
+@pytest.mark.parametrize("is_numbered", [True, False])
+def test_a_job_made_again_on_other_nodes_is_another_run(clock: Clock, *, is_numbered: bool) -> None:
+    """A day later, with the same key and steps: no clock is off by that."""
+    clocks = dict.fromkeys(range(4), clock)
+    first, truth = Job(nodes=4, saves=4, clocks=clocks).seen()
+    again, later = Job(nodes=4, saves=4, clocks=clocks, begin_s=86_400.0, name="again").seen()
+    records = [*first, *again] if is_numbered else [_unnumbered(record) for record in [*first, *again]]
+
+    merged = merge(records)
+
+    assert groups(merged) == truth | later
+    assert {part.ahead_seconds for one in merged for part in one.nodes if part.ahead_seconds is not None} == set()
+
+
+def _unnumbered(record: NodeRecord) -> NodeRecord:
+    """Return what is told where nobody numbers the nodes."""
+    return msgspec.structs.replace(
+        record, checkpoints=tuple(
+            msgspec.structs.replace(one, run=None if one.run is None else msgspec.structs.replace(one.run, node=None))
+            for one in record.checkpoints
+        ),
+    )  # fmt: skip
+
+
 def _renamed(record: NodeRecord) -> NodeRecord:
     return msgspec.structs.replace(
         record, checkpoints=tuple(msgspec.structs.replace(one, uid=f"{one.uid} again") for one in record.checkpoints)
     )
+
+
+@pytest.mark.parametrize(("nodes", "waited"), [(3, ()), (4, ("train-node-2",))])
+def test_a_node_that_came_later_or_left_has_not_waited(nodes: int, waited: tuple[str, ...]) -> None:
+    """Node 3 comes with the seventh save, node 2 goes: of a run of three; of one of four it may be there and wait."""
+    records, _ = Job(nodes=4, lost={2: range(6, 12), 3: range(6)}).seen()
+    records = [
+        msgspec.structs.replace(
+            record, checkpoints=tuple(
+                msgspec.structs.replace(one, run=msgspec.structs.replace(one.run, nodes=nodes))
+                for one in record.checkpoints if one.run is not None
+            ),
+        )
+        for record in records
+    ]  # fmt: skip
+
+    merged = merge(records)
+
+    assert [(len(one.nodes), one.waited, one.is_partial) for one in merged] == [
+        *[(3, (), nodes == 4)] * 6,
+        *[(3, waited, False)] * 6,
+    ]
 
 
 def test_a_saver_on_rank_0_has_nodes_that_only_waited() -> None:
@@ -201,7 +248,8 @@ def test_each_node_with_a_folder_of_its_own_is_one_checkpoint() -> None:
         ([("a", False), ("a", False)], "shared"),
         ([("a", None), ("a", None)], "shared"),
         ([("a", False), ("b", False)], "per-node"),
-        ([("a", True), ("b", True)], "per-node"),
+        ([("a", True), ("b", True)], None),
+        ([("a", True), ("b", False)], None),
         ([("a", None), ("b", None)], None),
         ([None, None], None),
         ([("a", True)], "shared"),
@@ -210,7 +258,7 @@ def test_each_node_with_a_folder_of_its_own_is_one_checkpoint() -> None:
     ],
 )
 def test_a_folder_is_shared_where_nodes_call_it_the_same(keys: list[tuple[str, bool | None] | None], told: str) -> None:
-    """Two names are two folders, unless nobody can tell whether others call it otherwise."""
+    """Two names are two folders where no other node can have either; one server may have two names."""
     records, _ = Job(nodes=len(keys), saves=1).seen()
     places = [None if key is None else Place(key=key[0], shared=key[1]) for key in keys]
     placed = [
@@ -244,6 +292,17 @@ def test_a_folder_of_many_saves_joins_nothing() -> None:
     records, _ = Job(run=False, folder="one").seen()
 
     assert groups(merge(records)) == {frozenset([e.uid]) for e in chain(*(record.checkpoints for record in records))}
+
+
+@pytest.mark.parametrize("has_steps", [True, False])
+def test_a_folder_of_several_jobs_joins_nothing(*, has_steps: bool) -> None:
+    """Each has a rank 0, or nothing is known of their steps."""
+    one, _ = Job(nodes=1, saves=1, run=False, has_steps=has_steps, name="one").seen()
+    other, _ = Job(nodes=1, saves=1, run=False, has_steps=has_steps, name="other").seen()
+    several, _ = Job(nodes=2, saves=1, run=False, has_steps=False).seen()
+
+    assert [len(told.nodes) for told in merge([*one, *other])] == [1, 1]
+    assert [len(told.nodes) for told in merge(several)] == [1, 1]
 
 
 def _key(job: int, **told: str) -> str:
@@ -288,6 +347,23 @@ def test_saves_without_steps_are_told_apart_by_their_times(every_s: float) -> No
     records, truth = Job(has_steps=False, every_s=every_s + HOLD_NS / SECOND, lost={5: [4]}).seen()
 
     assert groups(merge(records)) == truth
+
+
+def test_two_saves_of_one_step_are_told_apart_by_their_paths() -> None:
+    """The second node begins the first one as the first node begins the second one."""
+    first, truth = Job(nodes=2, saves=1, ahead_s={1: 11.0}).seen()
+    second, more = Job(nodes=2, saves=1, ahead_s={1: 11.0}, begin_s=10.0).seen()
+    again = [
+        msgspec.structs.replace(
+            record, checkpoints=tuple(
+                msgspec.structs.replace(one, uid=f"{one.uid} again", path=f"{one.path}/optimizer")
+                for one in record.checkpoints
+            ),
+        )
+        for record in second
+    ]  # fmt: skip
+
+    assert groups(merge([*first, *again])) == truth | {frozenset(f"{uid} again" for uid in group) for group in more}
 
 
 def test_saves_that_overlap_are_told_apart_by_their_steps() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
 import pytest
 from tests.cluster.nodes import NOBODY_KNOWS, SECOND, Job, groups, recorded
 
@@ -59,6 +60,22 @@ def test_the_last_stands_out_of_what_the_others_differ_by(
 ) -> None:
     """By five times their median deviation; of two slow nodes it is the last."""
     assert last_of(_group(ends_s), 0) == last
+
+
+@pytest.mark.parametrize(("late_s", "named"), [({2: 4.0}, "train-node-2"), ({}, None), ({0: 4.0}, "train-node-0")])
+def test_who_commits_for_all_is_not_whom_they_waited_for(late_s: dict[int, float], named: str | None) -> None:
+    """Rank 0 ends after all others, whichever of them is slow."""
+    records, _ = Job(late_s=late_s).seen()
+    first, *others = records
+    ends = [max(one.end_ns for one in save) for save in zip(*(record.checkpoints for record in records), strict=True)]
+    committing = [
+        msgspec.structs.replace(one, end_ns=end_ns + SECOND // 2)
+        for one, end_ns in zip(first.checkpoints, ends, strict=True)
+    ]
+
+    merged = merge([msgspec.structs.replace(first, checkpoints=tuple(committing)), *others])
+
+    assert {None if one.straggler is None else one.straggler.host for one in merged} == {named}
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,13 @@ import msgspec
 from ckptprof.cli import output
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.errors import NothingFoundError, StoreError
-from ckptprof.model import CheckpointQuery, Report
+from ckptprof.model import CheckpointQuery, Kind, Report
 from ckptprof.report.clean import clean
 
 if TYPE_CHECKING:
     from ckptprof.store.reader import StoreReader
+
+_BESIDE = ("-wal", "-shm", "-journal", ".lock")  # what lies beside a database, and is none
 
 
 def elsewhere(db: object | None) -> str | None:
@@ -93,7 +95,8 @@ def _meant(text: str) -> list[str]:
 
 
 def _some(pattern: str, otherwise: str) -> list[str]:
-    found = sorted(path for path in glob.glob(pattern) if os.path.isfile(path))  # noqa: PTH113, PTH207 # as above
+    fitting = (path for path in glob.glob(pattern) if not path.endswith(_BESIDE))  # noqa: PTH207 # as above
+    found = sorted(path for path in fitting if os.path.isfile(path))  # noqa: PTH113 # as above
     if not found:
         raise StoreError(otherwise, hint="databases of nodes are files that end in .db there")
     return found
@@ -138,20 +141,21 @@ class Several:
         return code
 
 
-def reading_several(dbs: Sequence[str | None], query: CheckpointQuery) -> Several:
-    """Read databases for one answer; raises StoreError if none of them can be read."""
+def reading_several(dbs: Sequence[str | None], query: CheckpointQuery | None) -> Several:
+    """Read databases for one answer, None: to all there is; raises StoreError if none of them can be read."""
     from ckptprof.cluster.merging import merge  # noqa: PLC0415 # as above
     from ckptprof.report.cluster.wholes import chosen  # noqa: PLC0415 # as above
     from ckptprof.service.progress import waiting  # noqa: PLC0415 # as above
 
-    everything = CheckpointQuery(kind=query.kind)  # clocks may be off, and are told by all saves of a run
     with _uncollected(), waiting(f"reading {len(dbs)} databases ..."):
-        found = [_record(db, everything) for db in dbs]
+        found = [_record(db) for db in dbs]
         records = [one for one in found if isinstance(one, NodeRecord)]
         errors = [one for one in found if isinstance(one, StoreError)]
         if not records:
             raise errors[0]
-        return Several(chosen(merge(records), records, query), records, [*map(str, errors)])
+        merged = merge(records)
+        told = [*merged] if query is None else chosen(merged, records, query)
+        return Several(told, records, [*map(str, errors)])
 
 
 def reading_report(dbs: Sequence[str | None], query: CheckpointQuery) -> tuple[Report, int]:
@@ -163,12 +167,16 @@ def reading_report(dbs: Sequence[str | None], query: CheckpointQuery) -> tuple[R
     return found.report, found.complain()
 
 
-def _record(db: str | None, query: CheckpointQuery) -> NodeRecord | StoreError:
-    """Return what a database tells, or why it cannot be read."""
+def _record(db: str | None) -> NodeRecord | StoreError:
+    """Return all that a database tells, or why it cannot be read.
+
+    Whatever is asked for: clocks may be off, which all saves of a run tell, and a number is the same in each answer.
+    """
     try:
         with opened(db) as reader:
-            report, path = reader.report(query), str(reader.path)
+            report, path = reader.report(CheckpointQuery()), str(reader.path)
+            copies = reader.report(CheckpointQuery(kind=Kind.COPY)).checkpoints
     except StoreError as error:
         return error
     host = path if report.host is None else report.host  # nothing was recorded
-    return NodeRecord(database=path, host=host, watched=report.watched, checkpoints=report.checkpoints)
+    return NodeRecord(database=path, host=host, watched=report.watched, checkpoints=(*report.checkpoints, *copies))

@@ -11,8 +11,7 @@ import typer
 from ckptprof.cli import options, output, pages
 from ckptprof.cli.database import named, reading, reading_several
 from ckptprof.cluster.model import ClusterCheckpoint
-from ckptprof.errors import NothingFoundError, UsageError
-from ckptprof.model import CheckpointQuery
+from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.report import document
 from ckptprof.report import show as rendering
 
@@ -100,10 +99,11 @@ def _several(dbs: Sequence[str | None], identity: str, *, json: bool, no_color: 
     from ckptprof.report.cluster import document as documents  # noqa: PLC0415 # for several databases only
     from ckptprof.report.cluster import show as rendering_several  # noqa: PLC0415 # likewise
 
-    several = reading_several(dbs, CheckpointQuery())
+    several = reading_several(dbs, None)
     found = next((one for one in several.checkpoints if identity in _names(one)), None)
     if found is None:
-        several.complain()
+        if several.complain():
+            raise StoreError(f"there is no checkpoint {identity} in what could be read")
         raise NothingFoundError(f"there is no checkpoint {identity}", hint="`ckptprof list` prints the ids")
     if json:
         output.write(document.dump(documents.checkpoint_document(found)))
@@ -116,4 +116,4 @@ def _several(dbs: Sequence[str | None], identity: str, *, json: bool, no_color: 
 
 def _names(one: ClusterCheckpoint) -> set[str]:
     """Return what a checkpoint is called: its number, and the uids that its nodes have for it."""
-    return {str(one.whole.id), *(part.uid for part in one.nodes)}
+    return {str(one.whole.id), one.whole.uid, *(part.uid for part in one.nodes)}

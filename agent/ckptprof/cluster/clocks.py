@@ -8,12 +8,14 @@ it took, and is taken off.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 from statistics import median_high, median_low
 from typing import NamedTuple
 
 from ckptprof.model import Checkpoint, Kind
 
+UNKNOWN_BOUND_NS = 60_000_000_000  # that a clock is taken to be off, of which nobody knows
 LEAST_SAVES = 3  # that tell how far a clock is off
 NEAREST_SAVES = 10  # clocks that nobody sets drift apart: by these alone is it told
 
@@ -68,7 +70,7 @@ def _starts(events: Sequence[Event]) -> dict[str, list[_Start]]:
             of_step[host] = one
     found: dict[str, list[_Start]] = {}
     for step, nodes in saves.items():
-        if step in again or len(nodes) == 1:
+        if step in again or len(nodes) == 1 or _are_two_runs(nodes.values()):
             continue
         vouched = [(one.start_ns, bound) for one in nodes.values() if (bound := bound_ns(one)) is not None]
         # Of two the later: a clock that was never set is in 1970
@@ -79,6 +81,22 @@ def _starts(events: Sequence[Event]) -> dict[str, list[_Start]]:
     for of_host in found.values():
         of_host.sort()
     return found
+
+
+def _are_two_runs(nodes: Collection[Checkpoint]) -> bool:
+    """Return whether a step is of two runs with one key: a node of it has two hosts, or several are far from others.
+
+    A job that is made again, on other nodes, may have the key of the last one.
+    """
+    by_node: dict[int, list[int]] = {}
+    for one in nodes:
+        if one.run is not None and one.run.node is not None:
+            by_node.setdefault(one.run.node, []).append(one.start_ns)
+    if any(max(starts) - min(starts) > UNKNOWN_BOUND_NS for starts in by_node.values()):
+        return True
+    starts = sorted(one.start_ns for one in nodes)
+    far = [at for at, (one, later) in enumerate(pairwise(starts), start=1) if later - one > UNKNOWN_BOUND_NS]
+    return sum(after - at > 1 for at, after in pairwise([0, *far, len(starts)])) > 1
 
 
 def _timed(event: Event, starts: Sequence[_Start]) -> Timed:

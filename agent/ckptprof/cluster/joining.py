@@ -10,11 +10,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 
-from ckptprof.cluster.clocks import Event, Timed
+from ckptprof.cluster.clocks import UNKNOWN_BOUND_NS, Event, Timed
 from ckptprof.cluster.model import NodeRecord
 from ckptprof.model import Checkpoint, Kind, Level
 
-UNKNOWN_BOUND_NS = 60_000_000_000  # that a clock is taken to be off, of which nobody knows
 LEAST_REACH_NS = 30_000_000_000  # two starts may be apart, however often the run saves
 _FOLDER = "folder"
 
@@ -75,9 +74,19 @@ def key_of(one: Checkpoint) -> tuple[object, ...] | None:
 
 
 def is_of_one(key: tuple[object, ...], events: Iterable[Event]) -> bool:
-    """Return whether what has one key may be parts of the same: a folder with several steps has those of anyone."""
-    steps = {event.checkpoint.step for event in events} - {None}
-    return key[0] != _FOLDER or len(steps) <= 1
+    """Return whether what has one key may be parts of the same; a folder may have those of anyone.
+
+    It has them of one where all that is known of it is one step, and no rank of it is on two nodes.
+    """
+    if key[0] != _FOLDER:
+        return True
+    steps, hosts = set[int | None](), dict[int, str]()
+    for host, _, one in events:
+        steps.add(one.step)
+        ranks = {writer.rank for writer in one.writers if writer.rank is not None}
+        if any(hosts.setdefault(rank, host) != host for rank in ranks):
+            return False
+    return len(steps - {None}) == 1
 
 
 class _Group:
@@ -89,6 +98,7 @@ class _Group:
         self.bound_ns = _bound(first)
         self.step = first.event.checkpoint.step
         self.ends_ns = {first.event.host: first.end_ns}
+        self.paths = {first.event.checkpoint.path}
         self.events = [first]
 
     def takes(self, one: Timed, reach_ns: int) -> bool:
@@ -110,6 +120,7 @@ class _Group:
         self.bound_ns = max(self.bound_ns, _bound(one))
         self.step = one.event.checkpoint.step if self.step is None else self.step
         self.ends_ns[host] = max(one.end_ns, self.ends_ns.get(host, one.end_ns))
+        self.paths.add(one.event.checkpoint.path)
         self.events.append(one)
 
 
@@ -123,7 +134,9 @@ def joined(events: Sequence[Timed]) -> list[list[Timed]]:
         open_ = [group for group in open_ if _until_ns(group, reach_ns) + longest_ns >= one.start_ns]
         fitting = [group for group in open_ if group.takes(one, reach_ns)]
         if fitting:
-            min(fitting, key=lambda group: one.start_ns - group.start_ns).add(one)  # called at once
+            path = one.event.checkpoint.path
+            # Called at once
+            min(fitting, key=lambda group: (path not in group.paths, one.start_ns - group.start_ns)).add(one)
         else:
             open_.append(_Group(one))
             found.append(open_[-1])

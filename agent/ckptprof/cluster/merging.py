@@ -34,8 +34,11 @@ def merge(records: Sequence[NodeRecord]) -> tuple[ClusterCheckpoint, ...]:
     found = [_one([_as_it_is(event)], {}, event.checkpoint.job) for event in alone]
     for events in keyed.values():
         job = common(event.checkpoint.job for event in events) or ""  # a node may have a name of its own for it
-        hosts = {event.host: watched[event.host] for event in events}
         timed = on_one_clock(events)
+        begun: dict[str, int] = {}
+        for one in timed:
+            begun.setdefault(one.event.host, one.start_ns)
+        hosts = {host: (start_ns, watched[host]) for host, start_ns in begun.items()}
         for kind in Kind:
             groups = joined([one for one in timed if one.event.checkpoint.kind is kind])
             found += with_past(_one(group, hosts, job) for group in groups)
@@ -59,8 +62,8 @@ def _watched(records: Iterable[NodeRecord]) -> dict[str, list[Watched]]:
     return found
 
 
-def _one(group: Sequence[Timed], hosts: Mapping[str, list[Watched]], job: str) -> ClusterCheckpoint:
-    """Return the checkpoint that is made of events; `hosts`: the nodes of its run, and when they were watched."""
+def _one(group: Sequence[Timed], hosts: Mapping[str, tuple[int, list[Watched]]], job: str) -> ClusterCheckpoint:
+    """Return the checkpoint that is made of events; `hosts`: of each node its first start, and what of it was seen."""
     by_host: dict[str, list[Timed]] = {}
     for one in group:
         by_host.setdefault(one.event.host, []).append(one)
@@ -71,8 +74,13 @@ def _one(group: Sequence[Timed], hosts: Mapping[str, list[Watched]], job: str) -
     ends = [max(one.end_ns for one in events) for events in by_host.values()]
     spread = max(ends) - min(ends) if len(ends) > 1 and bound is not None else None
     last = None if bound is None else last_of(group, bound)
+    waiting = () if told_nodes is not None and len(parts) >= told_nodes else hosts.items()  # a node that left is not
     waited = tuple(
-        sorted(host for host, seen in hosts.items() if host not in by_host and _were(seen, start_ns, end_ns))
+        sorted(
+            host
+            for host, (begun_ns, seen) in waiting
+            if host not in by_host and begun_ns < end_ns and _were(seen, start_ns, end_ns)
+        )
     )
     straggler = told(*last, parts) if last is not None else None
     return ClusterCheckpoint(
@@ -170,8 +178,6 @@ def _gpus(one: Checkpoint, nodes: int) -> float | None:
 def _place(group: Sequence[Timed]) -> Literal["shared", "per-node"] | None:
     """Return whether its nodes wrote into one folder; None: nobody can tell, as where another key may be the same."""
     places = {place.key: place.shared for one in group if (place := one.event.checkpoint.place) is not None}
-    if len(places) == 1 and len({one.event.host for one in group}) > 1:
+    if len(places) == 1 and (len({one.event.host for one in group}) > 1 or True in places.values()):
         return "shared"
-    if not places or None in places.values():
-        return None
-    return "shared" if len(places) == 1 and True in places.values() else "per-node"
+    return "per-node" if places and set(places.values()) == {False} else None

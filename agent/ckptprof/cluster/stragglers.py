@@ -33,13 +33,23 @@ def last_of(group: Sequence[Timed], bound_ns: int) -> tuple[str, int] | None:
         ends[one.event.host] = max(one.end_ns, ends.get(one.event.host, one.end_ns))
     if len(ends) == 1:
         return None
+    last = max(ends, key=ends.__getitem__)
+    if _commits(group) == {last}:  # after all others, whichever it had to wait for
+        waited_for = last_of([one for one in group if one.event.host != last], bound_ns)
+        if waited_for is not None:
+            return waited_for
     *others, last_ns = sorted(ends.values())
     middle = median(others)
     excess = last_ns - middle
     least = max(LEAST_EXCESS_NS, bound_ns, LEAST_SHARE * (last_ns - min(one.start_ns for one in group)))
     if excess <= least or excess <= STANDS_OUT * median(abs(end - middle) for end in others):
         return None
-    return max(ends, key=ends.__getitem__), round(excess)
+    return last, round(excess)
+
+
+def _commits(group: Iterable[Timed]) -> set[str]:
+    """Return the nodes of rank 0: one, which writes what makes a save whole once all others have theirs."""
+    return {one.event.host for one in group if any(writer.rank == 0 for writer in one.event.checkpoint.writers)}
 
 
 def told(host: str, excess_ns: int, parts: Sequence[NodePart]) -> Straggler:

@@ -10,8 +10,7 @@ import msgspec
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.cluster.slowness import SlowNode, slow_nodes
 from ckptprof.model import Watched
-from ckptprof.report import answer
-from ckptprof.report.cluster.wholes import as_report
+from ckptprof.report.cluster.wholes import answer_of, as_report
 from ckptprof.report.document import SCHEMA_VERSION, of, summary
 from ckptprof.verdicts import Headline, JobCost
 
@@ -39,7 +38,7 @@ def report_document(
     checkpoints: Sequence[ClusterCheckpoint], records: Sequence[NodeRecord], unread: Sequence[str]
 ) -> dict[str, Any]:
     """Return the document of `report --json` and `list --json` over several databases."""
-    found = answer.of(as_report(checkpoints, records))
+    found = answer_of(checkpoints, as_report(checkpoints, records))
     told = ClusterReport(
         databases=tuple(Watch(host=one.host, database=one.database, watched=one.watched) for one in records),
         unread=tuple(unread),

@@ -12,7 +12,7 @@ from ckptprof.model import Kind
 from ckptprof.report import answer
 from ckptprof.report.clean import clean, named
 from ckptprof.report.cluster import rows
-from ckptprof.report.cluster.wholes import as_report
+from ckptprof.report.cluster.wholes import answer_of, as_report
 from ckptprof.report.rows import ENDS, MOST
 from ckptprof.report.table import facts, paint, wrap
 from ckptprof.verdicts import JobCost, Limit
@@ -32,7 +32,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
 ) -> str:
     """Return the report as text that ends in a newline; a long one has the longest and the last, unless `whole`."""
     report = as_report(checkpoints, records)
-    told = answer.of(report)
+    told = answer_of(checkpoints, report)
     offset = units.fixed_zone(report.watched.end_ns or 0, zone)
     pairs = [("" if n else "Answer", _cost(one, checkpoints)) for n, one in enumerate(told.costs[: answer.MAX_JOBS])]
     slow = slow_nodes(checkpoints)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
 
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
-from ckptprof.model import CheckpointQuery, Report, Watched
-from ckptprof.report import summary
+from ckptprof.model import CheckpointQuery, Kind, Report, Watched
+from ckptprof.report import answer, summary
+from ckptprof.report.answer import Answer
 
 
 def as_report(checkpoints: Sequence[ClusterCheckpoint], records: Sequence[NodeRecord]) -> Report:
@@ -15,6 +19,19 @@ def as_report(checkpoints: Sequence[ClusterCheckpoint], records: Sequence[NodeRe
     ends = [one.watched.end_ns for one in records if one.watched.end_ns is not None]
     watched = Watched(start_ns=min(starts, default=None), end_ns=max(ends, default=None))
     return Report(host=None, watched=watched, checkpoints=tuple(one.whole for one in checkpoints))
+
+
+def answer_of(checkpoints: Sequence[ClusterCheckpoint], report: Report) -> Answer:
+    """Return what is concluded of them as a report; GPU time is of each node, for not all were blocked as long."""
+    told = answer.of(report)
+    spent: dict[str, float] = {}
+    for one in checkpoints:
+        cost = one.whole.cost
+        if one.whole.kind is not Kind.COPY and cost is not None and cost.gpu_seconds is not None:
+            spent[one.whole.job] = spent.get(one.whole.job, 0.0) + cost.gpu_seconds
+    return replace(
+        told, costs=tuple(msgspec.structs.replace(one, gpu_seconds=spent.get(one.job)) for one in told.costs)
+    )
 
 
 def chosen(
