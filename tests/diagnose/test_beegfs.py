@@ -86,7 +86,7 @@ def played(root: Path, seconds: float, *, fallen: bool) -> Verdict:
     fs = put(root, SERVER.format(1, 1, "RDMA", 1) + SERVER.format(2, 2, "RDMA", 2))
     (root / "proc/self").mkdir()
     (root / "proc/self/mountinfo").touch()
-    collector = RemoteClients(fs, clock=lambda: now)
+    collector = RemoteClients(fs, clock=lambda: now, used=float)
     collector.follow([mount])
     stage = Stage(hz=10.0)
     trainer, end_s = stage.process(), BEGIN_S + seconds

@@ -54,7 +54,7 @@ class Played:
         """Mount it."""
         self.tree = LustreTree(self.root, self.version, settings=self.settings)
         self._now = 0.0
-        self.clients = RemoteClients(self.tree.fs, clock=lambda: self._now)
+        self.clients = RemoteClients(self.tree.fs, clock=lambda: self._now, used=float)
         self._done = 0
 
     def samples(self, until_s: float) -> list[tuple[float, Sample]]:

@@ -55,7 +55,7 @@ class MovingNfs:
         """Make it."""
         self.root, self.how = root, how
         put(root)
-        self.collector = RemoteClients(KernelFs(proc=root), clock=lambda: self.at_s)
+        self.collector = RemoteClients(KernelFs(proc=root), clock=lambda: self.at_s, used=float)
         self.at_s = 0.0
         self.collector.follow([mounted()])
 

@@ -528,7 +528,7 @@ def clients(folder: Path) -> Feed:
         (home / "proc/self").mkdir(parents=True)
         (home / "proc/self/mountinfo").touch()
         again, now = _lay_out(data, home), 0.0
-        mounts, collector, pasts = Mounts(fs), RemoteClients(fs, clock=lambda: now), Pasts()
+        mounts, collector, pasts = Mounts(fs), RemoteClients(fs, clock=lambda: now, used=float), Pasts()
         samples: list[Any] = []
         for now in (100.0, 200.0):
             with contextlib.suppress(OSError):

@@ -51,12 +51,19 @@ class RemoteClients:
 
     name = "clients"
 
-    def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        fs: KernelFs,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        used: Callable[[], float] = time.thread_time,
+    ) -> None:
         """Open nothing yet; raises UnavailableError where no mounts can be seen."""
         if not (fs.proc / "self" / "mountinfo").exists():
             raise UnavailableError("/proc/self/mountinfo is not there, so no mounts are known")
         self._fs = fs
         self._clock = clock
+        self._used = used  # seconds of CPU
         self.wanted = True  # False: nothing trains
         self._mounts: Sequence[MountInfo] = ()
         self._by_client: dict[Callable[[KernelFs], Client], list[MountInfo]] = {}
@@ -89,7 +96,7 @@ class RemoteClients:
         now = self._clock()
         if not self._by_client or not self.wanted or now < self._next:
             return None
-        began = time.thread_time()
+        began = self._used()
         samples: list[Sample] = []
         failed: OSError | None = None
         for make, mounts in self._by_client.items():
@@ -107,7 +114,7 @@ class RemoteClients:
                 if sample != self._last.get(device):
                     self._last[device] = sample
                     samples.append(sample)
-        self._next = now + (time.thread_time() - began) / SHARE
+        self._next = now + (self._used() - began) / SHARE
         if failed is not None and not samples:
             raise failed
         return samples

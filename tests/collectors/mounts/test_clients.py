@@ -67,11 +67,10 @@ def test_what_changed_is_told_once(tmp_path: Path) -> None:
     assert second == third
 
 
-def test_it_costs_a_hundredth_of_a_core_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_costs_a_hundredth_of_a_core_at_most(tmp_path: Path) -> None:
     """What took 20 ms is not done again for two seconds."""
     clock, spent = Clock(), iter([0.0, 0.02, 1.0, 1.02])
-    monkeypatch.setattr(clients.time, "thread_time", lambda: next(spent))
-    collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock)
+    collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock, used=lambda: next(spent))
     collector.follow([mounted()])
     assert collector.read() is not None
     clock.now += 1.9
@@ -97,7 +96,7 @@ def test_one_that_fails_keeps_no_other_from_telling(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(clients, "CLIENTS", {"afs": Failing, **clients.CLIENTS})
     clock = Clock()
-    collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock)
+    collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock, used=float)
     collector.follow([mounted(50, "/l", fs_type="afs"), mounted()])
     assert len(collector.read() or ()) == 1
     clock.now += 20

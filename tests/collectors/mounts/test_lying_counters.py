@@ -152,7 +152,7 @@ def test_a_mount_that_vanishes_between_two_looks_is_told_no_more(tmp_path: Path)
     """Its files are gone before anybody tells that it is; the others go on."""
     fs, _ = host(tmp_path)
     now = 0.0
-    collector = RemoteClients(fs, clock=lambda: now)
+    collector = RemoteClients(fs, clock=lambda: now, used=float)
     collector.follow(MOUNTS)
     assert len(collector.read() or ()) == 4
     for folder in ("proc/fs", "sys/kernel", "sys/fs"):
