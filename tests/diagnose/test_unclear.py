@@ -229,6 +229,19 @@ def test_what_takes_a_moment_is_nothing_unless_it_comes_so_often_that_it_costs()
     assert told(one(0.1, user=0.08), one(0.1, -1)).limit is Limit.NONE
 
 
+def test_a_limit_that_held_a_moment_is_none_where_the_rest_was_a_wait_for_a_processor() -> None:
+    """57 ms of the device in a save of 0.55 s, 0.42 s of which went by without a CPU; 0.25 s of it limit one of 0.75."""
+
+    def one(waited: float, begin: float = 0.0) -> Checkpoint:
+        took = 0.5 + waited
+        at = thread(Level.TRACE, took, copy=0.02, sync=waited, runqueue=0.42, moved=GIB)
+        under = device(took, GIB, busy_seconds=0.9 * waited, shown_bytes_per_second=99 * GIB)
+        return save(Level.TRACE, took, measured(at, devices=(under,)), begin=begin, stall_ns=ns(took))
+
+    assert told(one(0.057), one(0.057, -3)).limit is Limit.NONE
+    assert told(one(0.25), one(0.25, -3)).limit is Limit.DEVICE
+
+
 def test_a_device_at_its_best_is_nothing_unless_it_costs_much() -> None:
     """Two seconds at what the device has shown are none, forty are the device's; so are two at a fifth of it."""
     rate = GIB / 1.8

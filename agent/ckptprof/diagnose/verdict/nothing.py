@@ -30,7 +30,7 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
         return None
     blocked_share = stall_share(found.sight)
     own = found.of(limit) if limit is not None else 0.0
-    short = _short(found.seconds, own, blocked_share)
+    short = _short(found.seconds, own if limit is not None else None, blocked_share)
     if short is not None:
         return short
     if found.sight.checkpoint.cache == "warm" and (limit not in _BUSY or own < LEAST_SHARE * found.seconds):
@@ -68,10 +68,15 @@ def is_paused(found: Accounting) -> bool:
     return most is not None and most.cause is Cause.PAUSED
 
 
-def _short(length: float, own: float, blocked_share: float | None) -> str | None:
-    """Return that it was too short; what costs more than saving may is told where one limit took a part of it alone."""
+def _short(length: float, own: float | None, blocked_share: float | None) -> str | None:
+    """Return that it was too short; what costs more than saving may is told where one limit took a part of it alone.
+
+    `own` are the seconds of that limit; None without one: what nothing explains may be told from MOMENT_SECONDS on.
+    """
     costs = blocked_share is not None and blocked_share >= STALL_SHARE
-    if length < MOMENT_SECONDS and not (costs and own >= _LEAST_SECONDS):
+    if length < (MOMENT_SECONDS if own is None else SHORT_SECONDS) and (own or 0.0) < _LEAST_SECONDS:
+        return TOO_SHORT
+    if length < MOMENT_SECONDS and not costs:
         return TOO_SHORT
     if blocked_share is None:
         return None
