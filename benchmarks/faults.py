@@ -102,7 +102,7 @@ def main() -> int:
         for size_mb in (chosen.scale * size for size in case.sizes_mb[: chosen.sizes]):
             try:
                 found = run_case(case, size_mb, saves=chosen.saves, whole=chosen.keep is not None)
-            except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+            except (RuntimeError, OSError, AssertionError, subprocess.TimeoutExpired) as error:
                 failures += 1
                 print(f"{case.name} {size_mb}: {error}", file=sys.stderr)
                 continue
