@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.silentfuse import silent
 
 from ckptprof.cli.checks import host, training
 from ckptprof.cli.checks import kernel as checks
@@ -243,6 +246,33 @@ def test_database_that_is_none(tmp_path: Path) -> None:
 
     assert [check.status for check in found] == ["note", "fail", "fail", "fail"]
     assert all(check.text for check in found)
+
+
+@pytest.mark.root
+@pytest.mark.fuse
+def test_a_database_behind_a_server_that_hangs_is_told_so(tmp_path: Path) -> None:
+    """Whoever asked for it is left behind."""
+    program = [sys.executable, "-c", "from ckptprof.cli.main import entry; entry()"]
+    with silent(tmp_path / "place") as made:
+        done = subprocess.run(
+            [*program, "doctor", "--json", "--db", made.place / "x.db"], capture_output=True, check=False
+        )
+    found = {check["id"]: check for check in json.loads(done.stdout)["checks"]}
+
+    assert (done.returncode, found["database"]["status"]) == (4, "fail")
+    assert f"{made.place}/x.db: its file system has not answered" in found["database"]["text"]
+    assert "disk-free" not in found
+
+
+@pytest.mark.root
+@pytest.mark.fuse
+def test_a_mount_that_hangs_is_not_asked_by_any_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless the database is there."""
+    with silent(tmp_path / "place") as made:
+        main(["doctor", "--db", str(tmp_path / "x.db"), "--json"])
+
+    assert json.loads(capsys.readouterr().out)["checks"]
+    assert made.asked == 0
 
 
 def test_each_remedy_stands_once() -> None:

@@ -222,7 +222,7 @@ def test_a_guarded_page_is_asked_as_far_as_it_answers(
         found = watching.ask("127.0.0.1", page.port)
     finally:
         page.close()
-    (check,) = watching.everything(found, None, "/nowhere/x.db", WORKS)
+    (check,) = watching.everything(found, None, WORKS, is_written=False)
 
     assert isinstance(found, watching.Guarded) is password
     assert password or found == standing()
@@ -239,7 +239,7 @@ def test_the_remedy_names_where_the_service_has_its_level_from(
     (tmp_path / "config.toml").write_text(settings)
     monkeypatch.setattr(remedies, "SETTINGS", tmp_path / "config.toml")
     monkeypatch.setattr(watching, "service_runs", lambda: True)
-    (check,) = watching.everything(standing(wish="poll"), None, "/nowhere/x.db", WORKS)
+    (check,) = watching.everything(standing(wish="poll"), None, WORKS, is_written=False)
 
     assert fix in (check.fix or "")
 
@@ -262,7 +262,7 @@ def standing(**changes: Any) -> Standing:
 )
 def test_each_reason_has_one_remedy(changes: dict[str, Any], own: list[Check], fix: Callable[[], str]) -> None:
     """That of the check which is not met here either, or that of what was in its way alone."""
-    (check,) = watching.everything(standing(**changes), None, "/nowhere/x.db", own)
+    (check,) = watching.everything(standing(**changes), None, own, is_written=False)
 
     assert (check.status, check.fix) == ("warn", fix())
     assert check.text.endswith(f"at poll level: {standing(**changes).reasons[0]}")
@@ -272,7 +272,7 @@ def test_an_ordinary_user_is_sent_to_root(monkeypatch: pytest.MonkeyPatch) -> No
     """That this user may not trace says nothing of the agent's reason."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     own = [Check("trace-privileges", "warn", "lacks CAP_BPF", "nothing by this user"), *WORKS]
-    (check,) = watching.everything(standing(), None, "/nowhere/x.db", own)
+    (check,) = watching.everything(standing(), None, own, is_written=False)
 
     assert "ckptprof doctor" in (check.fix or "")
 
@@ -280,17 +280,17 @@ def test_an_ordinary_user_is_sent_to_root(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_a_tracing_agent_does_not_see_has_its_own_remedies() -> None:
     """A line for each remedy."""
     reasons = ("out of sight: pages (the kernel tells of them since 6.12): no tracepoint", "out of sight: x: refused")
-    found = watching.everything(standing(level="trace", reasons=reasons), None, "/nowhere/x.db", WORKS)
+    found = watching.everything(standing(level="trace", reasons=reasons), None, WORKS, is_written=False)
 
     assert [check.fix for check in found] == [None, "boot a kernel of 6.12 or newer", trace.NEWER]
 
 
-def test_a_session_of_the_past_is_nobody(tmp_path: Path) -> None:
+def test_a_session_of_the_past_is_nobody() -> None:
     """A database that nobody writes to tells nothing of now."""
     past = Session(
         uid="s", host="h", boot_id="b", kernel="k", version="0", level="poll", start_ns=1, end_ns=2, clean=True
     )
-    (check,) = watching.everything(None, past, tmp_path / "x.db", WORKS)
+    (check,) = watching.everything(None, past, WORKS, is_written=False)
 
     assert check.status == "note"
 
@@ -339,7 +339,7 @@ def test_a_service_behind_a_password_is_asked_of_systemd(
     monkeypatch.setattr(remedies, "service_runs", lambda: True)
     monkeypatch.setattr(watching, "Host", lambda: Systemd(state))
 
-    found = watching.everything(watching.Guarded(), None, "/nowhere/x.db", WORKS)
+    found = watching.everything(watching.Guarded(), None, WORKS, is_written=False)
     (check,) = found
 
     assert (check.status, check.text) == (status, f"{text}its page wants a password: not asked)")
@@ -352,7 +352,7 @@ def test_a_service_behind_a_password_is_asked_of_systemd(
 @pytest.mark.parametrize(("level", "trace_status"), [("poll", "note"), ("trace", "ok")])
 def test_a_trace_that_works_here_is_no_ok_beside_who_polls(level: str, trace_status: str) -> None:
     """It is not what watches."""
-    found = watching.everything(standing(level=level, reasons=()), None, "/nowhere/x.db", WORKS)
+    found = watching.everything(standing(level=level, reasons=()), None, WORKS, is_written=False)
 
     assert [one.level for one in found] == [level]
     assert [one.status for one in watching.beside(found, WORKS)] == ["ok", trace_status]

@@ -16,7 +16,6 @@ from ckptprof.cli.checks import host
 from ckptprof.export.http import DEFAULT_PORT
 from ckptprof.report import doctor as rendering
 from ckptprof.report import document
-from ckptprof.store.location import path_to_read
 from ckptprof_collectors.kernelfs import KernelFs
 
 EXAMPLES = """
@@ -37,11 +36,10 @@ def command(
     It asks who watches this host now, the service or an agent, at which level it does, and why. The exit code is 4 if
     something does not work, or, for root, is missing: an ordinary user can `run` without it.
     """
-    where = path_to_read() if db is None else db
     is_root = os.geteuid() == 0
     address, port = options.address(os.environ.get("CKPTPROF_LISTEN") or None)
     at = address, DEFAULT_PORT if port is None else port
-    checks = host.everything(KernelFs(), where, run=Path("/run"), at=at, now_ns=time.time_ns())
+    checks = host.everything(KernelFs(), db, run=Path("/run"), at=at, now_ns=time.time_ns())
     if json:
         output.write(
             document.dump(rendering.document(checks, version=__version__, host=platform.node(), is_root=is_root))

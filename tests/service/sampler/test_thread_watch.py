@@ -209,6 +209,22 @@ def test_a_sync_is_watched_to_its_end_though_the_burst_is_over(job: Job) -> None
     assert not looks.busy
 
 
+def test_who_is_at_a_file_when_it_is_looked_at_last_is_watched_on(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As who closes what one call wrote: the burst is over once that call has ended."""
+    looks = ThreadLooks(KernelFs(), 400)
+    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
+    job.watching.activity.bursting = False
+    with monkeypatch.context() as closing:
+        closing.setattr(threadlooks, "doing", lambda *_: "close")
+        looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
+        third = looks.look(3 * TICK_NS, bursting(job.watched), job.watched, traced=False)
+    for tick in (4, 5):
+        looks.look(tick * TICK_NS, bursting(job.watched), job.watched, traced=False)
+
+    assert {look.tid for look in third} == {job.pid, *job.threads}
+    assert not looks.busy
+
+
 def test_who_deletes_is_watched_though_it_is_met_at_other_things_between(job: Job) -> None:
     """Until it was not met deleting for a second; a tree is listed and looked at in turns."""
     looks = ThreadLooks(KernelFs(), 400)

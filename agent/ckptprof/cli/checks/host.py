@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -15,26 +16,39 @@ from ckptprof.cli.checks import kernel, mounts, remedies, trace, training, watch
 from ckptprof.errors import CkptprofError
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
+from ckptprof.service.probing.apart import HangsError, Say, apart
 from ckptprof.store import library
-from ckptprof.store.location import shown, to_path, where_to_get_data
+from ckptprof.store.location import path_to_read, shown, to_path, where_to_get_data
+from ckptprof.store.lock import lock_path, writer_is_alive
 from ckptprof_collectors.files.statx import statx
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 
 _OLDEST_PYTHON = (3, 10)
 _SAMPLER = "Name:\tckptprof:sample"  # as much of it as the kernel keeps
 _KILLED = 1 << 8  # SIGKILL, in the masks of pending signals of proc_pid_status(5)
+_PATIENCE_SECONDS = 5.0  # with a file system that answers nothing
 
 
-def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], now_ns: int) -> list[Check]:
-    """Return all checks in the order in which they are told; each looks for itself, none raises.
+class Recorded(NamedTuple):
+    """What was found where the database is or will be."""
 
-    `at`: the address of /metrics.
+    stored: Check
+    room: tuple[Check, ...] = ()
+    newest: Session | None = None
+    is_written: bool = False  # now, by an agent
+
+
+def everything(fs: KernelFs, db: str | Path | None, *, run: Path, at: tuple[str, int], now_ns: int) -> list[Check]:
+    """Return all checks in the order in which they are told; each looks for itself.
+
+    `db`: None takes the one that a query takes. `at`: the address of /metrics. Raises StoreError if there is no home
+    for a database.
     """
     uid = os.geteuid()
-    newest, stored = database(db)
+    found = recorded(db)
     tried = trace.everything(fs)
     standing = watching.ask(*at)
-    watched = watching.everything(standing, newest, db, tried)
+    watched = watching.everything(standing, found.newest, tried, is_written=found.is_written)
     checks = [
         python(sys.version_info[:3]),
         *watched,
@@ -52,10 +66,11 @@ def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], 
         *training.everything(fs),
         *watching.beside(watched, tried),
         sqlite(library.sqlite_version()),
-        stored,
+        found.stored,
+        *found.room,
+        *stuck_samplers(fs),
     ]
-    checks += [*room(db), *stuck_samplers(fs)]
-    newest_ns = None if newest is None else newest.end_ns
+    newest_ns = None if found.newest is None else found.newest.end_ns
     return [*checks, kernel.clock(now_ns=now_ns, newest_ns=newest_ns), metrics_port(at[1], mine=standing is not None)]
 
 
@@ -77,6 +92,33 @@ def sqlite(version: tuple[int, ...]) -> Check:
         "ckptprof has one, so let no other program write to its database"
     )
     return Check("sqlite", "note", text)
+
+
+def recorded(db: str | Path | None, *, patience_seconds: float = _PATIENCE_SECONDS) -> Recorded:
+    """Look where the database is or will be, in a process that is left behind if its file system does not answer.
+
+    Raises StoreError.
+    """
+
+    def look(say: Say) -> Recorded:
+        where = path_to_read() if db is None else db
+        newest, stored = database(where)
+        say("database")
+        return Recorded(stored, tuple(room(where)), newest, _is_written(where))
+
+    try:
+        return apart(look, str(db or Path("~").expanduser()), patience_seconds=patience_seconds)
+    except HangsError as error:
+        fix = "end the mount that hangs (`umount -f`, or its server), or name a database elsewhere with --db"
+        return Recorded(Check("database", "fail", str(error), fix))
+
+
+def _is_written(db: str | Path) -> bool:
+    try:
+        path = to_path(db)
+        return lock_path(path).exists() and writer_is_alive(path)
+    except (CkptprofError, OSError):
+        return False
 
 
 def database(db: str | Path) -> tuple[Session | None, Check]:

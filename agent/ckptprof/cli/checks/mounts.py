@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ckptprof.detect.world.host.devices import is_elsewhere
 from ckptprof.report.doctor import Check
+from ckptprof.service.probing.apart import HangsError, Say, apart
 from ckptprof.service.sampler.population import page_bytes
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.mounts.clients import CLIENTS
@@ -18,6 +19,7 @@ from ckptprof_collectors.processes.fusedaemons import FuseDaemons
 from ckptprof_collectors.samples import ClientSample, FuseDaemon, FuseSample, MountInfo
 
 MAX_MOUNTS = 16  # of which each has a line
+PATIENCE_SECONDS = 5.0  # with processes that hold whoever reads of them
 _BLIND = "what limits a save there is told by links and connections alone"
 _Device = tuple[int, int]
 
@@ -42,13 +44,19 @@ def remote(fs: KernelFs) -> list[Check]:
 
 
 def _daemons(fs: KernelFs, far: Sequence[MountInfo]) -> Mapping[_Device, FuseDaemon]:
-    """Return who serves the FUSE mounts among these, as far as this user may see it."""
+    """Return who serves the FUSE mounts among these, as far as this user may see it and no process holds who asks."""
     found = FuseDaemons(fs, peers)
     lacking = found.lacking(far)
-    if lacking:
-        with contextlib.suppress(OSError):
-            found.look(lacking, ())
-    return {(one.major, one.minor): one for one in found.read(page_bytes())}
+    if not lacking:
+        return {}
+
+    def look(_: Say) -> list[FuseDaemon]:
+        found.look(lacking, ())
+        return found.read(page_bytes())
+
+    with contextlib.suppress(OSError, HangsError):
+        return {(one.major, one.minor): one for one in apart(look, str(fs.proc), patience_seconds=PATIENCE_SECONDS)}
+    return {}
 
 
 def _fuse(mount: MountInfo, counted: Mapping[_Device, FuseSample], daemons: Mapping[_Device, FuseDaemon]) -> Check:

@@ -7,7 +7,6 @@ import os
 import ssl
 from collections.abc import Sequence
 from http import HTTPStatus
-from pathlib import Path
 
 import msgspec
 
@@ -19,8 +18,7 @@ from ckptprof.report.doctor import Check
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.installation import Host
 from ckptprof.service.commands.levels import Standing
-from ckptprof.store.location import service_runs, to_path
-from ckptprof.store.lock import lock_path, writer_is_alive
+from ckptprof.store.location import service_runs
 
 _PATIENCE_SECONDS = 2.0
 _MOST_BYTES = 1 << 20
@@ -65,15 +63,18 @@ def _answer(connection: http.client.HTTPConnection) -> Standing | Guarded | None
 
 
 def everything(
-    standing: Standing | Guarded | None, newest: Session | None, db: str | Path, own: Sequence[Check]
+    standing: Standing | Guarded | None, newest: Session | None, own: Sequence[Check], *, is_written: bool
 ) -> list[Check]:
-    """Return what is to be said of who watches this host; `own`: what this command found when it tried the trace."""
+    """Return what is to be said of who watches this host.
+
+    `newest`, `is_written`: what the database tells. `own`: what this command found when it tried the trace.
+    """
     if standing is None:
-        return [_unanswered(newest, db, own, ", and does not answer")]
+        return [_unanswered(newest, own, ", and does not answer", is_written=is_written)]
     if isinstance(standing, Guarded):
         if (said := _service_says()) is not None:
             return [said]
-        known = _unanswered(newest, db, own)
+        known = _unanswered(newest, own, is_written=is_written)
         return [msgspec.structs.replace(known, text=f"{known.text} ({_NOT_ASKED})")]
     who = f"{'the service' if service_runs() else 'an agent'} (pid {standing.pid}) watches this host"
     if standing.level == "trace":
@@ -139,14 +140,9 @@ def _as_here(own: Sequence[Check]) -> str:
     return trace.as_told(missing)
 
 
-def _unanswered(newest: Session | None, db: str | Path, own: Sequence[Check], silent: str = "") -> Check:
+def _unanswered(newest: Session | None, own: Sequence[Check], silent: str = "", *, is_written: bool) -> Check:
     """Judge by the database: one that serves nothing, or elsewhere, writes there all the same; `silent`: if it does."""
-    try:
-        path = to_path(db)
-        alive = lock_path(path).exists() and writer_is_alive(path)
-    except (CkptprofError, OSError):
-        alive = False
-    if not alive:
+    if not is_written:
         if service_runs():
             text = f"the service runs{silent}: at which level it watches is not known"
             return Check("watching", "note", text, f"{remedies.as_root('journalctl -u ckptprof')} tells it")

@@ -217,22 +217,26 @@ class ThreadLooks:
         looks: list[ThreadLook] = []
         for pid, group in list(self._groups.items()):
             if watched.get(pid) is not group.watching:
-                looks += self._close(now_ns, group, list(group.followed))
+                looks += self._close(now_ns, group)
                 del self._groups[pid]
         return looks
 
     def _drop(self, now_ns: int, wanted: dict[int, list[int]]) -> list[ThreadLook]:
-        """Look a last time at those who are done, so that their sums are bracketed."""
+        """Look a last time at those who are done, so that their sums are bracketed; who is at a file by then stays."""
         looks: list[ThreadLook] = []
         for pid, group in list(self._groups.items()):
             keep = set(wanted.get(pid, ()))
-            looks += self._close(now_ns, group, [tid for tid in group.followed if tid not in keep])
-            if not keep and not group.watching.activity.in_burst():
+            done = [thread for tid, thread in group.followed.items() if tid not in keep]
+            looks += self._take(now_ns, done)
+            for thread in done:
+                if not thread.at_files:
+                    self._shut(thread)
+            if not keep and not group.followed and not group.watching.activity.in_burst():
                 del self._groups[pid]
         return looks
 
-    def _close(self, now_ns: int, group: _ThreadGroup, tids: Iterable[int]) -> list[ThreadLook]:
-        threads = [group.followed[tid] for tid in tids]
+    def _close(self, now_ns: int, group: _ThreadGroup) -> list[ThreadLook]:
+        threads = list(group.followed.values())
         looks = self._take(now_ns, threads)
         for thread in threads:
             self._shut(thread)
@@ -278,7 +282,7 @@ class ThreadLooks:
 
     def last(self, now_ns: int) -> list[ThreadLook]:
         """Look a last time at all that are kept, and close."""
-        looks = [look for group in self._groups.values() for look in self._close(now_ns, group, list(group.followed))]
+        looks = [look for group in self._groups.values() for look in self._close(now_ns, group)]
         self._groups.clear()
         return looks
 
