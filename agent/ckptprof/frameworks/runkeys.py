@@ -89,6 +89,16 @@ def run_of(environment: Mapping[str, str], cgroup: str | None) -> Run | None:
     return Run(key=f"rendezvous:{meeting}", scheduler="rendezvous", nodes=nodes, node=node)
 
 
+def job_key(run: Run) -> str:
+    """Return what the runs of one job have in common, which Slurm has started again; else the key of the run."""
+    if run.scheduler != "slurm" or run.job is None:
+        return run.key
+    if not run.key.startswith("slurm:"):  # of a heterogeneous job, whose components have jobs of their own
+        return run.key.removesuffix(f"+{run.restart}")
+    cluster, slash, _ = run.key.removeprefix("slurm:").partition("@")[0].partition("/")
+    return f"slurm:{cluster if slash else ''}/{run.job}"
+
+
 def _agents(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
     """Return how many agents of torchrun the run has, which are one on each node, and which of them started this."""
     return _number(environment, "GROUP_WORLD_SIZE"), _number(environment, "GROUP_RANK")
