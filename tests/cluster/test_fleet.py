@@ -108,6 +108,25 @@ def test_each_checkpoint_counts_once_however_the_cost_is_told(by: str) -> None:
     assert by != WEEK or [one.name for one in told.rows] == ["2026-W12", "2026-W13"]
 
 
+def test_what_is_whose_is_added_up() -> None:
+    """By user, account and partition, as far as Slurm's prolog tells them."""
+    records = _records(Job(nodes=2), Job(nodes=1, **LLM))
+    of = {"train": {"user": "alice", "account": "nlp"}, "llm": {"user": "bob", "account": "nlp"}}
+    owned = [
+        msgspec.structs.replace(
+            one, checkpoints=tuple(
+                msgspec.structs.replace(e, run=msgspec.structs.replace(e.run, **of[e.job])) for e in one.checkpoints
+            ),
+        )
+        for one in records
+    ]  # fmt: skip
+    merged = merge(owned)
+
+    assert [one.name for one in costs(merged, "user", timezone.utc).rows] == ["alice", "bob"]
+    assert [(one.name, one.saves) for one in costs(merged, "account", timezone.utc).rows] == [("nlp", 24)]
+    assert [one.name for one in costs(merged, "partition", timezone.utc).rows] == ["-"]
+
+
 def test_a_limit_is_told_for_each_storage() -> None:
     """By the time that training lost; of a save with a straggler it is that one's."""
     told = limits(_merged(Job(nodes=4, late_s={1: 4.0}), Job(nodes=2, folder="per-node", **LLM)), None)

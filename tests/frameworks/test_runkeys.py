@@ -333,3 +333,17 @@ def test_whatever_a_user_sets_a_key_is_a_word(environment: dict[str, str], cgrou
 def test_the_runs_of_one_job_are_known_by_it(run: Run, job: str) -> None:
     """Whatever node a restart meets on; what is no job of Slurm is itself."""
     assert job_key(run) == job
+
+
+def test_whose_a_job_of_slurm_is_is_told() -> None:
+    """As far as it is a word, and the environment is of the same job."""
+    whose = {"SLURM_JOB_USER": "alice", "SLURM_JOB_ACCOUNT": "nlp", "SLURM_JOB_PARTITION": "h100 x"}
+    environment = {"SLURM_JOB_ID": "8812", "SLURM_STEP_ID": "0", "SLURM_CLUSTER_NAME": "alpha", **whose}
+
+    run = run_of(environment, None)
+    other = run_of(environment, "/system.slice/slurmstepd.scope/job_9/step_0/user/task_0")
+
+    assert run is not None
+    assert (run.key, run.user, run.account, run.partition) == ("slurm:alpha/8812.0", "alice", "nlp", None)
+    assert other is not None
+    assert (other.job, other.user, other.account) == ("9", None, None)

@@ -53,6 +53,9 @@ class By(str, Enum):
 
     JOB = "job"
     RUN = "run"
+    USER = "user"
+    ACCOUNT = "account"
+    PARTITION = "partition"
     FRAMEWORK = "framework"
     MODE = "mode"
     STORAGE = "storage"

@@ -62,9 +62,17 @@ def by_week(zone: tzinfo) -> Callable[[ClusterCheckpoint], str]:
     return week
 
 
+def _by_owner(name: str) -> Callable[[ClusterCheckpoint], str]:
+    def owner(one: ClusterCheckpoint) -> str:
+        return getattr(one.whole.run, name, None) or _NOT_TOLD
+
+    return owner
+
+
 BY: dict[str, Callable[[ClusterCheckpoint], str]] = {
     "job": job_of,
     "run": run_of,
+    **{name: _by_owner(name) for name in ("user", "account", "partition")},
     "framework": lambda one: one.whole.framework or _NOT_TOLD,
     "mode": lambda one: _NOT_TOLD if one.whole.mode is None else one.whole.mode.value,
     "storage": storage_of,
