@@ -254,6 +254,9 @@ class Run(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     nodes: Count | None = None  # that it was given
     node: Count | None = None  # which of them this is, from 0
     conflict: str | None = None  # what the environment says otherwise than the cgroup, which is right
+    user: str | None = None  # whose it is, as Slurm's prolog says (deploy/slurm), else as its environment claims
+    account: str | None = None  # likewise
+    partition: str | None = None  # likewise
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, kw_only=True):

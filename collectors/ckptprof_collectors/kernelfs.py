@@ -23,11 +23,12 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KernelFs:
-    """Roots of /proc, /sys, /dev and udev's database; tests give trees of their own."""
+    """Roots of /proc, /sys, /dev and /run; tests give trees of their own."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
     dev: Path = Path("/dev")
+    run: Path = Path("/run")
 
     @property
     def is_live(self) -> bool:

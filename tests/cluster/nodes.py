@@ -41,6 +41,7 @@ class Job:
     saves: int = 12
     name: str = "train"
     key: str = "slurm:alpha/8812.0"
+    job_id: str = "8812"  # as its scheduler calls it
     restart: int | None = None
     begin_s: float = 0.0
     every_s: float = EVERY
@@ -104,9 +105,10 @@ class Job:
                 msgspec.structs.replace(self.of.writers[0], pid=100 + rank, rank=8 * node + rank) for rank in range(8)
             ),
             cost=None if base.cost is None else msgspec.structs.replace(base.cost, gpus=8, gpus_from="nvml"),
-            run=Run(key=self.key, scheduler="slurm", job="8812", restart=self.restart, nodes=self.nodes, node=node)
+            run=Run(key=self.key, scheduler="slurm", job=self.job_id, restart=self.restart, nodes=self.nodes, node=node)
             if self.run else None,
-            place=Place(key=f"fs:{inode}", shared=self.folder != "per-node"), clock=self.clocks.get(node, GOOD),
+            place=Place(key=f"nfs:filer:/ckpt:{inode}", shared=self.folder != "per-node"),
+            clock=self.clocks.get(node, GOOD),
         )  # fmt: skip
 
     def _record(self, node: int, events: list[Checkpoint]) -> NodeRecord:

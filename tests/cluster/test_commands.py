@@ -23,7 +23,8 @@ from ckptprof.verdicts import Cost
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
 
-def _write(folder: Path, records: Sequence[NodeRecord]) -> list[Path]:
+def write(folder: Path, records: Sequence[NodeRecord]) -> list[Path]:
+    """Write the database of each node into a folder."""
     folder.mkdir(exist_ok=True)
     return [_database(folder / record.database, record) for record in records]
 
@@ -47,7 +48,7 @@ def _database(path: Path, record: NodeRecord) -> Path:
 def nodes(tmp_path: Path) -> Path:
     """Return a folder with the databases of four nodes, of which the second is slow."""
     records, _ = Job(nodes=4, late_s={1: 4.0}, clocks=dict.fromkeys(range(4), GOOD)).seen()
-    _write(tmp_path / "nodes", records)
+    write(tmp_path / "nodes", records)
     return tmp_path / "nodes"
 
 
@@ -97,7 +98,7 @@ def test_gpu_time_is_the_sum_over_the_nodes(tmp_path: Path, capsys: pytest.Captu
         )
         for record in records
     ]  # fmt: skip
-    _write(tmp_path / "nodes", records)
+    write(tmp_path / "nodes", records)
 
     told = _json(capsys, "report", "--db", str(tmp_path / "nodes"))
 
@@ -153,7 +154,7 @@ def test_a_plan_and_a_difference_are_of_the_whole(
     nodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The size of all nodes together; before and after a node was mended."""
-    _write(tmp_path / "after", Job(nodes=4).seen()[0])
+    write(tmp_path / "after", Job(nodes=4).seen()[0])
 
     plan = _json(capsys, "plan", "--db", str(nodes), "--mttf", "3h")
     assert plan["basis"]["size_bytes"]["value"] == 4 * Job().of.bytes  # type: ignore[index]
@@ -189,7 +190,7 @@ def test_a_file_copied_while_it_is_written_tells_what_it_has(
     """Without its log it lacks the newest; nothing is told twice when both copies are given."""
     records, _ = Job(nodes=2, saves=4).seen()
     folder = tmp_path / "nodes"
-    _write(folder, records[:1])
+    write(folder, records[:1])
     record = records[1]
     with closing(StoreWriter(tmp_path / "live.db", ballast_bytes=0)) as writer:
         writer.begin_session(
@@ -245,7 +246,7 @@ def test_a_number_is_the_same_in_each_answer(tmp_path: Path, kind: Kind, capsys:
         )
         for one, two in zip(saves, others, strict=True)
     ]  # fmt: skip
-    _write(tmp_path / "nodes", records)
+    write(tmp_path / "nodes", records)
     db = ["--db", str(tmp_path / "nodes")]
 
     assert main(["list", "--kind", kind.value, *db]) == 0

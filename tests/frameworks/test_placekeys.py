@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.frameworks.placekeys import KINDS, place_of
+from ckptprof.frameworks.placekeys import KINDS, file_system_of, place_of
 from ckptprof.model import Place
 from ckptprof_collectors.samples import MountInfo
 
@@ -147,3 +147,20 @@ def test_whatever_a_mount_is_called_it_has_a_key(fs_type: str, source: str) -> N
     """Anybody may mount a FUSE of any source: it is of its own kind, or of this host."""
     place = place_of((40, 131), "/ckpt/a", [mount(fs_type, source)], "boot")
     assert place.key.startswith(f"{KINDS[fs_type].name}:") if place.shared else place == Place(key=_OWN, shared=None)
+
+
+@pytest.mark.parametrize(
+    ("key", "file_system"),
+    [
+        ("nfs:filer.site:/export/ckpt:131", "nfs:filer.site:/export/ckpt"),
+        ("lustre:scratch:144115205255725057", "lustre:scratch"),
+        ("ceph:0f5b1c2d-0000-1111-2222-333344445555.fs:109951", "ceph:0f5b1c2d-0000-1111-2222-333344445555.fs"),
+        ("cifs://filer/share:7", "cifs://filer/share"),
+        ("s3:bucket:/run/step_100", "s3:bucket"),
+        ("rclone:remote:bucket:/run:7/step_100", "rclone:remote:bucket"),
+        ("sshfs:gateway:/srv:/run", "sshfs:gateway"),
+    ],
+)  # fmt: skip
+def test_all_folders_of_one_file_system_have_it_in_common(key: str, file_system: str) -> None:
+    """Whatever their inodes and paths are."""
+    assert file_system_of(key) == file_system

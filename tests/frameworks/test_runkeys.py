@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.frameworks.runkeys import SlurmStep, pod_of, run_of, slurm_step_of
+from ckptprof.frameworks.runkeys import SlurmStep, job_key, pod_of, run_of, slurm_step_of
 from ckptprof.model import Run
 from ckptprof_collectors.processes.programs import ENVIRONMENT_KEYS, environment_of
 
@@ -312,3 +312,38 @@ def test_whatever_a_user_sets_a_key_is_a_word(environment: dict[str, str], cgrou
     """Nothing in it breaks a line, a table or a name of a file, and it is bounded."""
     run = run_of(environment, cgroup)
     assert run is None or re.fullmatch(r"(slurm|kubernetes|flux|rendezvous):[\w./:@+-]{0,700}", run.key, re.ASCII)
+
+
+@pytest.mark.parametrize(
+    ("run", "job"),
+    [
+        (Run(key="slurm:alpha/8812.0", scheduler="slurm", job="8812"), "slurm:alpha/8812"),
+        (Run(key="slurm:alpha/8812.0+2", scheduler="slurm", job="8812", restart=2), "slurm:alpha/8812"),
+        (Run(key="slurm:alpha/8812.1+2@gpu-7:29500/a", scheduler="slurm", job="8812", restart=2), "slurm:alpha/8812"),
+        (Run(key="slurm:/8812.batch", scheduler="slurm", job="8812"), "slurm:/8812"),
+        (Run(key="slurm:sEKNKTV3WPV500.0", scheduler="slurm", job="8812", restart=1), "slurm:/8812"),
+        (Run(key="slurm:sEKNKTV3WPV500.0@gpu/7", scheduler="slurm", job="8812"), "slurm:/8812"),
+        (Run(key="rendezvous:gpu-1:29500+3", scheduler="slurm", job="17", restart=3), "rendezvous:gpu-1:29500"),
+        (Run(key="rendezvous:gpu-1:29500", scheduler="slurm", job="18", restart=0), "rendezvous:gpu-1:29500"),
+        (Run(key="kubernetes:team/llm", scheduler="kubernetes", job="llm"), "kubernetes:team/llm"),
+        (Run(key="rendezvous:gpu-1:29500", scheduler="rendezvous"), "rendezvous:gpu-1:29500"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one.key,
+)
+def test_the_runs_of_one_job_are_known_by_it(run: Run, job: str) -> None:
+    """Whatever node a restart meets on; what is no job of Slurm is itself."""
+    assert job_key(run) == job
+
+
+def test_whose_a_job_of_slurm_is_is_told() -> None:
+    """As far as it is a word, and the environment is of the same job."""
+    whose = {"SLURM_JOB_USER": "alice", "SLURM_JOB_ACCOUNT": "nlp", "SLURM_JOB_PARTITION": "h100 x"}
+    environment = {"SLURM_JOB_ID": "8812", "SLURM_STEP_ID": "0", "SLURM_CLUSTER_NAME": "alpha", **whose}
+
+    run = run_of(environment, None)
+    other = run_of(environment, "/system.slice/slurmstepd.scope/job_9/step_0/user/task_0")
+
+    assert run is not None
+    assert (run.key, run.user, run.account, run.partition) == ("slurm:alpha/8812.0", "alice", "nlp", None)
+    assert other is not None
+    assert (other.job, other.user, other.account) == ("9", None, None)

@@ -23,6 +23,12 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 import ckptprof.report
+from ckptprof.cluster.fleet.collisions import Collisions
+from ckptprof.cluster.fleet.costs import Costs
+from ckptprof.cluster.fleet.limits import Limits
+from ckptprof.cluster.fleet.newest import Newest
+from ckptprof.cluster.fleet.nodes import Nodes
+from ckptprof.cluster.fleet.stragglers import Stragglers
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.diagnose.plan.planning import Plan
 from ckptprof.model import Checkpoint
@@ -41,6 +47,12 @@ _TOLD: dict[str, tuple[str, type]] = {
     "config": ("ckptprof config --json", settings.Settings),
     "diff": ("ckptprof diff --json", diff.Told),
     "doctor": ("ckptprof doctor --json", doctor.Checked),
+    "fleet-collisions": ("ckptprof fleet collisions --json", Collisions),
+    "fleet-cost": ("ckptprof fleet cost --json", Costs),
+    "fleet-limits": ("ckptprof fleet limits --json", Limits),
+    "fleet-newest": ("ckptprof fleet newest --json", Newest),
+    "fleet-nodes": ("ckptprof fleet nodes --json", Nodes),
+    "fleet-stragglers": ("ckptprof fleet stragglers --json", Stragglers),
     "live": ("ckptprof live --json", State),
     "plan": ("ckptprof plan --json", Plan),
     "report": ("ckptprof report --json, ckptprof list --json", why.ExplainedReport),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("agent", "collectors", "tests", "benchmarks", "examples", "docs", "dashboards", "systemd")
+SOURCES = ("agent", "collectors", "tests", "benchmarks", "examples", "docs", "dashboards", "systemd", "deploy")
 MOST_FILES = 25  # in one folder
 TREES = ("*.md", "docs/*.md", "docs/tasks/*.md", "[a-z]*/README.md")
 # frameworks.md names files of frameworks; the changelog, what was

@@ -175,8 +175,15 @@ def _record(db: str | None) -> NodeRecord | StoreError:
     try:
         with opened(db) as reader:
             report, path = reader.report(CheckpointQuery()), str(reader.path)
+            session = next(reversed(reader.sessions()), None)
             copies = reader.report(CheckpointQuery(kind=Kind.COPY)).checkpoints
     except StoreError as error:
         return error
     host = path if report.host is None else report.host  # nothing was recorded
-    return NodeRecord(database=path, host=host, watched=report.watched, checkpoints=(*report.checkpoints, *copies))
+    return NodeRecord(
+        database=path,
+        host=host,
+        watched=report.watched,
+        checkpoints=(*report.checkpoints, *copies),
+        session=session,
+    )

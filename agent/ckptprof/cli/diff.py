@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ckptprof.cli import filters, options, output, pages
+from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import named, reading_report
-from ckptprof.cli.shared import gating
+from ckptprof.cli.shared import gating, pages
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
 

@@ -13,8 +13,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ckptprof.cli import filters, options, output, pages
+from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import elsewhere, reading
+from ckptprof.cli.shared import pages
 from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import CheckpointQuery
 from ckptprof.report.clean import clean

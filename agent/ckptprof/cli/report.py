@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckptprof.cli import filters, options, output, pages
+from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import Several, elsewhere, named, reading, reading_several
-from ckptprof.cli.shared import gating
+from ckptprof.cli.shared import gating, pages
 from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import Report
 

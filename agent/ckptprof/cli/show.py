@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from ckptprof.cli import options, output, pages
+from ckptprof.cli import options, output
 from ckptprof.cli.database import named, reading, reading_several
+from ckptprof.cli.shared import pages
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.report import document

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from ckptprof.bounds import Amount, Count, one_of
-from ckptprof.model import Checkpoint, Watched
+from ckptprof.model import Checkpoint, Session, Watched
 from ckptprof.verdicts import Limit
 
 
@@ -18,6 +18,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     watched: Watched
     checkpoints: tuple[Checkpoint, ...]
+    session: Session | None = None  # the last life of its recorder
 
 
 class NodePart(msgspec.Struct, frozen=True, gc=False, kw_only=True):

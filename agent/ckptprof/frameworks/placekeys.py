@@ -141,6 +141,14 @@ def place_of(
     return Place(key=own, shared=None if elsewhere else False)
 
 
+def file_system_of(key: str) -> str:
+    """Return what the keys of all folders on one file system that nodes share have in common."""
+    kind, _, rest = key.partition(":")
+    by_path = any(one.by_path for one in KINDS.values() if one.name == kind)
+    called = rest.partition(":/")[0] if by_path else rest.rpartition(":")[0]
+    return f"{kind}:{called}"
+
+
 def _above(path: str, mounts: Sequence[MountInfo]) -> MountInfo | None:
     """Return the nearest mount that a path is below; None: none of them, as a process in a container calls it."""
     above = [mount for mount in mounts if f"{path}/".startswith(f"{mount.mount_point.rstrip('/')}/")]

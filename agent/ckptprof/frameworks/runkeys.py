@@ -17,6 +17,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from ckptprof.model import Run
 
 _HERE = frozenset(("", "localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"))
@@ -89,6 +91,16 @@ def run_of(environment: Mapping[str, str], cgroup: str | None) -> Run | None:
     return Run(key=f"rendezvous:{meeting}", scheduler="rendezvous", nodes=nodes, node=node)
 
 
+def job_key(run: Run) -> str:
+    """Return what the runs of one job have in common, which Slurm has started again; else the key of the run."""
+    if run.scheduler != "slurm" or run.job is None:
+        return run.key
+    if not run.key.startswith("slurm:"):  # of a heterogeneous job, whose components have jobs of their own
+        return run.key.removesuffix(f"+{run.restart}")
+    cluster, slash, _ = run.key.removeprefix("slurm:").partition("@")[0].partition("/")
+    return f"slurm:{cluster if slash else ''}/{run.job}"
+
+
 def _agents(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
     """Return how many agents of torchrun the run has, which are one on each node, and which of them started this."""
     return _number(environment, "GROUP_WORLD_SIZE"), _number(environment, "GROUP_RANK")
@@ -143,6 +155,14 @@ def _slurm(environment: Mapping[str, str], cgroup: str | None, meeting: str | No
     if step is None:
         return None
     environment = environment if conflict is None else {}
+    run = _slurm_run(environment, step, meeting, conflict)
+    whose = {of: _word(environment, f"SLURM_JOB_{of.upper()}") for of in ("user", "account", "partition")}
+    return None if run is None else msgspec.structs.replace(run, **whose)
+
+
+def _slurm_run(
+    environment: Mapping[str, str], step: SlurmStep, meeting: str | None, conflict: str | None
+) -> Run | None:
     job, restart = step.job or step.sluid, _number(environment, "SLURM_RESTART_COUNT")
     if (_number(environment, "SLURM_HET_SIZE") or 1) > 1:  # each of its components has a job id and nodes of its own
         if meeting is None or meeting.startswith(":"):
@@ -244,6 +264,11 @@ def _plain(host: str) -> str:
         return f"{name}.{space}" if space else name
     address = getattr(address, "ipv4_mapped", None) or address
     return "" if address.is_loopback or address.is_unspecified else str(address)
+
+
+def _word(environment: Mapping[str, str], name: str) -> str | None:
+    value = environment.get(name, "")
+    return value if _WORD.fullmatch(value) else None
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:

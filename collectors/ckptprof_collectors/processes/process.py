@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
@@ -18,6 +19,7 @@ from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.hostfacts import Known
 from ckptprof_collectors.kernelfs import KernelFs, start_ticks_of
 from ckptprof_collectors.processes.programs import environment_of, program_of
+from ckptprof_collectors.processes.slurmjobs import whose
 from ckptprof_collectors.samples import ProcessExit, ProcessInfo, ProcessIo, ProcessStat, text
 
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h, as is the next
@@ -50,7 +52,7 @@ class Process:
     """One live process; every read raises ProcessGone once it has ended."""
 
     __slots__ = ("_io_fd", "_last_io", "_last_stat", "_stat_fd", "_statm_fd", "folder", "io", "keeps", "parent_pid",
-                 "pid", "sizes", "start_ticks", "stat", "uid")  # fmt: skip
+                 "pid", "run", "sizes", "start_ticks", "stat", "uid")  # fmt: skip
 
     def __init__(self, fs: KernelFs, pid: int, *, keeps: bool = True) -> None:
         """Open it, and keep that open if it `keeps` its descriptors.
@@ -60,6 +62,7 @@ class Process:
         self.pid = pid
         self.keeps = keeps
         self.folder = os.fsencode(fs.proc) + b"/%d" % pid
+        self.run = fs.run
         self._io_fd = self._stat_fd = self._statm_fd = -1
         self._last_io = self._last_stat = b""
         self.io: ProcessIo | None = None
@@ -233,7 +236,7 @@ def describe(process: Process, known: ProcessInfo | None = None) -> ProcessInfo:
     `known` is what was said of it before: that stays once its memory is gone, and all but its name and parent with it.
     It costs a read of its maps (1 to 3 ms for a large one), so it is asked for rarely.
     """
-    info = _described(process.folder, process.start_ticks, process.parent_pid)
+    info = _described(process.folder, process.run, process.start_ticks, process.parent_pid)
     maps = _read(process.folder + b"/maps", 16 << 20)  # the last: as long as it has some, the rest was its own
     process.confirm()
     if maps == b"" and known is not None:
@@ -241,21 +244,22 @@ def describe(process: Process, known: ProcessInfo | None = None) -> ProcessInfo:
     return msgspec.structs.replace(info, runtimes=_runtimes(maps or b""))
 
 
-def _described(folder: bytes, start_ticks: int, parent_pid: int) -> ProcessInfo:
+def _described(folder: bytes, run: Path, start_ticks: int, parent_pid: int) -> ProcessInfo:
     known = Known(folder)
     comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
     variables = known.environment()
     notebook = os.fsencode(variables.get("JPY_SESSION_NAME", ""))  # Jupyter's server sets it for a kernel
+    environment, cgroup, uid = environment_of(variables), _cgroup(folder), known.uid()
     return ProcessInfo(
         pid=known.pid,
         start_ticks=start_ticks,
         parent_pid=parent_pid,
-        uid=known.uid(),
+        uid=uid,
         comm=text(comm),
         program=text(program_of(known.arguments(), comm, notebook)),
         runtimes=(),
-        environment=environment_of(variables),
-        cgroup=_cgroup(folder),
+        environment=environment | whose(run, cgroup, environment, uid),
+        cgroup=cgroup,
         is_fork=_is_fork(known.stat),
         in_other_network=_in_other_network(folder),
     )
@@ -284,7 +288,7 @@ def starters(process: Process) -> list[ProcessInfo]:
         started, above = _number(fields, 19), _number(fields, 1)
         if started is None or above is None or _runs_interpreter(folder):
             break
-        found.append(_described(folder, started, above))
+        found.append(_described(folder, process.run, started, above))
         pid = found[-1].parent_pid
     HOLDERS.reading = process.pid
     return found

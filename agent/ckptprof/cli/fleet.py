@@ -1,0 +1,154 @@
+"""Ask what nodes tell together: stragglers, cost, limits, each job's newest step, collisions, odd nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from ckptprof import units
+from ckptprof.cli import filters, options, output
+from ckptprof.cli.database import Several, named, reading_several
+from ckptprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from datetime import timezone
+
+    from ckptprof.cluster.fleet.runs import Told
+    from ckptprof.report.cluster.fleet.sheet import Sheet
+
+EXAMPLES = """
+# Which node the others waited for in the last hundred checkpoints, and what held it up
+ckptprof fleet stragglers --db 'nodes/*.db' --limit 100
+# GPU time by week, and by framework
+ckptprof fleet cost --db nodes/ --by week
+ckptprof fleet cost --db nodes/ --by framework
+# What limits saves on each storage, before and after a change
+ckptprof fleet limits --db nodes/ --split 2d
+# The newest step that each job could be restored from, for a script
+ckptprof fleet newest --db nodes/ --json
+# Jobs that save at the same time, and nodes whose agent, kernel or clock differs
+ckptprof fleet collisions --db nodes/
+ckptprof fleet nodes --db nodes/
+"""
+
+
+class Question(str, Enum):
+    """What is asked."""
+
+    STRAGGLERS = "stragglers"
+    COST = "cost"
+    LIMITS = "limits"
+    NEWEST = "newest"
+    COLLISIONS = "collisions"
+    NODES = "nodes"
+
+
+class By(str, Enum):
+    """What the cost is told of."""
+
+    JOB = "job"
+    RUN = "run"
+    USER = "user"
+    ACCOUNT = "account"
+    PARTITION = "partition"
+    FRAMEWORK = "framework"
+    MODE = "mode"
+    STORAGE = "storage"
+    WEEK = "week"
+
+
+Asked = Annotated[
+    Question,
+    typer.Argument(metavar="stragglers|cost|limits|newest|collisions|nodes", help="What to ask.", show_default=False),
+]
+OfCost = Annotated[
+    By | None, typer.Option("--by", help="Of `cost`: what it is told of. Default: each job.", show_default=False)
+]
+Split = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        metavar="TIME",
+        help="Of `limits`: tell checkpoints that began before this time and later ones apart; the forms of --since.",
+        show_default=False,
+    ),
+]
+
+
+def command(  # each argument is an option of the command line
+    question: Asked,
+    *,
+    db: options.Dbs = None,
+    by: OfCost = None,
+    split: Split = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    job: filters.Job = None,
+    kind: filters.KindOption = None,
+    limit: filters.Limit = None,
+    json: options.Json = False,
+    no_color: options.NoColor = False,
+) -> int:
+    """Ask what nodes tell together: stragglers, cost, limits, each job's newest step, collisions, odd nodes.
+
+    `stragglers` tells which nodes the others waited for, beyond what clocks explain; `cost` the GPU time in which
+    training was blocked, and its share of what the runs had; `limits` what limits checkpoints on each storage; `newest`
+    the newest step that each job could be restored from, its age, and how often to save with the time between restarts
+    that was seen; `collisions` which jobs save at the same time on storage that they share, and by how much to shift
+    one of them; `nodes` whose agent, level, kernel or clock is not as that of the others, and who is silent while
+    others save. Copies of checkpoint files count in none. The exit code is 3 if there is no checkpoint, and 6 if a
+    database could not be read: the others are told all the same.
+    """
+    from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of it
+
+    if by is not None and question is not Question.COST:
+        raise UsageError("--by is of `ckptprof fleet cost`", hint="leave --by out")
+    if split is not None and question is not Question.LIMITS:
+        raise UsageError("--split is of `ckptprof fleet limits`", hint="leave --split out")
+    now_ns = time.time_ns()
+    split_ns = None if split is None else filters.moment(split, now_ns=now_ns, option="--split")
+    found = reading_several(named(db), filters.query(since, until, job, kind, limit, now_ns=now_ns))
+    zone = units.fixed_zone(now_ns, output.LocalZone())
+    told, sheet = _answer(question, found, by=By.JOB if by is None else by, split_ns=split_ns, now_ns=now_ns, zone=zone)
+    told = msgspec.structs.replace(told, unread=tuple(found.unread))
+    if json:
+        output.write(document.dump(document.of(told)))
+    elif found.checkpoints or question is Question.NODES:
+        from ckptprof.report.cluster.fleet.sheet import drawn  # noqa: PLC0415 # as above
+
+        output.use_units()
+        width, colour = output.terminal_width(), output.use_colour(off=no_color)
+        output.write(drawn(sheet(), told, width=width, colour=colour))
+    return found.complain() if question is Question.NODES else found.conclude()
+
+
+def _answer(
+    question: Question, found: Several, *, by: By, split_ns: int | None, now_ns: int, zone: timezone
+) -> tuple[Told, Callable[[], Sheet]]:
+    """Return the answer, and what makes a page of it."""
+    from ckptprof.cluster.fleet import questions as asked  # noqa: PLC0415 - `--help` needs none of these
+    from ckptprof.report.cluster.fleet import collisions, costs, limits, newest, nodes, stragglers  # noqa: PLC0415
+
+    every, records = found.checkpoints, found.records
+    if question is Question.STRAGGLERS:
+        waited = asked.stragglers(every)
+        return waited, lambda: stragglers.of(waited)
+    if question is Question.COST:
+        spent = asked.costs(every, by.value, zone)
+        return spent, lambda: costs.of(spent)
+    if question is Question.LIMITS:
+        bounded = asked.limits(every, split_ns)
+        return bounded, lambda: limits.of(bounded, zone)
+    if question is Question.NEWEST:
+        kept = asked.newest(every, records, now_ns)
+        return kept, lambda: newest.of(kept, zone)
+    if question is Question.COLLISIONS:
+        met = asked.collisions(every)
+        return met, lambda: collisions.of(met)
+    seen = asked.nodes(every, records)
+    return seen, lambda: nodes.of(seen, zone)

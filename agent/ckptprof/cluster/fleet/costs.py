@@ -1,0 +1,164 @@
+"""What checkpoints cost: GPU time in which training was blocked, by job, week, framework or whatever else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import tzinfo
+
+import msgspec
+
+from ckptprof import figures, units
+from ckptprof.bounds import Amount, Count, Share
+from ckptprof.cluster.fleet.runs import Told, counted, grouped, job_of, run_of, storage_of
+from ckptprof.cluster.model import ClusterCheckpoint
+from ckptprof.diagnose.costs import SNIA_SHARE, job_costs
+from ckptprof.diagnose.tiers import word
+from ckptprof.model import Kind
+from ckptprof.verdicts import JobCost
+
+_NOT_TOLD = "-"
+
+
+class CostRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What the checkpoints of one job, week or whatever else cost. None: not known."""
+
+    name: str  # of the job, run, framework ...; of a week the year and its number in it: 2026-W48
+    job: str | None  # that all of them are of
+    saves: Count
+    restores: Count
+    incomplete: Count
+    nodes: Count  # at most, of one checkpoint
+    gpus: Count | None  # at most, of one run
+    stall_seconds: Amount | None  # that training was blocked, of all runs together
+    stalls_unknown: Count  # checkpoints of which nothing tells how long they blocked training
+    gpu_seconds: Amount | None  # of each node the time that it was blocked times its GPUs
+    run_seconds: Amount | None  # of the runs, from the first checkpoint of each until its next is due
+    allocated_gpu_seconds: Amount | None  # of these, times their GPUs
+    share: Share | None  # of the run that training was blocked for, of runs of which both are known
+    gpu_share: Share | None  # of the GPU time that they had, likewise
+    over_snia: bool | None  # the second, or the first where nothing tells of GPUs, is above 5 %
+    median_save_seconds: Amount | None  # of the complete ones, by the slowest rank
+    bytes_per_second: Amount | None  # of a save, the median
+    bytes_per_second_per_gpu: Amount | None  # likewise
+    tier: str | None  # of DGX SuperPOD storage that this reaches: light | medium | high | below
+    amplification: Amount | None  # bytes that saves wrote over those that they are made of
+
+
+class Costs(Told, frozen=True, kw_only=True):
+    """What checkpoints cost, the dearest first; weeks in their order."""
+
+    by: str
+    partial: Count  # checkpoints with nodes that no database tells of: what these waited is in no figure
+    waited: Count  # checkpoints with nodes that moved nothing of them: likewise
+    rows: tuple[CostRow, ...]
+
+
+def by_week(zone: tzinfo) -> Callable[[ClusterCheckpoint], str]:
+    """Return what tells the week in which a checkpoint began."""
+
+    def week(one: ClusterCheckpoint) -> str:
+        return units.stamp(one.whole.start_ns, zone, "%G-W%V")
+
+    return week
+
+
+def _by_owner(name: str) -> Callable[[ClusterCheckpoint], str]:
+    def owner(one: ClusterCheckpoint) -> str:
+        return getattr(one.whole.run, name, None) or _NOT_TOLD
+
+    return owner
+
+
+BY: dict[str, Callable[[ClusterCheckpoint], str]] = {
+    "job": job_of,
+    "run": run_of,
+    **{name: _by_owner(name) for name in ("user", "account", "partition")},
+    "framework": lambda one: one.whole.framework or _NOT_TOLD,
+    "mode": lambda one: _NOT_TOLD if one.whole.mode is None else one.whole.mode.value,
+    "storage": storage_of,
+}
+WEEK = "week"
+
+
+def costs(checkpoints: Sequence[ClusterCheckpoint], by: str, zone: tzinfo) -> Costs:
+    """Return what checkpoints cost by one of `BY` or by the week in which they began, in this zone."""
+    every = counted(checkpoints)
+    key = by_week(zone) if by == WEEK else BY[by]
+    rows = [_row(name, mine) for name, mine in grouped(every, key).items()]
+    rows.sort(key=(lambda one: (one.name,)) if by == WEEK else _dearest)
+    return Costs(
+        by=by,
+        checkpoints=len(every),
+        partial=sum(one.is_partial for one in every),
+        waited=sum(bool(one.waited) for one in every),
+        rows=tuple(rows),
+    )
+
+
+def _dearest(one: CostRow) -> tuple[float, float, str]:
+    return -(one.gpu_seconds or 0.0), -(one.stall_seconds or 0.0), one.name
+
+
+def _row(name: str, mine: Sequence[ClusterCheckpoint]) -> CostRow:
+    runs = [job_costs([one.whole for one in of_run])[0] for of_run in grouped(mine, _run_and_job).values()]
+    wholes = [one.whole for one in mine]
+    saves = [one for one in wholes if one.kind is Kind.SAVE]
+    jobs = {one.job for one in wholes}
+    spent = [one.cost.gpu_seconds for one in wholes if one.cost is not None and one.cost.gpu_seconds is not None]
+    lengths = figures.of_complete(saves, figures.duration_seconds)
+    rates = figures.of_complete(saves, figures.rate_bytes_per_second)
+    each = figures.of_complete(saves, lambda one: None if one.cost is None else one.cost.bytes_per_second_per_gpu)
+    share, gpu_share = _share(runs, lambda _: 1), _share(runs, lambda one: one.gpus)
+    judged = share if gpu_share is None else gpu_share
+    per_gpu = figures.median(each) if each else None
+    return CostRow(
+        name=name,
+        job=jobs.pop() if len(jobs) == 1 else None,
+        saves=len(saves),
+        restores=len(wholes) - len(saves),
+        incomplete=len(wholes) - len(figures.complete(wholes)),
+        nodes=max(len(one.nodes) + len(one.waited) for one in mine),
+        gpus=max((one.gpus for one in runs if one.gpus), default=None),
+        stall_seconds=_sum(one.stall_seconds for one in runs),
+        stalls_unknown=sum(one.stalls_unknown for one in runs),
+        gpu_seconds=sum(spent) if spent else None,
+        run_seconds=_sum(one.run_seconds for one in runs),
+        allocated_gpu_seconds=_sum(
+            one.run_seconds * one.gpus if one.run_seconds and one.gpus else None for one in runs
+        ),
+        share=share,
+        gpu_share=gpu_share,
+        over_snia=None if judged is None else judged > SNIA_SHARE,
+        median_save_seconds=figures.median(lengths) if lengths else None,
+        bytes_per_second=figures.median(rates) if rates else None,
+        bytes_per_second_per_gpu=per_gpu,
+        tier=word(Kind.SAVE, per_gpu),
+        amplification=_amplification(mine),
+    )
+
+
+def _run_and_job(one: ClusterCheckpoint) -> tuple[str, str]:
+    return run_of(one), one.whole.job
+
+
+def _share(runs: Iterable[JobCost], weight: Callable[[JobCost], int | None]) -> float | None:
+    """Return the share of the runs that was blocked, each with its weight; of those of which all of it is known."""
+    blocked = had = 0.0
+    for one in runs:
+        by = weight(one)
+        if one.share is not None and one.run_seconds is not None and by:
+            blocked += one.share * one.run_seconds * by
+            had += one.run_seconds * by
+    return blocked / had if had else None
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _amplification(mine: Iterable[ClusterCheckpoint]) -> float | None:
+    pairs = [(one.whole.written_bytes, one.whole.unique_bytes) for one in mine if one.whole.kind is Kind.SAVE]
+    known = [(written, unique) for written, unique in pairs if written is not None and unique]
+    unique = sum(one for _, one in known)
+    return sum(one for one, _ in known) / unique if unique else None
