@@ -33,6 +33,7 @@ class Done:
     start_ns: int
     end_ns: int
     failure: str = ""
+    pids: frozenset[int] = frozenset()  # of what sends: that has no path
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ class Office:
         except (OSError, subprocess.SubprocessError) as error:
             note.failure = repr(error)
         note.end_ns = time.time_ns()
+        with contextlib.suppress(OSError, ValueError):
+            note.pids = frozenset(map(int, (folder / "pids").read_text().split()))
         self.done.append(note)
 
     def settle(self) -> None:
@@ -169,6 +172,9 @@ class Office:
         return found
 
     def _task_of(self, checkpoint: dict[str, Any]) -> str:
+        if checkpoint["sent"] is not None:
+            writers = {writer["pid"] for writer in checkpoint["writers"]}
+            return next((done.task for done in reversed(self.done) if done.pids & writers), ELSEWHERE)
         path = Path(checkpoint["path"] or "/")
         if path.is_relative_to(self.root / "tasks"):
             name = path.relative_to(self.root / "tasks").parts[:1]
