@@ -33,7 +33,7 @@ class Done:
     start_ns: int
     end_ns: int
     failure: str = ""
-    pids: frozenset[int] = frozenset()  # of what sends: that has no path
+    pids: frozenset[int] = frozenset()  # of ranks: what they send has no path
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,10 @@ class Office:
         return found
 
     def _task_of(self, checkpoint: dict[str, Any]) -> str:
-        if checkpoint["sent"] is not None:
-            writers = {writer["pid"] for writer in checkpoint["writers"]}
-            return next((done.task for done in reversed(self.done) if done.pids & writers), ELSEWHERE)
+        writers = {writer["pid"] for writer in checkpoint["writers"]}
+        task = next((done.task for done in reversed(self.done) if done.pids & writers), None)
+        if task is not None or checkpoint["sent"] is not None:
+            return task or ELSEWHERE
         path = Path(checkpoint["path"] or "/")
         if path.is_relative_to(self.root / "tasks"):
             name = path.relative_to(self.root / "tasks").parts[:1]

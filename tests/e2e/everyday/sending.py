@@ -29,6 +29,10 @@ def _collective(name: str, way: str) -> Task:
 
 TASKS = (
     _rank("a data set comes from a store", "data-set"),
+    _rank("workers fetch a data set in each epoch", "workers"),
+    _rank("a model is fetched before it trains", "pretrained"),
+    _rank("the newest model is fetched after each epoch", "pulled"),
+    _rank("a model is downloaded before it trains", "downloaded"),
     _rank("labels go back to the store of their data", "labels"),
     _rank("artefacts are uploaded after each epoch", "artefacts"),
     _rank("a large file is uploaded out of a mapping", "mapped"),

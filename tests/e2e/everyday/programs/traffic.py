@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -56,6 +56,54 @@ def data_set(connection: http.client.HTTPConnection, _: Path) -> None:
     train(until - time.monotonic())
     for thread in threads:
         thread.join()
+
+
+def workers(connection: http.client.HTTPConnection, _: Path) -> None:
+    """Fetch as much in each epoch by two workers, which are other processes each time."""
+    from torch.utils.data import DataLoader, IterableDataset  # noqa: PLC0415 - the others load no data
+
+    class Shards(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            note_pid(Path.cwd())
+            with closing(http.client.HTTPConnection(connection.host, connection.port)) as own:
+                for _shard in range(4):
+                    yield get(own)
+
+    for _epoch in range(EPOCHS):
+        for _size in DataLoader(Shards(), batch_size=None, num_workers=2):
+            train(0.2)
+        train(EPOCH_SECONDS - 1.6)
+
+
+def pretrained(connection: http.client.HTTPConnection, _: Path) -> None:
+    """Fetch a model into memory once, before it trains."""
+    model = []
+    for _piece in range(7):
+        connection.request("GET", "/bucket/shard")
+        model.append(connection.getresponse().read())
+    train(EPOCHS * EPOCH_SECONDS)
+    del model
+
+
+def pulled(connection: http.client.HTTPConnection, _: Path) -> None:
+    """Fetch the newest model after each epoch, as who evaluates or rolls out does."""
+    for _epoch in range(EPOCHS):
+        for _piece in range(7):
+            get(connection)
+        train(EPOCH_SECONDS)
+
+
+def downloaded(connection: http.client.HTTPConnection, _: Path) -> None:
+    """Download a model of several files, as clients of hubs do, and train."""
+    folder = Path("models--org--name/blobs")
+    folder.mkdir(parents=True)
+    for number in range(3):
+        with (folder / f"{number}.incomplete").open("wb") as file:
+            for _piece in range(5):
+                connection.request("GET", "/bucket/shard")
+                file.write(connection.getresponse().read())
+        (folder / f"{number}.incomplete").rename(folder / f"{number}")
+    train(EPOCHS * EPOCH_SECONDS)
 
 
 def labels(connection: http.client.HTTPConnection, _: Path) -> None:
@@ -242,6 +290,10 @@ def results(connection: http.client.HTTPConnection, folder: Path) -> None:
 # by the name of a way: what is done, and the port of the other side
 WAYS: dict[str, tuple[Talk, int]] = {
     "data-set": (data_set, PORT),
+    "workers": (workers, PORT),
+    "pretrained": (pretrained, 443),
+    "pulled": (pulled, PORT),
+    "downloaded": (downloaded, 443),
     "labels": (labels, PORT),
     "artefacts": (artefacts, PORT),
     "mapped": (mapped, PORT),
