@@ -62,7 +62,15 @@ def _came(event: Event, start_ns: int, end_ns: int, ports: Collection[int] | Non
     """Return what its processes received: as their sockets say, or, where nobody sees these, their calls."""
     looked = moved_by_sockets(event, start_ns, end_ns, ports).received_bytes
     sent = event.known.transfers.sent
-    return max(looked, sum(sent.received_bytes(one, start_ns, end_ns, ports) for one in event.processes))
+    return max(looked, sum(sent.counted_bytes(one, start_ns, end_ns, ports, sends=False) for one in event.processes))
+
+
+def sent_to_stores(event: Event, start_ns: int, end_ns: int) -> float:
+    """Return what its processes sent to ports of object stores: as their sockets say, or their calls."""
+    looked = moved_by_sockets(event, start_ns, end_ns, OBJECT_STORE_PORTS).sent_bytes
+    sent = event.known.transfers.sent
+    counted = (sent.counted_bytes(one, start_ns, end_ns, OBJECT_STORE_PORTS, sends=True) for one in event.processes)
+    return max(looked, sum(counted))
 
 
 def moved_by_sockets(event: Event, start_ns: int, end_ns: int, ports: Collection[int] | None = None) -> Moved:
