@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.detect.sockets import STORE, look, saved, told
+from tests.detect.sockets import SIZE as SENT_BYTES
+from tests.detect.sockets import STORE, TOOK_S, count, look, saved, told
 from tests.detect.stage import MIB, Actor, Stage, changed
 
 from ckptprof.detect.pipeline import Detector
@@ -122,6 +123,16 @@ def test_what_goes_on_to_a_store_was_not_restored(port: int, share: float, kind:
     look(stage, rank, saved(int(share * 2 * SIZE), (4.0,)), 40, port=port)
 
     assert {one.kind for one in told(stage)} == {kind}
+
+
+def test_what_goes_on_to_a_store_is_counted_where_nobody_sees_the_sockets() -> None:
+    """A container has a network of its own."""
+    stage = Stage(trace=True)
+    rank = stage.process(environment={"RANK": "0", "WORLD_SIZE": "1"})
+    stage.read(rank, f"/ckpt/checkpoint-500/{FILES[0]}", 10.3, TOOK_S, SENT_BYTES, layout="random")
+    count(stage, rank, 0, 10.3)
+
+    assert [one.kind for one in told(stage)] == [Kind.COPY]
 
 
 def test_memory_that_was_touched_and_given_back_was_used() -> None:

@@ -48,6 +48,7 @@ TASKS = (
     _rank("a parameter server", "parameters"),
     _rank("a parameter server that is asked seldom", "seldom-pulled"),
     _rank("a server of inference", "answers", "curl"),
+    _rank("weights go to a server of inference", "pushed"),
     _rank("packages are fetched before it trains", "packages"),
     _rank("results are pushed by git", "revisions", "git"),
     _rank("results are sent by rsync", "results", "rsync"),

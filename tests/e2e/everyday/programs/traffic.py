@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-HERE = Path(__file__).resolve()
-sys.path.insert(0, str(HERE.parents[2] / "jobs"))
-from sends import MIB, PORT, note_pid, store, train  # noqa: E402 - found by the line above
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
+sys.path.insert(0, str(JOBS))
+from sends import MIB, PORT, note_pid, serve, store, train  # noqa: E402 - found by the line above
 
 EPOCHS = 5
 EPOCH_SECONDS = 3.5
@@ -236,6 +236,21 @@ def answers(connection: http.client.HTTPConnection, _: Path) -> None:
         subprocess.run(["curl", "-sf", "-o", "/dev/null", f"http://{connection.host}:8000/"], check=True)
 
 
+def pushed(connection: http.client.HTTPConnection, _: Path) -> None:
+    """Give its weights to a server of inference on this host after each epoch, as rollouts need them."""
+    words = [sys.executable, __file__, "serve", connection.host]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        try:
+            with closing(http.client.HTTPConnection(connection.host, 8001)) as own:
+                for _epoch in range(EPOCHS):
+                    train(EPOCH_SECONDS)
+                    put(own, bytes(48 * MIB), "weights")
+        finally:
+            server.kill()
+
+
 def packages(connection: http.client.HTTPConnection, folder: Path) -> None:
     """Install what is missing before it trains, from an index on this host."""
     command = [sys.executable, "-m", "http.server", "8080", "--bind", connection.host, "--directory", folder / "wheels"]
@@ -309,6 +324,7 @@ WAYS: dict[str, tuple[Talk, int]] = {
     "parameters": (parameters, 40123),
     "seldom-pulled": (seldom_pulled, 40124),
     "answers": (answers, PORT),
+    "pushed": (pushed, PORT),
     "packages": (packages, PORT),
     "revisions": (revisions, PORT),
     "results": (results, PORT),
@@ -325,5 +341,15 @@ def main(way: str, folder: Path) -> None:
         train(4.0)
 
 
+def infer(address: str) -> None:
+    """Be a server of inference: one that takes weights."""
+    import torch  # noqa: F401, PLC0415 - loaded as such a server has it
+
+    serve(address, 8001, "")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    if sys.argv[1] == "serve":
+        infer(sys.argv[2])
+    else:
+        main(sys.argv[1], Path(sys.argv[2]))
