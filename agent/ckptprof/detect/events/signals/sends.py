@@ -109,9 +109,20 @@ def as_large(event: Event) -> bool:
 
 def from_files(event: Event) -> bool:
     """Return whether its processes read as much meanwhile: files are uploaded, whoever wrote them."""
-    histories = (event.world.histories[process] for process in event.processes)
-    read = sum(history.returned_bytes(event.start_ns - BESIDE_NS, event.end_ns) for history in histories)
-    return read >= HALF * event.bytes
+    span = event.start_ns - BESIDE_NS, event.end_ns
+    read = sum(event.world.histories[process].returned_bytes(*span) for process in event.processes)
+    return max(read, _touched_bytes(event, *span)) >= HALF * event.bytes
+
+
+def _touched_bytes(event: Event, start_ns: int, end_ns: int) -> int:
+    """Return what its processes touched of files that they have mapped; one that was touched before tells nothing."""
+    recent = event.known.transfers.recent
+    mapping = (
+        process
+        for process in event.processes
+        if any(one.is_mapped for one in recent.moved(process, start_ns, end_ns, writes=False))
+    )
+    return sum(event.world.usage.touched_of_files(process, start_ns, end_ns) for process in mapping)
 
 
 def beside_files(event: Event) -> bool:
