@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import sys
+import zlib
 
 from everyday.task import PROGRAMS, Place, Task
 
 _ONE_THREAD = "OMP_NUM_THREADS=1"
-_RANK = ("RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500", _ONE_THREAD)
+_RANK = ("RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", _ONE_THREAD)
+
+
+def _meeting(place: Place) -> str:
+    """Return where a rank meets others: ranks that say the same are one job."""
+    return f"MASTER_PORT={20_000 + zlib.crc32(str(place.folder).encode()) % 10_000}"
 
 
 def _rank(name: str, way: str, *needs: str) -> Task:
     """Return a task that is one way of traffic.py."""
     program = PROGRAMS / "traffic.py"
-    command = ("env", *_RANK, sys.executable, program, way)
-    return Task(f"rank: {name}", lambda place: place.run(*command, place.store), needs)
+
+    def do(place: Place) -> None:
+        place.run("env", *_RANK, _meeting(place), sys.executable, program, way, place.store)
+
+    return Task(f"rank: {name}", do, needs)
 
 
 def _collective(name: str, way: str) -> Task:
