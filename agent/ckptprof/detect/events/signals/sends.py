@@ -77,8 +77,8 @@ def moved_by_sockets(event: Event, start_ns: int, end_ns: int, ports: Collection
     """Return what its processes moved over all connections, or those with some ports, as looks at these tell."""
     own = [
         traffic
-        for endpoint, traffic in event.world.devices.connections.between(start_ns, end_ns)
-        if endpoint.owner in event.processes and (ports is None or endpoint.port in ports)
+        for endpoint, traffic in event.world.devices.connections.between(start_ns, end_ns, event.processes)
+        if ports is None or endpoint.port in ports
     ]
     return Moved(sum(one.sent_bytes for one in own), sum(one.received_bytes for one in own))
 
