@@ -33,7 +33,7 @@ BESIDE = (
 )  # fmt: skip
 # What CI does with no job beside it: what has no capture at both levels (but for a repack of git, which takes two
 # minutes of CPU), and of the other kinds one each.
-# CKPTPROF_JOBS=all does everything, in three minutes
+# CKPTPROF_JOBS=all does everything, in nine minutes: ranks train for half a minute each
 USUAL = frozenset(
     (
         "pip install", "git clone", "PostgreSQL",

@@ -30,7 +30,7 @@ from ckptprof.service.commands.replaying import replay  # noqa: E402
 
 TESTS = HERE.parent / "detect"
 COLUMNS = ("made", "moved", "data")
-SHOWN = {"tool", "copies-exactly", "received", "downloaded", "uploads", "unkept", "unseen", "endless"}  # a rule decides
+SHOWN = {"tool", "copies-exactly", "received", "downloaded", "uploads", "sent-on", "unkept", "unseen", "endless"}
 RANDOM = "test_properties.py"  # its events are of chance: they assert nothing of a weight
 
 

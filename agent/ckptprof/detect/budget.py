@@ -65,7 +65,7 @@ def kinds_of(known: Knowledge) -> list[Kept]:
         Kept(1, lambda: world.usage.kept_bytes, world.usage.cut),
         Kept(1, lambda: world.devices.clients.kept_bytes, world.devices.clients.cut),
         Kept(1, lambda: world.devices.connections.kept_bytes, world.devices.connections.cut),
-        Kept(1, lambda: transfers.sent.received.kept_bytes, transfers.sent.received.cut),
+        Kept(1, lambda: transfers.sent.moved.kept_bytes, transfers.sent.moved.cut),
         Kept(900, lambda: transfers.sent.counted),
         Kept(220, lambda: transfers.sent.points, transfers.sent.cut),
         Kept(28, lambda: transfers.polled.looks),

@@ -205,7 +205,7 @@ class Recogniser:
             earlier = self._known.deferred.release(sure.checkpoint.job, sure.event)
             return [*self._fetched_before(sure), *(self._saved(one) for one, _ in earlier), self._saved(sure)]
         if sure.checkpoint.sent is not None:
-            earlier = self._known.deferred.fetched_back(sure.event)
+            earlier = self._known.deferred.fetched_back(sure.event, self._known.past)
         else:
             earlier = self._known.deferred.read_again(sure.event)
             if any(reason.name == "resumes" for reason in sure.checkpoint.evidence):

@@ -120,6 +120,26 @@ def test_what_is_no_state_by_its_size_is_nothing(factor: float) -> None:
     assert kinds(restarted(fetched(int(factor * SIZE), at_s=(AGAIN_S,)))) == ["save"] * 3
 
 
+@pytest.mark.parametrize(
+    ("sent", "to", "restores"),
+    [
+        ((1.0,), {}, 1),
+        ((0.3, 1.0, 0.3), {}, 1),
+        ((1.0,), {"port": 9000}, 0),
+        ((1.3, 1.0, 0.8), {}, 0),
+    ],
+    ids=["a-save", "pictures-beside-it", "to-somewhere-else", "videos"],
+)
+def test_what_was_sent_once_tells_a_restore_if_it_may_be_a_state(
+    sent: tuple[float, ...], to: dict[str, int], restores: int
+) -> None:
+    """From where it went, and if no other size went there: of many one is as large as what is fetched, by chance."""
+    stage, first = Stage(), both(*(saved(int(share * SIZE), (5.3 + 8 * n,)) for n, share in enumerate(sent)))
+    look(stage, stage.process(exit_s=36.0), first, 35, **to)
+    look(stage, stage.process(200, born_s=38.0), fetched(at_s=(AGAIN_S,)), 60)
+    assert kinds(told(stage, 60.0)) == ["save", "restore"] * restores
+
+
 def test_ranks_that_fetch_all_of_it_each_restore_together() -> None:
     """The first one saved for all."""
     stage = Stage()

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.detect.sockets import SIZE as SENT_BYTES
+from tests.detect.sockets import STORE, TOOK_S, count, look, saved, told
 from tests.detect.stage import MIB, Actor, Stage, changed
 
 from ckptprof.detect.pipeline import Detector
@@ -102,6 +104,35 @@ def test_a_rank_that_is_only_polled_is_believed() -> None:
     read(stage, rank, *FILES, call_bytes=4 * MIB, kept=0.0)
 
     assert [found.kind for found in stage.play(60)] == [Kind.RESTORE]
+
+
+@LEVELS
+@pytest.mark.parametrize(
+    ("port", "share", "kind"),
+    [(STORE[1], 1.0, Kind.COPY), (STORE[1], 0.3, Kind.RESTORE), (40123, 1.0, Kind.RESTORE)],
+    ids=["a-hub", "something-beside", "another-rank"],
+)
+def test_what_goes_on_to_a_store_was_not_restored(port: int, share: float, kind: Kind, trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """A rank hashes its files, then sends them; what it gives to other ranks it has restored."""
+    stage = Stage(trace=trace)
+    rank = stage.process(environment={"RANK": "0", "WORLD_SIZE": "1"})
+    for number, name in enumerate((*FILES, *FILES)):
+        stage.read(
+            rank, f"/ckpt/checkpoint-500/{name}", 2.0 + number, 1.0, SIZE, layout="random" if trace else "pwrite"
+        )
+    look(stage, rank, saved(int(share * 2 * SIZE), (4.0,)), 40, port=port)
+
+    assert {one.kind for one in told(stage)} == {kind}
+
+
+def test_what_goes_on_to_a_store_is_counted_where_nobody_sees_the_sockets() -> None:
+    """A container has a network of its own."""
+    stage = Stage(trace=True)
+    rank = stage.process(environment={"RANK": "0", "WORLD_SIZE": "1"})
+    stage.read(rank, f"/ckpt/checkpoint-500/{FILES[0]}", 10.3, TOOK_S, SENT_BYTES, layout="random")
+    count(stage, rank, 0, 10.3)
+
+    assert [one.kind for one in told(stage)] == [Kind.COPY]
 
 
 def test_memory_that_was_touched_and_given_back_was_used() -> None:

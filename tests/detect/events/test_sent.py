@@ -253,6 +253,22 @@ def test_an_upload_of_files_is_no_save(share: float, saves: int) -> None:
     assert len([one for one in told(stage) if one.medium is Medium.OBJECT]) == saves
 
 
+@pytest.mark.parametrize(
+    ("starts_s", "share", "saves"),
+    [(tuple(at_s - 0.2 for at_s in AT_S), 1.0, 0), (tuple(at_s - 0.2 for at_s in AT_S), 0.3, 3), ((2.0,), 4.0, 3)],
+    ids=["an-upload", "something-beside", "a-data-set-that-was-mapped-before"],
+)
+def test_an_upload_out_of_mappings_is_no_save(starts_s: tuple[float, ...], share: float, saves: int) -> None:
+    """No call reads it: the pages that it touches tell."""
+    stage = Stage()
+    actor = stage.process()
+    for number, at_s in enumerate(starts_s):
+        unmapped_s = at_s + TOOK_S + 0.5 if share <= 1 else 40.0
+        stage.map(actor, f"/data/{number}.bin", at_s, TOOK_S, int(share * SIZE), unmapped_s=unmapped_s)
+    look(stage, actor, saved(), 40)
+    assert len([one for one in told(stage) if one.medium is Medium.OBJECT]) == saves
+
+
 def test_a_save_to_files_that_is_sent_as_well_is_told_once() -> None:
     """By its files, which have names."""
     stage = Stage()

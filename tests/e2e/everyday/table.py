@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from everyday import building, fetching, learning, moving, storing
+from everyday import building, fetching, learning, moving, sending, storing
 from everyday.task import Task
 
-TASKS: tuple[Task, ...] = (*moving.TASKS, *fetching.TASKS, *building.TASKS, *storing.TASKS, *learning.TASKS)
+TASKS: tuple[Task, ...] = (
+    *moving.TASKS,
+    *fetching.TASKS,
+    *building.TASKS,
+    *storing.TASKS,
+    *learning.TASKS,
+    *sending.TASKS,
+)
 BY_NAME: dict[str, Task] = {task.name: task for task in TASKS}

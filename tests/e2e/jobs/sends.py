@@ -85,9 +85,9 @@ class Store(BaseHTTPRequestHandler):
         self._answer(bytes(min(int(last or size) + 1, size) - int(first)), status=206)
 
 
-def serve(address: str, certificate: str) -> None:
+def serve(address: str, port: int, certificate: str) -> None:
     """Serve for ever; with a `certificate` over TLS."""
-    server = ThreadingHTTPServer((address, PORT), Store)
+    server = ThreadingHTTPServer((address, port), Store)
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
@@ -97,7 +97,7 @@ def serve(address: str, certificate: str) -> None:
 
 
 @contextmanager
-def store(folder: Path, *, tls: bool) -> Iterator[str]:
+def store(folder: Path, *, tls: bool = False, port: int = PORT) -> Iterator[str]:
     """Give the address of a store of one's own."""
     address = f"127.{os.getpid() >> 16 & 255}.{os.getpid() >> 8 & 255}.{max(2, os.getpid() & 255)}"
     certificate = folder / "both.pem"
@@ -108,7 +108,8 @@ def store(folder: Path, *, tls: bool) -> Iterator[str]:
             check=True, capture_output=True,
         )  # fmt: skip
         certificate.write_text(certificate.read_text() + (folder / "certificate.pem").read_text())
-    words = [sys.executable, __file__, "serve", "--address", address, "--certificate", str(certificate) * tls]
+    words = [sys.executable, __file__, "serve", "--address", address, "--port", str(port)]
+    words += ["--certificate", str(certificate)] if tls else []
     with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         server.stdout.readline()
@@ -232,12 +233,19 @@ def others(way: str, address: str, folder: Path) -> None:
     train(4.0)
 
 
-def collective(way: str, rank: int, meeting: str) -> None:
+def note_pid(folder: Path) -> None:
+    """Write down whose sends these are: they have no path."""
+    with (folder / "pids").open("a", encoding="utf-8") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def collective(way: str, rank: int, folder: Path) -> None:
     """Train on two ranks that exchange gradients at each step, or send their state to the first one now and then."""
     import torch  # noqa: PLC0415 - as above
     import torch.distributed as dist  # noqa: PLC0415
 
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    note_pid(folder)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     own = torch.rand(STATE_MIB << 18)
     for _ in range(6 if way == "gathers" else 15):
         train(2.0 if way == "gathers" else 0.5)
@@ -257,11 +265,12 @@ def main() -> None:
     parser.add_argument("--truth", type=Path)
     parser.add_argument("--saves", type=int, default=4)
     parser.add_argument("--address", default="")
+    parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--certificate", default="")
     parser.add_argument("--from", default="", dest="name")
     told = parser.parse_args()
     if told.way == "serve":
-        serve(told.address, told.certificate)
+        serve(told.address, told.port, told.certificate)
         return
     if told.address:
         if told.name:
@@ -271,9 +280,9 @@ def main() -> None:
     told.dir.mkdir(parents=True, exist_ok=True)
     if told.way in {"gradients", "gathers"}:
         if os.fork() == 0:
-            collective(told.way, 1, str(told.dir / "meeting"))
+            collective(told.way, 1, told.dir)
         else:
-            collective(told.way, 0, str(told.dir / "meeting"))
+            collective(told.way, 0, told.dir)
             os.wait()
         return
     with store(told.dir, tls=told.way.endswith("tls")) as address:

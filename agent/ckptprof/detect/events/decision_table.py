@@ -138,6 +138,7 @@ ROWS = (
     Row("received",               -0.5,  0.0,  0.0, "as much came in by the network"),
     Row("downloaded",             -0.5,  0.0,  0.0, "where, or named as, downloads are"),
     Row("uploads",                -0.7,  0.0,  0.0, "read by another thread of the process that wrote it"),
+    Row("sent-on",                -0.7,  0.0,  0.0, "who restores sends nothing to a store meanwhile"),
     # Of what is sent to a port of object stores: what a process sends from memory, and nothing else, may be its state.
     Row("sent",                    0.0,  0.0,  0.0, "where it went: all sorts of things go there"),
     Row("parts",                  0.15,  0.0,  0.0, "no log and no picture is so large; with a second one enough"),
@@ -171,7 +172,7 @@ OVERRIDES = (
     Combination("copied", Hypothesis.COPY, "as much was read as was written, file by file", all=("copies-exactly",)),
     Combination(
         "passed through", Hypothesis.STREAM, "it came or went by the network, or is where downloads are",
-        any=("received", "downloaded", "uploads"),
+        any=("received", "downloaded", "uploads", "sent-on"),
     ),
     Combination(
         "moved by a tool", Hypothesis.COPY, "its process copies, packs, sends or fetches", all=("tool",)

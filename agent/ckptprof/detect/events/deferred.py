@@ -102,15 +102,22 @@ class DeferredEvents:
 
         return self._turn(Trigger.SERIES_RECURS, is_such, later)
 
-    def fetched_back(self, event: PastEvent) -> list[tuple[Pending, Life]]:
+    def sent_before(self, event: PastEvent, past: PastEvents) -> list[Pending]:
+        """Return what runs of the same program sent to where an event came from, if it may be a state by its size."""
+        return [
+            held
+            for held in self.held
+            if held.checkpoint.kind is Kind.SAVE
+            and held.checkpoint.sent is not None
+            and held.event.is_of_program(event)
+            and past.has_one_size(held.checkpoint.job, held.event)
+        ]
+
+    def fetched_back(self, event: PastEvent, past: PastEvents) -> list[tuple[Pending, Life]]:
         """Return the saves that a later run of the same program shows to have been some: it fetched as much."""
         again = Signal("read-again", "read-again", "a later run of the same program fetched as much")
-
-        def is_such(held: Pending) -> bool:
-            is_sent = held.checkpoint.kind is Kind.SAVE and held.checkpoint.sent is not None
-            return is_sent and held.event.is_of_program(event) and is_like(held.event.bytes, event.bytes)
-
-        return self._turn(Trigger.READ_BACK, is_such, again)
+        such = [one for one in self.sent_before(event, past) if is_of_one_state(one.event.bytes, event.bytes)]
+        return self._turn(Trigger.READ_BACK, lambda held: held in such, again)
 
     def drop_answered(self, past: PastEvents) -> None:
         """Forget what was sent once, and came back since."""

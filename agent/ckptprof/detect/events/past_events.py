@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, MAX_EACH
+from ckptprof.detect.tolerances import ALL_SHARE, AT_ONCE_NS, FEW, MAX_EACH, is_of_one_state
 from ckptprof.detect.world.bounded import MAX_RECENT, Bounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.jobs import Jobs
@@ -148,6 +148,14 @@ class PastEvents:
         """Return the bytes of the largest event in which processes of one received something from where that moved."""
         later = (one for one in self.series(job, event.shapes, writes=False) if one.start_ns >= event.end_ns)
         return max((one.bytes for one in later if one.processes & event.processes), default=0)
+
+    def has_one_size(self, job: str, event: PastEvent) -> bool:
+        """Return whether all that its processes sent to where one went is as large, but for what is much smaller.
+
+        A state has the same size each time; pictures, logs and figures may go there, too.
+        """
+        sent = (one for one in self.series(job, event.shapes, writes=True) if one.processes & event.processes)
+        return all(2 * one.bytes < event.bytes or is_of_one_state(one.bytes, event.bytes, ALL_SHARE) for one in sent)
 
     def vanished(self, path: str, job: str | None = None) -> None:
         """Take note that a file is gone: by the job that wrote it, or `None`, nobody saw by whom."""

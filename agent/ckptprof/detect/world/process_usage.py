@@ -149,6 +149,14 @@ class ProcessUsage:
             for (since_ns, had), (until_ns, now) in pairs
         ]
 
+    def touched_of_files(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
+        """Return by how much the memory that a process shares with files grew since a time, at most; 0 if unseen."""
+        past = self._stats[process]
+        if not past or known(past.last[_Column.RESIDENT]) is None:
+            return 0
+        levels = [counts[_Column.RESIDENT] - counts[_Column.ANONYMOUS] for _, counts in past.looks(start_ns, end_ns)]
+        return max(levels) - levels[0] if levels else 0
+
     def paused(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Return (how often, how long) the kernel held a process; None if it never told of this one."""
         if process not in self._pauses:

@@ -48,6 +48,7 @@ CHECKS: tuple[_Check, ...] = (
     _Check("received", passes.received, "as much came in by the network at the same time"),
     _Check("downloaded", names.downloaded, "it is where, or named as, downloads are"),
     _Check("copies", copies.copies, "{}"),
+    _Check("sent-on", passes.sent_on, "its process sent as much meanwhile to where object stores answer"),
     _Check("uploads", passes.uploads, "a thread of the process that wrote it read it from end to end, as uploads do"),
     _Check(
         "straight", passes.reads_even_pieces, "read from end to end in pieces of one size, as uploads and checks do"

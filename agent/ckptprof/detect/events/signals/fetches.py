@@ -9,7 +9,6 @@ from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.detect.events.signals.sends import HALF, moved_by_sockets, per_process
 from ckptprof.detect.tolerances import BESIDE_NS, LITTLE_SHARE, is_of_one_state
-from ckptprof.model import Kind
 
 
 def answers(event: Event) -> str | None:
@@ -47,11 +46,11 @@ def saved_before(event: Event) -> bool:
     each = per_process(event)
     if is_of_one_state(min(each), max(each)):
         sizes.add(max(each))
-    known = event.known
-    held = (one.event for one in known.deferred.held if one.checkpoint.sent and one.checkpoint.kind is Kind.SAVE)
+    past = event.known.past
+    held = (one.event for one in event.known.deferred.sent_before(own, past))
     return any(
         is_of_one_state(size, state.bytes)
-        for state in (*known.past.states(own.programs), *(one for one in held if one.programs & own.programs))
+        for state in (*past.states(own.programs), *held)
         if _is_over(event, state)
         for size in sizes
     )

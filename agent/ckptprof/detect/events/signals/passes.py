@@ -1,12 +1,14 @@
 """What tells a sending, a checking or a receiving from a restore or a save: the bytes only pass through a process.
 
-Of reads none decides alone but `uploads`: which of them do together is said in the decision table. All speak of a
-reading from end to end in even pieces only: a restore may well leave no trace in memory, but then it seeks.
+Of reads none decides alone but `sent-on` and `uploads`: which of them do together is said in the decision table. All
+others speak of a reading from end to end in even pieces only: a restore may well leave no trace in memory, but then it
+seeks.
 """
 
 from __future__ import annotations
 
 from ckptprof.detect.events.event import Event
+from ckptprof.detect.events.signals.sends import HALF, sent_to_stores
 from ckptprof.detect.tolerances import BESIDE_NS, LATE_NS
 from ckptprof.detect.transfers import pieces
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -46,6 +48,17 @@ def uploads(event: Event) -> bool:
     """Return whether another thread of the process that wrote it read it from end to end."""
     big = pieces.big_of(event.parts)
     return reads_even_pieces(event) and all(_is_of_other_threads(part, event) for part in big)
+
+
+def sent_on(event: Event) -> bool:
+    """Return whether its processes sent as much meanwhile to where object stores answer, as who uploads files does.
+
+    It may be read several times, to be hashed first. A rank that gives others what it restored sends it elsewhere.
+    """
+    if event.writes:
+        return False
+    sizes = {part.file: min(part.bytes, part.stored_size or part.bytes) for part in event.parts}
+    return sent_to_stores(event, event.start_ns, event.end_ns + BESIDE_NS) >= HALF * sum(sizes.values())
 
 
 def received(event: Event) -> bool:

@@ -62,15 +62,23 @@ def _came(event: Event, start_ns: int, end_ns: int, ports: Collection[int] | Non
     """Return what its processes received: as their sockets say, or, where nobody sees these, their calls."""
     looked = moved_by_sockets(event, start_ns, end_ns, ports).received_bytes
     sent = event.known.transfers.sent
-    return max(looked, sum(sent.received_bytes(one, start_ns, end_ns, ports) for one in event.processes))
+    return max(looked, sum(sent.counted_bytes(one, start_ns, end_ns, ports, sends=False) for one in event.processes))
+
+
+def sent_to_stores(event: Event, start_ns: int, end_ns: int) -> float:
+    """Return what its processes sent to ports of object stores: as their sockets say, or their calls."""
+    looked = moved_by_sockets(event, start_ns, end_ns, OBJECT_STORE_PORTS).sent_bytes
+    sent = event.known.transfers.sent
+    counted = (sent.counted_bytes(one, start_ns, end_ns, OBJECT_STORE_PORTS, sends=True) for one in event.processes)
+    return max(looked, sum(counted))
 
 
 def moved_by_sockets(event: Event, start_ns: int, end_ns: int, ports: Collection[int] | None = None) -> Moved:
     """Return what its processes moved over all connections, or those with some ports, as looks at these tell."""
     own = [
         traffic
-        for endpoint, traffic in event.world.devices.connections.between(start_ns, end_ns)
-        if endpoint.owner in event.processes and (ports is None or endpoint.port in ports)
+        for endpoint, traffic in event.world.devices.connections.between(start_ns, end_ns, event.processes)
+        if ports is None or endpoint.port in ports
     ]
     return Moved(sum(one.sent_bytes for one in own), sum(one.received_bytes for one in own))
 
@@ -101,9 +109,20 @@ def as_large(event: Event) -> bool:
 
 def from_files(event: Event) -> bool:
     """Return whether its processes read as much meanwhile: files are uploaded, whoever wrote them."""
-    histories = (event.world.histories[process] for process in event.processes)
-    read = sum(history.returned_bytes(event.start_ns - BESIDE_NS, event.end_ns) for history in histories)
-    return read >= HALF * event.bytes
+    span = event.start_ns - BESIDE_NS, event.end_ns
+    read = sum(event.world.histories[process].returned_bytes(*span) for process in event.processes)
+    return max(read, _touched_bytes(event, *span)) >= HALF * event.bytes
+
+
+def _touched_bytes(event: Event, start_ns: int, end_ns: int) -> int:
+    """Return what its processes touched of files that they have mapped; one that was touched before tells nothing."""
+    recent = event.known.transfers.recent
+    mapping = (
+        process
+        for process in event.processes
+        if any(one.is_mapped for one in recent.moved(process, start_ns, end_ns, writes=False))
+    )
+    return sum(event.world.usage.touched_of_files(process, start_ns, end_ns) for process in mapping)
 
 
 def beside_files(event: Event) -> bool:

@@ -34,6 +34,7 @@ from ckptprof_collectors.samples import SocketTraffic, TcpSample
 _LONGEST_NS = 1_800_000_000_000  # what goes on for longer without a pause is no save, and is forgotten
 _MOST_COUNTED = 2048  # twice what the trace keeps: what is forgotten here would seem to begin anew at once
 _Endpoint = tuple[ProcessKey, str, int, str]  # owner, remote address and port, local address
+_Place = tuple[ProcessKey, int, bool]  # owner, remote port (0: any where no store is), whether it sends
 _LETTERS = str.maketrans("0123456789", "abcdefghij")  # a series has one shape: numbers in it are all the same
 _NO_FILE = (0, 0)
 MOST_RANKS = 32  # on this host: of more processes the sampler does not see who has which socket
@@ -111,17 +112,17 @@ class _Stretch:
 
 
 @dataclass(slots=True)
-class _Received:
-    """What one frame tells that one process received."""
+class _Counted:
+    """What one frame tells that one process sent or received."""
 
     began_ns: int  # after the last silence of it
     bytes: int = 0
 
-    def add(self, traffic: SocketTraffic, moved: int) -> None:
-        """Add what one of its connections received."""
+    def add(self, moved: int, began_ns: int | None) -> None:
+        """Add what went over one of its connections."""
         if moved:
             self.bytes += moved
-            self.began_ns = min(self.began_ns, traffic.received_began_ns or self.began_ns)
+            self.began_ns = min(self.began_ns, began_ns or self.began_ns)
 
 
 # of one job in one direction: by process and port, looked at and counted
@@ -144,9 +145,7 @@ class SentTransfers:
         self._world = world
         self._looked: Bounded[_Endpoint, _Look] = Bounded(MAX_THINGS)
         self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(_MOST_COUNTED)
-        self.received: CounterHistories[tuple[ProcessKey, int]] = CounterHistories(
-            lambda: CounterHistory(1, most_bytes=MOST_BYTES >> 4)
-        )  # by process and remote port, 0: of all where no store is
+        self.moved: CounterHistories[_Place] = CounterHistories(lambda: CounterHistory(1, most_bytes=MOST_BYTES >> 4))
         self._open: Bounded[_Key, _Stretch] = Bounded(MAX_THINGS)
         self._served: Bounded[int, None] = Bounded(MAX_THINGS)  # ports at which processes that train are called
         self._called: Bounded[tuple[ProcessKey, str, int], None] = Bounded(MAX_THINGS)  # at other ports of this host
@@ -178,7 +177,7 @@ class SentTransfers:
             process = look.pid, look.start_ticks
             if look.port in OBJECT_STORE_PORTS or self._may_be_store_here(process, look):
                 self._note(process, look, before_ns, samples.at_ns)
-        received: dict[tuple[ProcessKey, int], _Received] = {}
+        counted: dict[_Place, _Counted] = {}
         for traffic in samples.of(SocketTraffic):
             process = traffic.pid, traffic.start_ticks
             called = process, traffic.remote, traffic.port
@@ -188,13 +187,14 @@ class SentTransfers:
             is_store = traffic.port in OBJECT_STORE_PORTS or (
                 called in self._called and traffic.port not in self._served
             )
-            place = process, traffic.port if is_store else 0
-            came = received.setdefault(place, _Received(samples.at_ns))
-            came.add(traffic, traffic.received_bytes - known.received_bytes)
+            came = counted.setdefault((process, traffic.port if is_store else 0, False), _Counted(samples.at_ns))
+            came.add(traffic.received_bytes - known.received_bytes, traffic.received_began_ns)
             if is_store:
+                went = counted.setdefault((process, traffic.port, True), _Counted(samples.at_ns))
+                went.add(traffic.sent_bytes - known.sent_bytes, traffic.began_ns)
                 self._count(process, traffic, known, samples.at_ns)
-        for place, came in received.items():
-            self._note_received(place, came, samples.at_ns)
+        for place, moved in counted.items():
+            self._note_counted(place, moved, samples.at_ns)
 
     def _may_be_store_here(self, process: ProcessKey, look: TcpSample) -> bool:
         """Return whether an object store may be at a port of this host: nobody who trains is."""
@@ -237,21 +237,24 @@ class SentTransfers:
             )  # fmt: skip
         return known
 
-    def _note_received(self, place: tuple[ProcessKey, int], came: _Received, at_ns: int) -> None:
-        past = self.received.update_of(place)
-        began_ns = min(came.began_ns, at_ns - 1)
+    def _note_counted(self, place: _Place, moved: _Counted, at_ns: int) -> None:
+        past = self.moved.update_of(place)
+        began_ns = min(moved.began_ns, at_ns - 1)
         if not past:
             past.add(began_ns, (0,))
-        past.add(at_ns, (past.last[0] + came.bytes,), began_ns)
+        past.add(at_ns, (past.last[0] + moved.bytes,), began_ns)
 
-    def received_bytes(
-        self, process: ProcessKey, start_ns: int, end_ns: int, ports: Collection[int] | None = None
+    def counted_bytes(
+        self, process: ProcessKey, start_ns: int, end_ns: int, ports: Collection[int] | None = None, *, sends: bool
     ) -> float:
-        """Return what a process received between two times as its calls were counted, from all ports or some."""
+        """Return what a process sent to stores, or received, between two times as its calls were counted.
+
+        From all ports, or some.
+        """
         pasts = (
             past
-            for (owner, port), past in self.received.items()
-            if owner == process and (ports is None or port in ports)
+            for (owner, port, is_sent), past in self.moved.items()
+            if owner == process and is_sent is sends and (ports is None or port in ports)
         )
         return sum(one[2][0] for past in pasts if (one := past.measured(start_ns, end_ns)) is not None)
 

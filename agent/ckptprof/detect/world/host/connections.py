@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -88,9 +88,13 @@ class Connections:
         """Keep all of them, each with as many looks as a share of its bound."""
         self._pasts.cut(share)
 
-    def between(self, start_ns: int, end_ns: int) -> Iterable[tuple[Endpoint, Traffic]]:
-        """Yield what each did from one time to another that moved anything."""
+    def between(
+        self, start_ns: int, end_ns: int, owners: Collection[ProcessKey] | None = None
+    ) -> Iterable[tuple[Endpoint, Traffic]]:
+        """Yield what each did from one time to another that moved anything: all, or those of some processes."""
         for endpoint, past in self._pasts.items():
+            if owners is not None and endpoint.owner not in owners:
+                continue
             traffic = _traffic(past, start_ns, end_ns)
             if traffic is not None and (traffic.sent_bytes or traffic.received_bytes):
                 yield endpoint, traffic
