@@ -14,7 +14,7 @@ from fitted import Fitted
 from lives import Life
 from torch import distributed
 
-SEEN = 700_000  # samples
+SEEN = 1_500_000  # samples
 
 
 def life_of(*, uneven: bool) -> None:
