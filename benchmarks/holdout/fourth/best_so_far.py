@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from fitted import Fitted
-from lives import Life
+from lives import Life, until
 
 BLOCK, BATCH, WIDTH = 128, 8, 1024
 SETS = {"train": 48 << 20, "val": 8 << 20}  # bytes
@@ -44,20 +44,17 @@ def main() -> None:
         first, losses = kept["iter_num"], (0.45, 0.4)
     best = 1.0
     for number, loss in enumerate(losses, first // 250 + 1):
-        for _ in range(40):
-            fitted.step(tokens.batch("train"))
+        until(2.5, lambda: fitted.step(tokens.batch("train")))
         with torch.no_grad():
             for name in SETS:
-                for _ in range(60):
-                    fitted.model(tokens.batch(name))
+                until(0.7, lambda name=name: fitted.model(tokens.batch(name)))
         if loss > best:
             continue
         best = loss
         state = fitted.state(iter_num=250 * number, best_val_loss=loss, model_args={"n_layer": 7, "block_size": BLOCK})
         with life.save(path) as row, row.part("write"):
             torch.save(state, path)
-    for _ in range(20):
-        fitted.step(tokens.batch("train"))
+    until(1.5, lambda: fitted.step(tokens.batch("train")))
     if not life.again:
         life.start_again()
 

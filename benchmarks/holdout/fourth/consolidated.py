@@ -67,7 +67,7 @@ def trained(rank: int, port: int) -> None:
             distributed.barrier()
 
     for epoch in range(1, 5):
-        train(30)
+        train(24)
         saved(epoch)
         if epoch == 2:
             train(15)

@@ -21,21 +21,21 @@ def _snapshot() -> dict[str, object]:
 
 
 def main() -> None:
-    """Train, with a snapshot after every 30 steps and a trace after every 60."""
+    """Train, with a snapshot after every 20 steps and a trace after every 40."""
     life, fitted = Life(__doc__), Fitted(6)
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
-    for step in range(1, 181):
+    for step in range(1, 101):
         fitted.step()
         distributed.all_reduce(torch.ones(1))
-        if step % 30:
+        if step % 20:
             continue
         folder = life.folder / f"memory_snapshot/iteration_{step}"
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"rank{rank}_memory_snapshot.pickle").open("wb") as file:
             pickle.dump(_snapshot(), file)
         distributed.barrier()
-        if step % 60:
+        if step % 40:
             continue
         folder = life.folder / f"profile_traces/iteration_{step}"
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from fitted import Fitted
-from lives import Life
+from lives import Life, until
 from torch.utils.data import DataLoader, IterableDataset
 
 KEPT = 2
@@ -52,18 +52,17 @@ def main() -> None:
     kept: list[Path] = []
     recovery: Path | None = None
 
-    def train(steps: int) -> None:
-        for _ in range(steps):
-            fitted.step(next(batches))
-            with torch.no_grad():
-                for mean, now in zip(average.parameters(), fitted.model.parameters(), strict=True):
-                    mean.lerp_(now, 0.01)
+    def step() -> None:
+        fitted.step(next(batches))
+        with torch.no_grad():
+            for mean, now in zip(average.parameters(), fitted.model.parameters(), strict=True):
+                mean.lerp_(now, 0.01)
 
     def state(epoch: int) -> dict[str, Any]:
         return fitted.state(epoch=epoch, arch="vit", state_dict_ema=average.state_dict(), version=2)
 
     for epoch in range(4):
-        train(40)
+        until(3, step)
         path = life.folder / f"recovery-{epoch}-40.pth.tar"
         with life.save(path) as row:
             with row.part("write"):
@@ -71,14 +70,14 @@ def main() -> None:
             if recovery is not None:
                 recovery.unlink()
             recovery = path
-        train(40)
+        until(3, step)
         part, last = life.folder / "tmp.pth.tar", life.folder / "last.pth.tar"
         with life.save(last) as row:
             with row.part("write"):
                 torch.save(state(epoch), part)
             part.replace(last)
             _linked(life, last, kept, epoch)
-    train(20)
+    until(1.5, step)
 
 
 if __name__ == "__main__":

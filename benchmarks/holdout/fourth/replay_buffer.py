@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from fitted import Fitted
-from lives import Life
+from lives import Life, until
 
 CAPACITY, OBSERVED = 8000, 1024
 
@@ -56,6 +56,13 @@ def main() -> None:
     life, fitted, buffer = Life(__doc__), Fitted(3), Buffer()
     random = np.random.default_rng(1)
 
+    def step() -> None:
+        seen = random.standard_normal((64, OBSERVED), dtype=np.float32)
+        with torch.no_grad():
+            fitted.model(torch.from_numpy(seen))
+        buffer.add(seen)
+        fitted.step(torch.from_numpy(buffer.observations[random.integers(CAPACITY, size=8)]))
+
     def names(steps: int) -> tuple[Path, Path]:
         return (
             life.folder / f"rl_model_{steps}_steps.zip",
@@ -71,12 +78,7 @@ def main() -> None:
             with replay.open("rb") as file:
                 buffer = pickle.load(file)  # noqa: S301 - our own
     for _ in range(2 if life.again else 4):
-        for _ in range(60):
-            seen = random.standard_normal((64, OBSERVED), dtype=np.float32)
-            with torch.no_grad():
-                fitted.model(torch.from_numpy(seen))
-            buffer.add(seen)
-            fitted.step(torch.from_numpy(buffer.observations[random.integers(CAPACITY, size=8)]))
+        until(3.5, step)
         steps += 10_000
         policy, replay = names(steps)
         with life.save(policy, replay, step=steps) as row, row.part("write"):

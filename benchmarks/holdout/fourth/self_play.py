@@ -47,8 +47,8 @@ def main() -> None:
             shutil.rmtree(old)
         del folders[:-WINDOW]
         games = [np.load(path)["states"] for one in folders for path in sorted(one.glob("*.npz"))]
-        for _ in range(40):
-            fitted.step(torch.from_numpy(games[-1][np.random.default_rng().integers(GAMES, size=8)]))
+        newest = torch.from_numpy(games[-1])
+        until(2, lambda newest=newest: fitted.step(newest[torch.randint(GAMES, (8,))]))
         with (life.folder / "elo.csv").open("a") as elo:
             print(iteration, 1000 + iteration, sep=",", file=elo)
 
