@@ -217,7 +217,7 @@ NOTHING = (
 )
 
 
-def _habit(name: str, folder: str = "habits", **what: float | str) -> Case:
+def _habit(name: str, folder: str = "habits", **what: float | str | tuple[str, ...]) -> Case:
     """Return a job that is rebuilt from what people report of theirs; it logs itself what is right."""
     return Case(name.replace("_", " "), "", job=f"{folder}/{name}.py", **what)  # type: ignore[arg-type]
 
@@ -268,4 +268,24 @@ THIRD = (  # states that are no checkpoints, and results, beside what is saved
     _habit("trained_for_hours", "third", prepared=True, minutes=2.0),
 )
 
-CASES = (*HABITS, *SECOND, *THIRD, *FAULTS, *OF_RANKS, *WRITERS, *PLACING, *PROCESSES, *RESTORES, *NOTHING)
+FOURTH = (  # of those who knew only what jobs of people do, when the others were known
+    _habit("best_so_far", "fourth"),
+    _habit("recovery_points", "fourth"),
+    _habit("limit_of_two", "fourth"),
+    _habit("replay_buffer", "fourth"),
+    _habit("reported", "fourth"),
+    _habit("sweep", "fourth"),
+    _habit("preempted", "fourth"),
+    _habit("consolidated", "fourth"),
+    _habit("archived", "fourth"),
+    _habit("archived_control", "fourth", accused=("serialize",)),
+    _habit("chunked", "fourth"),
+    _habit("chunked_control", "fourth", accused=("metadata",)),
+    _habit("first_has_more", "fourth", ranks=3, limits=("straggler", "single-writer", "serialize")),
+    _habit("first_has_more_control", "fourth", ranks=3, accused=("straggler", "single-writer", "gather")),
+    _habit("tables", "fourth"),
+    _habit("self_play", "fourth"),
+    _habit("memory_snapshots", "fourth", ranks=2),
+)
+
+CASES = (*HABITS, *SECOND, *THIRD, *FOURTH, *FAULTS, *OF_RANKS, *WRITERS, *PLACING, *PROCESSES, *RESTORES, *NOTHING)
