@@ -47,12 +47,12 @@ def test_saves_to_an_object_store_are_told() -> None:
         assert abs(one.end_ns - stage.wall(at_s + TOOK_S)) <= SECOND_NS // 10
 
 
-@pytest.mark.parametrize("counts", [True, False], ids=["counted", "looked-at"])
-def test_a_save_is_over_once_its_last_part_was_answered(counts: bool) -> None:
+@pytest.mark.parametrize("by", ["calls", "looks"])
+def test_a_save_is_over_once_its_last_part_was_answered(by: str) -> None:
     """Which takes a store its time: a large upload in parts is put together then; its last byte went earlier."""
     stage = Stage()
     actor = stage.process()
-    if counts:
+    if by == "calls":
         for number, at_s in enumerate(AT_S):
             count(stage, actor, number, at_s)
     else:
