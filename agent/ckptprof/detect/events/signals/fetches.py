@@ -8,8 +8,10 @@ from __future__ import annotations
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.detect.events.signals.sends import HALF, moved_by_sockets, per_process
-from ckptprof.detect.tolerances import BESIDE_NS, LITTLE_SHARE, is_of_one_state
+from ckptprof.detect.tolerances import BESIDE_NS, LITTLE_SHARE, NEARLY_ALL, is_of_one_state
 from ckptprof.model import Kind
+
+_AHEAD_BYTES = 100 << 20  # s3fs of fsspec fetches 50 MiB ahead, and torch.load begins three times
 
 
 def answers(event: Event) -> str | None:
@@ -48,13 +50,24 @@ def saved_before(event: Event) -> bool:
     if is_of_one_state(min(each), max(each)):
         sizes.add(max(each))
     known = event.known
+    states = [state for state in known.past.states(own.programs) if _is_over(event, state)]
     held = (one.event for one in known.deferred.held if one.checkpoint.sent and one.checkpoint.kind is Kind.SAVE)
-    return any(
-        is_of_one_state(size, state.bytes)
-        for state in (*known.past.states(own.programs), *(one for one in held if one.programs & own.programs))
-        if _is_over(event, state)
-        for size in sizes
+    waiting = (one for one in held if one.programs & own.programs and _is_over(event, one))
+    return any(is_of_one_state(size, state.bytes) for state in (*states, *waiting) for size in sizes) or any(
+        _has_state(event, state) for state in states
     )
+
+
+def _has_state(event: Event, state: PastEvent) -> bool:
+    """Return whether it is a state and what was fetched ahead of need, and the run that saved fetched no such data.
+
+    A state is read here and there: its head, its end, its head again. Who fetches ahead then fetches some of it twice.
+    """
+    own = event.remembered
+    if not state.bytes <= own.bytes <= (state.bytes + _AHEAD_BYTES) / NEARLY_ALL:
+        return False
+    before = event.known.past.received(state.processes, own.shapes)
+    return not any(one.bytes >= HALF * own.bytes for one in before)
 
 
 def _is_over(event: Event, state: PastEvent) -> bool:
