@@ -117,7 +117,7 @@ def test_the_size_of_a_state_in_files_tells_one_that_is_sent_once(factor: float,
 
 @pytest.mark.parametrize("more", [6 * MIB, 60 * MIB, 100 * MIB])
 def test_a_state_and_what_its_reader_fetches_ahead_is_restored(more: int) -> None:
-    """fsspec's s3fs fetches 50 MiB ahead, and torch.load begins three times; data had come in the first run, too."""
+    """By s3fs of fsspec 50 MiB, and torch.load begins three times; data had come in the first run, too."""
     fetch = fetched(SIZE + more, at_s=(AGAIN_S,))
     *saves, restore = restarted(fetch)
     data = restarted(fetch, before=fetched(SIZE + more))
