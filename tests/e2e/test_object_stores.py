@@ -1,4 +1,4 @@
-"""Saves that go straight to an object store are found at both levels; what else a trainer sends is told by nobody.
+"""Saves straight to an object store and restores from there are found at both levels; what else is sent is nothing.
 
 The captures `sends-*` hold the other ways of jobs/sends.py.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recorder import JobBrokeError, Recorder, check_job
@@ -26,7 +27,7 @@ SAVES = 4
 MORE = 0.02  # of the bytes: HTTP and TLS
 
 
-def watched(recorder: Recorder, way: str) -> tuple[list[dict[str, int]], list[Recorder]]:
+def watched(recorder: Recorder, way: str) -> tuple[list[dict[str, Any]], list[Recorder]]:
     """Run the job once, watched at both levels; return what it logged, and who watched."""
     truth = recorder.work / "truth.jsonl"
     job = [sys.executable, str(JOB), way, "--dir", str(recorder.work / "job"), "--truth", str(truth)]
@@ -51,6 +52,23 @@ def test_saves_without_a_file_are_found(recorder: Recorder, way: str) -> None:
             assert event["bytes"] <= save["bytes"] <= event["bytes"] * (1 + MORE), who
             assert event["start_ns"] - 10**9 <= save["start_ns"] <= save["end_ns"] <= event["end_ns"] + 10**9, who
             assert {place["port"] for place in save["sent"]["destinations"]} == {9000}, who
+
+
+@pytest.mark.parametrize("way", ["restores", "restores-one"])
+def test_a_second_run_that_goes_on_from_there_restores(recorder: Recorder, way: str) -> None:
+    """Even from the only save of the first one, which is told with it; so is the one that it saves itself."""
+    logged, watching = watched(recorder, way)
+    if [event["kind"] for event in logged].count("restore") != 1:
+        raise JobBrokeError(f"it has logged {logged}")
+    for one in watching:
+        found = sorted(one.checkpoints(), key=lambda told: told["start_ns"])
+        who = f"at the level {one.level}: {found}"
+        assert [(told["kind"], told["medium"]) for told in found] == [(event["kind"], "object") for event in logged], (
+            who
+        )
+        for told, event in zip(found, logged, strict=True):
+            assert event["bytes"] <= told["bytes"] <= event["bytes"] * (1 + MORE), who
+            assert event["start_ns"] - 10**9 <= told["start_ns"] <= told["end_ns"] <= event["end_ns"] + 10**9, who
 
 
 @pytest.mark.parametrize("way", ["streams", "gathers"])

@@ -63,6 +63,21 @@ for _ in range(connections):
         if how == "get":
             send(one, b"G" + size.to_bytes(8, "big"))
             receive(one, size)
+        elif how == "told-meanwhile":
+            send(one, b"T" + size.to_bytes(8, "big"))
+            rest = memoryview(body)
+            one.setblocking(False)
+            try:
+                while rest:
+                    more = one.send(rest)
+                    sent, rest = sent + more, rest[more:]
+            except BlockingIOError:
+                one.setblocking(True)
+            receive(one, 1)
+            with connect() as bell:
+                send(bell, bytes(9))
+            send(one, bytes(rest))
+            receive(one, {ANSWER_BYTES})
         else:
             send(one, b"P" + size.to_bytes(8, "big"))
             send(one, body)
@@ -101,6 +116,7 @@ class Server:
     def __init__(self, host: str, context: ssl.SSLContext | None = None) -> None:
         self.host = host
         self._context = context
+        self._rung = threading.Semaphore(0)
         self._socket = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self.port: int = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -119,7 +135,12 @@ class Server:
                 size = int.from_bytes(head[1:], "big")
                 if head[:1] == b"G":
                     connection.sendall(bytes(size))
+                elif head[:1] == b"\0":
+                    self._rung.release()
                 else:
+                    if head[:1] == b"T":
+                        connection.sendall(b"t")
+                        self._rung.acquire()
                     _exactly(connection, size)
                     connection.sendall(bytes(ANSWER_BYTES))
 
@@ -175,6 +196,15 @@ def test_each_way_to_send_is_counted_to_the_byte(tracer: Tracer, server: Server,
     assert traffic.sent_ns is not None
     assert traffic.received_ns is not None
     assert traffic.began_ns < traffic.sent_ns < traffic.received_ns
+
+
+def test_what_is_told_while_a_part_is_on_its_way_does_not_end_it(tracer: Tracer, server: Server) -> None:
+    """As the tickets of TLS 1.3, which a client may read once it has begun to send."""
+    seen, ((pid, sent, received),) = run(tracer, server, "told-meanwhile", parts=2, size=32 * MIB)
+
+    traffic = seen.traffic[pid, "127.0.0.1", server.port]
+    assert moved(traffic) == (sent, received)
+    assert (traffic.parts, traffic.part_bytes) == (2, 32 * MIB + HEAD_BYTES)
 
 
 def test_what_is_fetched_is_counted_in_answers(tracer: Tracer, server: Server) -> None:

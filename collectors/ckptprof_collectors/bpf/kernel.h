@@ -271,6 +271,11 @@ struct sock {
 	__u16 sk_protocol;
 };
 
+struct tcp_sock {
+	__u32 snd_una;
+	__u32 write_seq;
+};
+
 #pragma clang attribute pop
 
 /* what programs get as context */

@@ -68,12 +68,23 @@ static __noinline struct connection *meet(struct connection_key *key, unsigned l
 	return bpf_map_lookup_elem(&crowds, &process);
 }
 
-/* Two threads may use one socket: sums are exact then, and parts nearly. */
-static __always_inline void count(struct way *way, struct way *other, __u64 bytes)
+/*
+ * Who answers has read all that he answers to, and has acknowledged it. What comes while some of that is on its way
+ * answers something else: tickets of TLS 1.3, which come once a client has begun to send, or frames of HTTP/2.
+ */
+static __always_inline bool is_answer(struct sock *sk)
+{
+	struct tcp_sock *tcp = (void *)sk;
+
+	return BPF_CORE_READ(tcp, snd_una) == BPF_CORE_READ(tcp, write_seq);
+}
+
+/* Two threads may use one socket: sums are exact then, and parts nearly. `turns`: a part of the `other` way ends. */
+static __always_inline void count(struct way *way, struct way *other, __u64 bytes, bool turns)
 {
 	__u64 now_ns = bpf_ktime_get_ns(), run_bytes = other->bytes - other->run_from;
 
-	if (run_bytes) {
+	if (run_bytes && turns) {
 		other->run_from = other->bytes;
 		if (run_bytes >= PART_BYTES) {
 			other->parts++;
@@ -114,9 +125,9 @@ static __always_inline int on_socket(struct sock *sk, int bytes, const bool sent
 	}
 	if (sent) {
 		connection->tid = caller;
-		count(&connection->sent, &connection->received, bytes);
+		count(&connection->sent, &connection->received, bytes, true);
 	} else {
-		count(&connection->received, &connection->sent, bytes);
+		count(&connection->received, &connection->sent, bytes, is_answer(sk));
 	}
 	own = own_counters();
 	if (own)

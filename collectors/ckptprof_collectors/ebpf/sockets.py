@@ -16,6 +16,7 @@ from ckptprof_collectors.samples import SocketTraffic
 READ_NS = 1_000_000_000  # the times are the kernel's: reading more often would tell nothing more
 TELLING_BYTES = 64 << 10
 QUIET_NS = 1_000_000_000
+OPEN_NS = 3_000_000_000  # what follows so soon is told however little it is: a store takes its time to answer
 MAX_SUMS = 1024
 SHARE = 0.002  # of a core: where more than a thousand connections move, they are read more seldom
 _HEAD = struct.Struct("=Q")
@@ -66,18 +67,17 @@ class Traffic:
         self.sent, self.received = Sum(), Sum()
         self.sockets = self.local_port = self.tid = 0
         self.told_bytes = (0, 0)
-        self.is_open = False  # told, and what follows within a second is to be told as well
+        self.is_open = False  # told, and what follows soon is to be told as well
 
-    def is_telling(self, now_ns: int, *, last: bool) -> bool:
-        """Return whether it moved enough since it was told, or has come to rest after it was."""
+    @property
+    def is_telling(self) -> bool:
+        """Whether it moved enough since it was told, or anything soon after it was."""
         sent, received = self.sent.bytes - self.told_bytes[0], self.received.bytes - self.told_bytes[1]
-        if sent >= TELLING_BYTES or received >= TELLING_BYTES:
-            return True
-        return self.is_open and (last or self.is_quiet(now_ns)) and sent + received > 0
+        return max(sent, received) >= (1 if self.is_open else TELLING_BYTES)
 
     def is_quiet(self, now_ns: int) -> bool:
         """Return whether nothing has moved for a while."""
-        return now_ns - max(self.sent.last_ns, self.received.last_ns) >= QUIET_NS
+        return now_ns - max(self.sent.last_ns, self.received.last_ns) >= OPEN_NS
 
     def tell(self) -> SocketTraffic:
         """Return its sample."""
@@ -148,7 +148,7 @@ class SocketReader:
         """Return whether there is something to read: `calls` were counted so far."""
         return now_ns >= self._next_ns and (calls != self._calls or bool(self._moving))
 
-    def read(self, now_ns: int, calls: int, *, last: bool = False) -> list[SocketTraffic]:
+    def read(self, now_ns: int, calls: int) -> list[SocketTraffic]:
         """Return the sums that are worth telling; raises BpfError."""
         began = time.thread_time_ns()
         if calls != self._calls:
@@ -156,7 +156,7 @@ class SocketReader:
             connections, crowds = self._maps
             if self._take(connections, self._known[0]) > connections.max_entries // 2 or self._known[1]:
                 self._take(crowds, self._known[1])
-        told = [traffic.tell() for traffic in self._moving.values() if traffic.is_telling(now_ns, last=last)]
+        told = [traffic.tell() for traffic in self._moving.values() if traffic.is_telling]
         for name in [name for name, traffic in self._moving.items() if traffic.is_quiet(now_ns)]:
             self._moving.pop(name).is_open = False
         self._next_ns = now_ns + max(READ_NS, int((time.thread_time_ns() - began) / SHARE))

@@ -218,7 +218,7 @@ class Trace(Tracer):
         sweep = last or now_ns - self._swept_ns >= _SECOND_NS
         calls = counters.pop()
         if last or self._sockets.due(now_ns, calls):
-            samples += self._sockets.read(now_ns, calls, last=last)
+            samples += self._sockets.read(now_ns, calls)
         if counters[0] != self._operations or sweep or self._maps_writes:
             self._operations = counters[0]
             self._take_sessions(now_ns, samples, sweep=sweep)

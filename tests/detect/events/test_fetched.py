@@ -18,10 +18,11 @@ def kinds(found: list[Checkpoint]) -> list[str]:
     return [one.kind.value for one in found]
 
 
-def restarted(second: Ways, *, saves_at_s: tuple[float, ...] = AT_S) -> list[Checkpoint]:
-    """Return what is told of a run that saves, and of a second one of the same program."""
+def restarted(second: Ways, *, saves_at_s: tuple[float, ...] = AT_S, before: Ways | None = None) -> list[Checkpoint]:
+    """Return what is told of a run that saves, and fetches something `before`, and of a second one of its program."""
     stage = Stage()
-    look(stage, stage.process(exit_s=36.0), saved(at_s=saves_at_s), 35)
+    saves = saved(at_s=saves_at_s)
+    look(stage, stage.process(exit_s=36.0), saves if before is None else both(before, saves), 35)
     look(stage, stage.process(200, born_s=38.0), second, 60)
     return told(stage, 60.0)
 
@@ -114,7 +115,18 @@ def test_the_size_of_a_state_in_files_tells_one_that_is_sent_once(factor: float,
     assert [one.medium for one in found] == [Medium.FILE] * 3 + [Medium.OBJECT] * sent
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.9, 1.12, 3.0])
+@pytest.mark.parametrize("more", [6 * MIB, 60 * MIB, 100 * MIB])
+def test_a_state_and_what_its_reader_fetches_ahead_is_restored(more: int) -> None:
+    """By s3fs of fsspec 50 MiB, and torch.load begins three times; data had come in the first run, too."""
+    fetch = fetched(SIZE + more, at_s=(AGAIN_S,))
+    *saves, restore = restarted(fetch)
+    data = restarted(fetch, before=fetched(SIZE + more))
+
+    assert kinds(saves) == kinds(data) == ["save"] * 3
+    assert (restore.kind, restore.bytes) == (Kind.RESTORE, SIZE + more)
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 3.5])
 def test_what_is_no_state_by_its_size_is_nothing(factor: float) -> None:
     """Neither what a second run fetches, nor what the first one sends once."""
     assert kinds(restarted(fetched(int(factor * SIZE), at_s=(AGAIN_S,)))) == ["save"] * 3

@@ -12,7 +12,7 @@ from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
 from ckptprof.model import Kind, Level, Medium
-from ckptprof_collectors.samples import Sample, SocketTraffic
+from ckptprof_collectors.samples import Sample, SocketTraffic, TcpSample
 
 
 def each(*sizes: float) -> Ways:
@@ -45,6 +45,35 @@ def test_saves_to_an_object_store_are_told() -> None:
         assert [(place.remote, place.relation) for place in one.measures.connections] == [(STORE[0], "server")]
         assert abs(one.start_ns - stage.wall(at_s)) <= SECOND_NS // 10
         assert abs(one.end_ns - stage.wall(at_s + TOOK_S)) <= SECOND_NS // 10
+
+
+@pytest.mark.parametrize("by", ["calls", "looks"])
+def test_a_save_is_over_once_its_last_part_was_answered(by: str) -> None:
+    """Which takes a store its time: a large upload in parts is put together then; its last byte went earlier."""
+    stage = Stage()
+    actor = stage.process()
+    if by == "calls":
+        for number, at_s in enumerate(AT_S):
+            count(stage, actor, number, at_s)
+    else:
+        look(stage, actor, saved(came=0), 40)
+    answers = []
+    for number, at_s in enumerate(AT_S):
+        answered_ns = MONOTONIC_NS + int((at_s + TOOK_S + 1.9) * SECOND_NS)
+        last = next(one for told_s, one in reversed(stage.extra) if at_s < told_s < at_s + 5)
+        assert isinstance(last, SocketTraffic | TcpSample)
+        answer = {"received_ns": answered_ns, "bytes_received": 300 * (number + 1), "is_new": False}
+        if isinstance(last, SocketTraffic):
+            answer = {"received_ns": answered_ns, "received_bytes": last.received_bytes + 300}
+        answers.append((at_s + TOOK_S + 2.0, msgspec.structs.replace(last, **answer)))
+    stage.extra += answers
+    found = told(stage)
+
+    assert len(found) == 3
+    for one, at_s in zip(found, AT_S, strict=True):
+        assert one.end_ns == stage.wall(at_s + TOOK_S + 1.9)
+        assert one.moments.last_data_ns is not None
+        assert abs(one.moments.last_data_ns - stage.wall(at_s + TOOK_S)) <= SECOND_NS // 10
 
 
 @pytest.mark.parametrize("port", [80, 3128, 9000])

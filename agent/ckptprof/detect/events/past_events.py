@@ -112,6 +112,11 @@ class PastEvents:
         """Return all earlier candidates of a job that are remembered."""
         return list(self._events[job, writes])
 
+    def received(self, processes: frozenset[ProcessKey], shapes: frozenset[str]) -> list[PastEvent]:
+        """Return the candidates of some processes that read, or received, what has one of some shapes, of all jobs."""
+        moved = (one for (_, writes), events in self._events.items() if not writes for one in events)
+        return [one for one in moved if one.processes & processes and one.shapes & shapes]
+
     def author(self, path: str) -> PastEvent | None:
         """Return the candidate that wrote a file last."""
         found = self._authors.get(path)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.detect.events.signals.sends import HALF, moved_by_sockets, per_process
-from ckptprof.detect.tolerances import BESIDE_NS, LITTLE_SHARE, is_of_one_state
+from ckptprof.detect.tolerances import BESIDE_NS, LITTLE_SHARE, NEARLY_ALL, is_of_one_state
+
+_AHEAD_BYTES = 100 << 20  # s3fs of fsspec fetches 50 MiB ahead, and torch.load begins three times
 
 
 def answers(event: Event) -> str | None:
@@ -46,14 +48,25 @@ def saved_before(event: Event) -> bool:
     each = per_process(event)
     if is_of_one_state(min(each), max(each)):
         sizes.add(max(each))
-    past = event.known.past
-    held = (one.event for one in event.known.deferred.sent_before(own, past))
-    return any(
-        is_of_one_state(size, state.bytes)
-        for state in (*past.states(own.programs), *held)
-        if _is_over(event, state)
-        for size in sizes
+    known = event.known
+    states = [state for state in known.past.states(own.programs) if _is_over(event, state)]
+    held = (one.event for one in known.deferred.sent_before(own, known.past))
+    waiting = (one for one in held if _is_over(event, one))
+    return any(is_of_one_state(size, state.bytes) for state in (*states, *waiting) for size in sizes) or any(
+        _has_state(event, state) for state in states
     )
+
+
+def _has_state(event: Event, state: PastEvent) -> bool:
+    """Return whether it is a state and what was fetched ahead of need, and the run that saved fetched no such data.
+
+    A state is read here and there: its head, its end, its head again. Who fetches ahead then fetches some of it twice.
+    """
+    own = event.remembered
+    if not state.bytes <= own.bytes <= (state.bytes + _AHEAD_BYTES) / NEARLY_ALL:
+        return False
+    before = event.known.past.received(state.processes, own.shapes)
+    return not any(one.bytes >= HALF * own.bytes for one in before)
 
 
 def _is_over(event: Event, state: PastEvent) -> bool:

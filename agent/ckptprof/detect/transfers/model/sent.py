@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ckptprof.detect.transfers.model.movement import Movement
 from ckptprof.detect.transfers.model.sending import Sending
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.clock import Clock
 
 
 @dataclass(slots=True, eq=False)
@@ -20,3 +21,8 @@ class SentTransfer(Transfer):
 
     sending: Sending | None = None
     points: Sequence[Movement] = ()
+    moved_ns: int = 0  # when its last byte went; it is over once that was answered
+
+    def last_data_ns(self, clock: Clock) -> int:  # noqa: ARG002 - of files a stamp tells
+        """Return when the last byte was moved."""
+        return self.moved_ns

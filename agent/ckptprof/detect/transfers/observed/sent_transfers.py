@@ -6,7 +6,8 @@ database, broker or collector of logs is known by: who else may have another hos
 Nothing is concluded here: signals say what speaks for a save or a restore, and what against it. A stretch is over when
 nothing more of it was seen for as long as files are waited for; what the ranks of one job send at a time belongs
 together, and so does what they receive.
-What goes out to ask for much, and what comes back to say that much has come, is no part of either.
+What goes out to ask for much, and what comes back to say that much has come, is no part of either; but who sends
+waits for the last answer, and has sent all of it then only.
 Where the trace counts calls it tells of the same as the looks at the sockets, and exactly: its stretch is taken then.
 """
 
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.detect.tolerances import LITTLE_SHARE, MAX_EACH, MAX_POINTS, MOST_SHARE, TELLING_BYTES
+from ckptprof.detect.tolerances import HEADER_BYTES, LITTLE_SHARE, MAX_EACH, MAX_POINTS, MOST_SHARE, TELLING_BYTES
 from ckptprof.detect.transfers.model.movement import Movement, merged
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.sending import FURTHER, Sending
@@ -63,6 +64,7 @@ class _Stretch:
     parts: int = 0
     parts_bytes: int = 0
     returned_bytes: int = 0
+    answered_ns: int = 0  # when something came back last that is as little as answers to what is sent are
 
     def add(self, endpoint: _Endpoint, moved: Movement, sockets: int, at_ns: int) -> None:
         """Add what a look found to have moved since the look before."""
@@ -81,6 +83,11 @@ class _Stretch:
         if len(self.later) >= 2 * MAX_POINTS:
             self._halve()
         self.last_ns = at_ns
+
+    def answer(self, came_bytes: int, at_ns: int) -> None:
+        """Take note of what came back until then."""
+        if 0 < came_bytes <= HEADER_BYTES:
+            self.answered_ns = max(self.answered_ns, at_ns)
 
     def cut(self, points: int) -> None:
         """Keep so many points of what followed the first look, or a few less: with all bytes, in longer pieces."""
@@ -221,6 +228,9 @@ class SentTransfers:
             moved = Movement(max(before_ns, until_ns - max(busy_ns, 1)), until_ns, sent)
             stretch = self._stretch(_Key(process, look.port, sends=True, is_counted=False), before_ns, at_ns)
             stretch.add(endpoint, moved, look.sockets, at_ns)
+        sending = self._open.get(_Key(process, look.port, sends=True, is_counted=False))
+        if sending is not None and look.received_ns is not None:
+            sending.answer(came, min(at_ns, look.received_ns))
         if came > max(0, LITTLE_SHARE * sent):
             until_ns = min(at_ns, max(before_ns, look.received_ns or at_ns))
             moved = Movement(until_ns - 1, until_ns, came)  # for how long it was busy nobody says
@@ -285,6 +295,8 @@ class SentTransfers:
                 stretch.parts += max(0, own[1])
                 stretch.parts_bytes += max(0, own[2])
                 stretch.returned_bytes += max(0, other[0])
+                if sends and traffic.received_ns is not None:
+                    stretch.answer(other[0], min(at_ns, traffic.received_ns))
 
     def _stretch(self, key: _Key, before_ns: int, at_ns: int) -> _Stretch:
         """Return the stretch that goes on; one that begins now, if there is none."""
@@ -360,9 +372,9 @@ def _transfers(stretches: dict[_Key, _Stretch]) -> list[SentTransfer]:
 
 def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTransfer:
     """Return a stretch that is over; how many connections are open at once only looks at them tell."""
-    end_ns = max(one.end_ns for one in (*stretch.early, *stretch.later))
+    moved_ns = max(one.end_ns for one in (*stretch.early, *stretch.later))
     is_known = key.is_counted or not (key.sends or stretch.later)
-    start_ns = stretch.before_ns if is_known else min(stretch.begun_ns(end_ns), end_ns)
+    start_ns = stretch.before_ns if is_known else min(stretch.begun_ns(moved_ns), moved_ns)
     early = [one._replace(start_ns=min(start_ns, one.start_ns)) for one in stretch.early]
     return SentTransfer(
         process=key.process,
@@ -376,7 +388,8 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTran
         phase=Phase.OVER,
         seen_by="trace" if key.is_counted else "connections",
         start_ns=start_ns,
-        end_ns=end_ns,
+        end_ns=max(moved_ns, stretch.answered_ns),
+        moved_ns=moved_ns,
         bytes=stretch.bytes,
         sending=Sending(
             stretch.endpoints,
