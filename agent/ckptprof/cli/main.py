@@ -37,6 +37,7 @@ COMMANDS = {
     "diff": "Compare two runs, before and after a change, and show what differs by more than noise.",
     "export": "Take recorded checkpoints along: for a spreadsheet, a notebook, DuckDB or Perfetto.",
     "sql": "Ask the database in SQL: SELECT only, bounded in time and rows.",
+    "ship": "Ship what is recorded here to a PostgreSQL server, where one report tells all nodes.",
     "plan": "Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.",
     "doctor": "Check what ckptprof can see on this host, and name the command that adds what is missing.",
     "service": "Install, show or uninstall the systemd service that watches this host.",

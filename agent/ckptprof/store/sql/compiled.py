@@ -46,7 +46,6 @@ revision, outbox.first_start_ns AS first_start_ns FROM outbox WHERE outbox.check
 = :changed) AS anon_1), :began_ns))"""
 CHANGES = """SELECT outbox.change, outbox.checkpoint_id, outbox.revision, outbox.first_start_ns FROM
 outbox WHERE outbox.change > :after ORDER BY outbox.change LIMIT :most OFFSET 0"""
-NEWEST_CHANGE = """SELECT max(outbox.change) AS max_1 FROM outbox"""
 UID_OF = """SELECT checkpoints.uid FROM checkpoints WHERE checkpoints.id = :changed"""
 CHANGED = """SELECT json_object('id', checkpoints.id, 'uid', checkpoints.uid, 'kind',
 checkpoints.kind, 'job', checkpoints.job, 'framework', checkpoints.framework, 'step',

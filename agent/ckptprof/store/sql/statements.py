@@ -198,7 +198,6 @@ STATEMENTS: dict[str, Statement] = {
     "ADD_CHECKPOINT": insert(_EVENTS).values(_EVENT_COLUMNS).returning(_EVENTS.c.id),
     "NOTE_CHANGE": _note_change(),
     "CHANGES": _changes(),
-    "NEWEST_CHANGE": select(func.max(schema.outbox.c.change)),
     "UID_OF": select(_EVENTS.c.uid).where(_EVENTS.c.id == _whole("changed")),
     "CHANGED": checkpoints(select(_EVENTS.c.id).where(_EVENTS.c.id == _whole("changed")), whole=False),
     "COUNT_SINCE": select(func.count()).select_from(_EVENTS).where(_EVENTS.c.id > _whole("known_id")),
