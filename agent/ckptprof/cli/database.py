@@ -18,6 +18,7 @@ from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.errors import NothingFoundError, StoreError
 from ckptprof.model import CheckpointQuery, Kind, Report
 from ckptprof.report.clean import clean
+from ckptprof.store.location import is_server
 
 if TYPE_CHECKING:
     from ckptprof.store.reader import StoreReader
@@ -79,9 +80,17 @@ def named(dbs: Sequence[str] | None) -> list[str | None]:
         return [None]
     found: dict[str, str | None] = {}
     for text in dbs:
+        if is_server(text):
+            found.setdefault(text, text)
+            continue
         for path in _meant(text):
             found.setdefault(os.path.realpath(path), path)
     return list(found.values())
+
+
+def are_of_several(dbs: Sequence[str | None]) -> bool:
+    """Return whether they tell of several nodes: more than one, or one on a server, which has all nodes."""
+    return len(dbs) > 1 or any(db is not None and is_server(db) for db in dbs)
 
 
 def _meant(text: str) -> list[str]:
@@ -148,7 +157,7 @@ def reading_several(dbs: Sequence[str | None], query: CheckpointQuery | None) ->
     from ckptprof.service.progress import waiting  # noqa: PLC0415 # as above
 
     with _uncollected(), waiting(f"reading {len(dbs)} databases ..."):
-        found = [_record(db) for db in dbs]
+        found = [one for db in dbs for one in _records(db)]
         records = [one for one in found if isinstance(one, NodeRecord)]
         errors = [one for one in found if isinstance(one, StoreError)]
         if not records:
@@ -160,11 +169,32 @@ def reading_several(dbs: Sequence[str | None], query: CheckpointQuery | None) ->
 
 def reading_report(dbs: Sequence[str | None], query: CheckpointQuery) -> tuple[Report, int]:
     """Return the report of one database or several, and the exit code if some cannot be read; raises StoreError."""
-    if len(dbs) == 1:
+    if not are_of_several(dbs):
         with reading(dbs[0]) as reader:
             return reader.report(query), 0
     found = reading_several(dbs, query)
     return found.report, found.complain()
+
+
+def _records(db: str | None) -> list[NodeRecord | StoreError]:
+    """Return what each node of a database tells, and why something cannot be read."""
+    if db is None or not is_server(db):
+        return [_record(db)]
+    from ckptprof.store.fleet.reader import nodes_of  # noqa: PLC0415 # as above
+    from ckptprof.store.watched import watched  # noqa: PLC0415 # as above
+
+    try:
+        nodes = nodes_of(db)
+    except StoreError as error:
+        return [error]
+    found: list[NodeRecord | StoreError] = [
+        NodeRecord(
+            database=db, host=node.host, watched=watched(node.sessions, None, None), checkpoints=node.checkpoints
+        )
+        for node in nodes
+    ]
+    lost = ((node.host, node.unread) for node in nodes if node.unread)
+    return found + [StoreError(f"{db}: {number} checkpoints of {host} are none") for host, number in lost]
 
 
 def _record(db: str | None) -> NodeRecord | StoreError:

@@ -14,6 +14,7 @@ from ckptprof.cli.database import named, reading_report
 from ckptprof.cli.shared import gating, pages
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
+from ckptprof.store.location import is_server
 
 if TYPE_CHECKING:
     from ckptprof.report.comparison import Side
@@ -111,7 +112,8 @@ def _selected(
     text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int
 ) -> tuple[list[str] | None, CheckpointQuery]:
     """Return the databases and the question that A or B stands for: files, else a range, else a job."""
-    if text.startswith(("/", "./", "../", "~/")) or text.endswith((".db", "/")) or os.path.isfile(text):  # noqa: PTH113 - no error
+    is_path = text.startswith(("/", "./", "../", "~/")) or text.endswith((".db", "/")) or os.path.isfile(text)  # noqa: PTH113 - no error
+    if is_path or is_server(text):
         return [text], query
     if _RANGE in text and "/" not in text:
         return dbs, _within(text, query, now_ns)

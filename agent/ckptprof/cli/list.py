@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import elsewhere, named, reading, reading_several
+from ckptprof.cli.database import are_of_several, elsewhere, named, reading, reading_several
 from ckptprof.errors import NothingFoundError
 from ckptprof.model import CheckpointQuery
 from ckptprof.report import document, tabbed, terminal
@@ -40,10 +40,10 @@ def command(  # each argument is an option of the command line
     checkpoint, and 6 if a database could not be read: the others are told all the same.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
-    path, *more = named(db)
-    if more:
-        return _several([path, *more], query, json=json, no_color=no_color)
-    with reading(path) as reader:
+    paths = named(db)
+    if are_of_several(paths):
+        return _several(paths, query, json=json, no_color=no_color)
+    with reading(paths[0]) as reader:
         report = reader.report(query)
     if json:
         output.write(document.dump(document.report_document(report)))

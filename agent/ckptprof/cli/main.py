@@ -38,6 +38,7 @@ COMMANDS = {
     "export": "Take recorded checkpoints along: for a spreadsheet, a notebook, DuckDB or Perfetto.",
     "sql": "Ask the database in SQL: SELECT only, bounded in time and rows.",
     "fleet": "Ask what nodes tell together: stragglers, cost, limits, each job's newest step, collisions, odd nodes.",
+    "ship": "Ship what is recorded here to a PostgreSQL server, where one report tells all nodes.",
     "plan": "Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.",
     "doctor": "Check what ckptprof can see on this host, and name the command that adds what is missing.",
     "service": "Install, show or uninstall the systemd service that watches this host.",

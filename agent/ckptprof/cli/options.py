@@ -106,7 +106,8 @@ Dbs = Annotated[
         envvar=DATABASE,
         metavar="PATH",
         help="The database; given several times, a folder, or a quoted pattern such as 'nodes/*.db', the databases of "
-        f"several nodes, whose checkpoints are told as those of their jobs. {_DEFAULT}",
+        "several nodes, or that of a server (postgresql+psycopg://ROLE@HOST/DATABASE), whose checkpoints are told as "
+        f"those of their jobs. {_DEFAULT}",
         callback=named_databases,
         show_default=False,
     ),

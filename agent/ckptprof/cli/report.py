@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import Several, elsewhere, named, reading, reading_several
+from ckptprof.cli.database import Several, are_of_several, elsewhere, named, reading, reading_several
 from ckptprof.cli.shared import gating, pages
 from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import Report
@@ -79,16 +79,16 @@ def command(  # each argument is an option of the command line
     pages.check(html=html, json=json, out=out, force=force, show=show)
     judge = _judge_of(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
-    path, *more = named(db)
-    if more:
+    paths = named(db)
+    if are_of_several(paths):
         if html:
             raise UsageError("--html is a page of one node", hint="give its database alone with --db")
-        found = reading_several([path, *more], query).for_gpus(gpus)
+        found = reading_several(paths, query).for_gpus(gpus)
         _tell(found, whole=whole, json=json, off=no_pager, no_color=no_color)
         judged = judge(found.report)
         code = 0 if any(one.holds for one in judged) and not found.unread else found.conclude()
         return gating.conclude(judged, allow_unknown=allow_unknown) or code
-    with reading(path, prints=html) as reader:
+    with reading(paths[0], prints=html) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
         if html:
             pages.write(reader, report, out=out, name="ckptprof-report.html", force=force, show=show)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ckptprof.cli import options, output
-from ckptprof.cli.database import named, reading, reading_several
+from ckptprof.cli.database import are_of_several, named, reading, reading_several
 from ckptprof.cli.shared import pages
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
@@ -67,12 +67,12 @@ def command(
     with the same databases; what --all and --html tell is of one node.
     """
     pages.check(html=html, json=json, out=out, force=force, show=show)
-    path, *more = named(db)
-    if more:
+    paths = named(db)
+    if are_of_several(paths):
         if whole or html:
             raise UsageError("--all and --html tell of one node", hint="give its database alone with --db")
-        return _several([path, *more], checkpoint_id, json=json, no_color=no_color)
-    with reading(path, prints=html) as reader:
+        return _several(paths, checkpoint_id, json=json, no_color=no_color)
+    with reading(paths[0], prints=html) as reader:
         number = int(checkpoint_id) if checkpoint_id.isdecimal() else reader.id_of(checkpoint_id)
         found = None if number is None else reader.checkpoint(number)
         if found is None:

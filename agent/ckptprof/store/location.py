@@ -70,6 +70,11 @@ def hint_if_refused(path: Path) -> str:
     return _GROUP if SERVICE_DIRECTORY in (path, path.parent) else "give another path with --db"
 
 
+def is_server(text: str) -> bool:
+    """Return whether it names a database on a server, and not a file."""
+    return text.partition("://")[0] in ("postgresql+psycopg", "postgresql", "postgres")
+
+
 def to_url(text: str | Path) -> str:
     """Return an SQLAlchemy URL for a path; a text that already is a URL is returned as it is."""
     if isinstance(text, str) and "://" in text:

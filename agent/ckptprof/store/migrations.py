@@ -151,7 +151,21 @@ _PLACE_AND_CLOCK = Step(
     ("ALTER TABLE checkpoints ADD COLUMN place TEXT", "ALTER TABLE checkpoints ADD COLUMN clock TEXT")
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2, _SENT_AND_RUN, _PLACE_AND_CLOCK)
+# In which order checkpoints changed, for who takes them elsewhere (ADR 0018).
+_OUTBOX = Step(
+    (
+        """CREATE TABLE outbox (
+            change INTEGER PRIMARY KEY AUTOINCREMENT,
+            checkpoint_id INTEGER NOT NULL UNIQUE REFERENCES checkpoints (id) ON DELETE CASCADE,
+            revision INTEGER NOT NULL, first_start_ns INTEGER NOT NULL)""",
+        """INSERT INTO outbox (checkpoint_id, revision, first_start_ns)
+            SELECT id, 1, start_ns FROM checkpoints ORDER BY id""",
+    )
+)
+
+STEPS: tuple[Step, ...] = (
+    _FIRST, _UNTOLD, _PICTURES, _PROGRESS, _FORMAT_2, _SENT_AND_RUN, _PLACE_AND_CLOCK, _OUTBOX,
+)  # fmt: skip
 LATEST = OLDEST + len(STEPS) - 1
 
 

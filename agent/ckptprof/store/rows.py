@@ -52,6 +52,7 @@ def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint
         connection.execute(compiled.CLEAR_CHILDREN[name], {"of_checkpoint": identity})
         rows = ({"checkpoint_id": identity, "ordinal": at, **row} for at, row in enumerate(_rows_of(kept, name)))
         connection.executemany(compiled.ADD_CHILD[name], rows)
+    connection.execute(compiled.NOTE_CHANGE, {"changed": identity, "began_ns": kept.start_ns})
     return msgspec.structs.replace(checkpoint, id=identity)
 
 

@@ -12,6 +12,7 @@ from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint
 from ckptprof.store.plainreader import PlainReader
 
+QUIET_NS = 10_000_000_000  # after its last I/O: what waits is stored about once a second, later where that costs much
 encoded = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Pending).decode
 
@@ -40,3 +41,18 @@ def going_on(kept: Iterable[bytes]) -> list[Checkpoint]:
         if one.if_alone is None:
             found.append(one.checkpoint)
     return sorted(found, key=lambda one: one.start_ns)
+
+
+def is_writing(kept: Iterable[bytes], now_ns: int) -> bool:
+    """Return whether a checkpoint is being written or read now, as far as what is not reported yet tells.
+
+    One that is sure is reported when it is over; of any other the last I/O tells.
+    """
+    for data in kept:
+        try:
+            one = _decode(data)
+        except msgspec.MsgspecError:
+            continue
+        if one.if_alone is None or now_ns - one.checkpoint.end_ns < QUIET_NS:
+            return True
+    return False

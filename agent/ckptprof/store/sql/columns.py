@@ -12,5 +12,5 @@ DIAGNOSIS = (*BRIEF_DIAGNOSIS, "measures")
 CHILDREN = ("writers", "evidence", "streams", "devices")  # tables
 BRIEF_CHILDREN = ("writers", "evidence")  # what `report` shows
 BLOCKS = ("minutes", "hours", "rollups")  # tables
-TABLES = (*CHILDREN, *BLOCKS, "checkpoints", "entities", "layouts", "sessions", "untold")
+TABLES = (*CHILDREN, *BLOCKS, "checkpoints", "entities", "layouts", "outbox", "sessions", "untold")
 ENTITY_BITS = 32  # of the id of a block

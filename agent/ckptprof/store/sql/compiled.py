@@ -36,6 +36,50 @@ progress_left_out, sent, run, place, clock) VALUES (:uid, :kind, :job, :framewor
 :cost, :measures, :blocked, :committed_ns, :limit, :limit_seconds, :limit_confidence,
 :expected_seconds, :gpu_seconds, :progress, :progress_left_out, :sent, :run, :place,
 :clock) RETURNING id"""
+NOTE_CHANGE = """INSERT OR REPLACE INTO outbox (checkpoint_id, revision, first_start_ns) VALUES
+(:changed, (coalesce((SELECT anon_1.revision FROM (SELECT outbox.change AS change,
+outbox.checkpoint_id AS checkpoint_id, outbox.revision AS revision,
+outbox.first_start_ns AS first_start_ns FROM outbox WHERE outbox.checkpoint_id =
+:changed) AS anon_1), 0) + 1), coalesce((SELECT anon_1.first_start_ns FROM (SELECT
+outbox.change AS change, outbox.checkpoint_id AS checkpoint_id, outbox.revision AS
+revision, outbox.first_start_ns AS first_start_ns FROM outbox WHERE outbox.checkpoint_id
+= :changed) AS anon_1), :began_ns))"""
+CHANGES = """SELECT outbox.change, outbox.checkpoint_id, outbox.revision, outbox.first_start_ns FROM
+outbox WHERE outbox.change > :after ORDER BY outbox.change LIMIT :most OFFSET 0"""
+UID_OF = """SELECT checkpoints.uid FROM checkpoints WHERE checkpoints.id = :changed"""
+CHANGED = """SELECT json_object('id', checkpoints.id, 'uid', checkpoints.uid, 'kind',
+checkpoints.kind, 'job', checkpoints.job, 'framework', checkpoints.framework, 'step',
+checkpoints.step, 'ranks', checkpoints.ranks, 'start_ns', checkpoints.start_ns,
+'end_ns', checkpoints.end_ns, 'durable_ns', checkpoints.durable_ns, 'bytes',
+checkpoints.bytes, 'files', checkpoints.files, 'path', checkpoints.path, 'mode',
+checkpoints.mode, 'stall_ns', checkpoints.stall_ns, 'level', checkpoints.level,
+'confidence', json(CASE WHEN (typeof(checkpoints.confidence) IN ('real', 'integer'))
+THEN printf('%!.17g', checkpoints.confidence) ELSE json_quote(checkpoints.confidence)
+END), 'status', checkpoints.status, 'written_bytes', checkpoints.written_bytes,
+'unique_bytes', checkpoints.unique_bytes, 'storage_bytes', checkpoints.storage_bytes,
+'cache', checkpoints.cache, 'blind', json(checkpoints.blind), 'pattern',
+json(checkpoints.pattern), 'moments', json(checkpoints.moments), 'metadata',
+json(checkpoints.metadata), 'overheads', json(checkpoints.overheads), 'blocked',
+json(checkpoints.blocked), 'sent', json(checkpoints.sent), 'run', json(checkpoints.run),
+'place', json(checkpoints.place), 'clock', json(checkpoints.clock), 'verdict',
+json(checkpoints.verdict), 'cost', json(checkpoints.cost), 'writers', json((SELECT
+json_group_array(json_object('pid', anon_1.pid, 'comm', anon_1.comm, 'bytes',
+anon_1.bytes, 'rank', anon_1.rank, 'start_ns', anon_1.start_ns, 'end_ns', anon_1.end_ns,
+'role', anon_1.role)) AS json_group_array_1 FROM (SELECT writers.checkpoint_id AS
+checkpoint_id, writers.ordinal AS ordinal, writers.pid AS pid, writers.comm AS comm,
+writers.bytes AS bytes, writers.rank AS rank, writers.start_ns AS start_ns,
+writers.end_ns AS end_ns, writers.role AS role FROM writers WHERE writers.checkpoint_id
+= checkpoints.id ORDER BY writers.ordinal) AS anon_1)), 'evidence', json((SELECT
+json_group_array(json_object('name', anon_2.name, 'weight', json(CASE WHEN
+(typeof(anon_2.weight) IN ('real', 'integer')) THEN printf('%!.17g', anon_2.weight) ELSE
+json_quote(anon_2.weight) END), 'text', anon_2.text)) AS json_group_array_2 FROM (SELECT
+evidence.checkpoint_id AS checkpoint_id, evidence.ordinal AS ordinal, evidence.name AS
+name, evidence.weight AS weight, evidence.text AS text FROM evidence WHERE
+evidence.checkpoint_id = checkpoints.id ORDER BY evidence.ordinal) AS anon_2))) AS
+json_object_1 FROM checkpoints WHERE checkpoints.id IN (SELECT checkpoints.id FROM
+checkpoints WHERE checkpoints.id = :changed) ORDER BY checkpoints.start_ns,
+checkpoints.id"""
+COUNT_SINCE = """SELECT count(*) AS count_1 FROM checkpoints WHERE checkpoints.id > :known_id"""
 CLEAR_CHILDREN = {
     "writers": """DELETE FROM writers WHERE writers.checkpoint_id = :of_checkpoint""",
     "evidence": """DELETE FROM evidence WHERE evidence.checkpoint_id = :of_checkpoint""",

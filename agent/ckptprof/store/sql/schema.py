@@ -134,6 +134,14 @@ devices = Table(
     Column("latency_p99_seconds", Float, nullable=True),
     _whole("max_in_flight", nullable=True),
 )
+outbox = Table(  # of each checkpoint its last change
+    "outbox",
+    metadata,
+    Column("change", Integer, primary_key=True),  # rises with each; none is used twice
+    Column("checkpoint_id", Integer, ForeignKey("checkpoints.id", ondelete="CASCADE"), nullable=False, unique=True),
+    _whole("revision"),  # how often it was stored, this time included
+    _whole("first_start_ns"),  # when it began as it was stored first
+)
 untold = Table("untold", metadata, Column("uid", Text, primary_key=True), Column("data", LargeBinary, nullable=False))
 entities = Table(
     "entities", metadata, Column("id", Integer, primary_key=True), _text("name", unique=True), _whole("seen_ns")

@@ -98,6 +98,25 @@ def _exact(column: Any) -> Any:
     return func.json(case((is_number, func.printf("%!.17g", column)), else_=func.json_quote(column)))
 
 
+def _note_change() -> Insert:
+    """Return what gives a checkpoint the next change, in the place of its last one, and the next revision."""
+    table = schema.outbox
+    known = select(table).where(table.c.checkpoint_id == _whole("changed")).subquery()
+    revision, first_start_ns = (select(known.c[name]).scalar_subquery() for name in ("revision", "first_start_ns"))
+    values = {
+        "checkpoint_id": _whole("changed"),
+        "revision": func.coalesce(revision, 0) + 1,
+        "first_start_ns": func.coalesce(first_start_ns, _whole("began_ns")),
+    }
+    return insert(table).prefix_with("OR REPLACE").values(values)
+
+
+def _changes() -> Select[Any]:
+    """Return what reads the next changes, in their order, without what the checkpoints are."""
+    table = schema.outbox
+    return select(table).where(table.c.change > _whole("after")).order_by(table.c.change).limit(_whole("most"))
+
+
 def _paths() -> Select[tuple[str | None]]:
     """Return what reads the paths of the newest checkpoints, each once, newest first."""
     table = schema.checkpoints
@@ -177,6 +196,11 @@ STATEMENTS: dict[str, Statement] = {
     .values(_EVENT_COLUMNS)
     .returning(_EVENTS.c.id),
     "ADD_CHECKPOINT": insert(_EVENTS).values(_EVENT_COLUMNS).returning(_EVENTS.c.id),
+    "NOTE_CHANGE": _note_change(),
+    "CHANGES": _changes(),
+    "UID_OF": select(_EVENTS.c.uid).where(_EVENTS.c.id == _whole("changed")),
+    "CHANGED": checkpoints(select(_EVENTS.c.id).where(_EVENTS.c.id == _whole("changed")), whole=False),
+    "COUNT_SINCE": select(func.count()).select_from(_EVENTS).where(_EVENTS.c.id > _whole("known_id")),
     "CLEAR_CHILDREN": {name: _clear(_TABLES[name]) for name in CHILDREN},
     "ADD_CHILD": {name: insert(_TABLES[name]).values(_each(list(_TABLES[name].c))) for name in CHILDREN},
     "PENDING": select(schema.untold.c.uid, schema.untold.c.data),

@@ -1,0 +1,91 @@
+"""Connections to the server of a fleet, and what can go wrong with one, as one clear line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from ckptprof.errors import StoreError, UsageError
+from ckptprof.store.fleet.target import SCHEME, Target, password, without_environment
+
+_LONGEST = {  # seconds without an answer, after which a server is away
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+_REFUSED = "42501"  # insufficient_privilege
+_OF_DATA = ("22", "23", "54")  # classes of SQLSTATE: bad data, a broken constraint, beyond what the server can hold
+_MISSING = ("3F000", "42P01")  # no such schema, no such table
+
+
+class ServerAwayError(StoreError):
+    """The server cannot be reached, or broke off; later it may answer."""
+
+
+@contextmanager
+def connected(target: Target, password_file: Path | None = None) -> Iterator[Connection]:
+    """Give a connection for a while; raises StoreError, UsageError where psycopg is not installed."""
+    without_environment()
+    try:
+        import psycopg  # noqa: PLC0415 # an extra
+        from psycopg.conninfo import make_conninfo  # noqa: PLC0415 # likewise
+    except ImportError as error:
+        raise UsageError(
+            "PostgreSQL is asked by psycopg, which is not installed", hint="pip install 'ckptprof[postgres]'"
+        ) from error
+    secret = password(password_file)
+    arguments = {**_LONGEST, **target.parameters, "application_name": "ckptprof"}
+    arguments |= {"password": secret} if secret is not None else {}
+    with told(target):
+        engine = create_engine(
+            f"{SCHEME}://",
+            creator=lambda: psycopg.connect(make_conninfo(**arguments), prepare_threshold=None),  # none: for pgbouncer
+            poolclass=NullPool,
+            use_native_hstore=False,  # asks the server about it at each connection
+        )
+        with engine.connect() as connection:
+            yield connection
+
+
+@contextmanager
+def told(target: Target) -> Iterator[None]:
+    """Turn what SQLAlchemy and psycopg raise within into a StoreError about the server."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _told(error, target) from error
+    except NoSuchModuleError as error:
+        raise UsageError(str(error)) from error
+    except SQLAlchemyError as error:
+        raise StoreError(f"{target.url}: {error}") from error
+
+
+def sqlstate(error: DBAPIError) -> str:
+    """Return the code of what a server refused; empty where it was not the server that did."""
+    return str(getattr(error.orig, "sqlstate", None) or "")
+
+
+def is_of_data(error: DBAPIError) -> bool:
+    """Return whether the rows are to blame, and would be refused again."""
+    return sqlstate(error)[:2] in _OF_DATA
+
+
+def _told(error: DBAPIError, target: Target) -> StoreError:
+    code = sqlstate(error)
+    said = str(error.orig).strip().partition("\n")[0]
+    if code in _MISSING:
+        return StoreError(
+            f"{target.url} is not prepared: {said}", hint=f"as its owner: ckptprof ship --prepare --to {target.url}"
+        )
+    if code == _REFUSED:
+        return StoreError(f"{target.url} refuses: {said}", hint="docs/cluster.md tells which role a node needs")
+    if not code or code[:2] in ("08", "57", "53"):
+        return ServerAwayError(f"{target.url}: {said}", hint="it is tried again")
+    return StoreError(f"{target.url}: {said}")

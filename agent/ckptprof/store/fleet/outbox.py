@@ -1,0 +1,99 @@
+"""What of a node's database was not taken elsewhere yet: read-only, in the order in which it changed."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from ckptprof.model import Session
+from ckptprof.store.plainreader import PlainReader
+from ckptprof.store.rows import get_sessions
+from ckptprof.store.sql import compiled
+
+MOST_EVENTS = 500  # of a batch
+MOST_BYTES = 1 << 20  # after which a batch is full
+LARGEST_EVENT = 4 << 20  # bytes; none that ckptprof made was a tenth of it
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as it is stored now."""
+
+    id: int  # its number in the database
+    uid: str | None  # None: its row cannot be read
+    revision: int
+    first_start_ns: int  # as it was stored first, which never changes
+    event: str | None  # as JSON, without streams, devices, measures and timeline; None: it cannot be read
+    problem: str | None = None  # why not
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed next."""
+
+    after: int  # the change before it
+    until: int  # the change up to which it is
+    is_last: bool  # nothing more had changed
+    last_id: int  # the number that the last checkpoint was given, be it still there or not
+    kept_ids: int  # how many checkpoints are there that have a larger number than was asked
+    events: tuple[Changed, ...]
+    sessions: tuple[Session, ...]  # all, the oldest first
+
+
+class Outbox(PlainReader):
+    """Reads a database that exists; every method raises StoreError with one clear line."""
+
+    def newest(self) -> int:
+        """Return the number of the last change; 0 if there was none."""
+        with self._snapshot() as raw:
+            return _last_given(raw, "outbox")
+
+    def sessions(self) -> tuple[Session, ...]:
+        """Return the lives of the recorders, oldest first."""
+        with self._snapshot() as raw:
+            return tuple(get_sessions(raw))
+
+    def batch(self, after: int, *, known_id: int) -> Batch:
+        """Return what changed after a change, of one state of the database; `known_id`: the largest number known."""
+        with self._snapshot() as raw:
+            rows = raw.execute(compiled.CHANGES, {"after": after, "most": MOST_EVENTS}).fetchall()
+            events: list[Changed] = []
+            size = 0
+            for _, *changed in rows:
+                events.append(_changed(raw, *changed))
+                size += len(events[-1].event or "")
+                if size >= MOST_BYTES:
+                    break
+            is_last = len(events) == len(rows) < MOST_EVENTS
+            (kept,) = raw.execute(compiled.COUNT_SINCE, {"known_id": known_id}).fetchone()
+            return Batch(
+                after=after,
+                until=_last_given(raw, "outbox") if is_last else rows[len(events) - 1][0],
+                is_last=is_last,
+                last_id=_last_given(raw, "checkpoints"),
+                kept_ids=kept,
+                events=tuple(events),
+                sessions=tuple(get_sessions(raw)),
+            )
+
+
+def _changed(raw: sqlite3.Connection, identity: int, revision: int, first_start_ns: int) -> Changed:
+    """Return one checkpoint; what of it cannot be read is in nobody's way."""
+    uid: str | None = None
+    event: str | None = None
+    problem: str | None = None
+    try:
+        (uid,) = raw.execute(compiled.UID_OF, {"changed": identity}).fetchone()
+        (text,) = raw.execute(compiled.CHANGED, {"changed": identity}).fetchone()
+        if len(text) > LARGEST_EVENT:
+            problem = f"it has {len(text)} characters"
+        else:
+            event = text
+    except sqlite3.DatabaseError as error:
+        problem = str(error)
+    return Changed(id=identity, uid=uid, revision=revision, first_start_ns=first_start_ns, event=event, problem=problem)
+
+
+def _last_given(raw: sqlite3.Connection, table: str) -> int:
+    """Return the last number that a table has given, be its row still there or not; 0: none."""
+    row = raw.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+    return 0 if row is None else int(row[0])

@@ -1,0 +1,75 @@
+"""What a server has of all nodes: read-only, of one state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from sqlalchemy import Connection, Text, cast, select
+
+from ckptprof.model import Checkpoint, Session
+from ckptprof.store.fleet import steps
+from ckptprof.store.fleet.connecting import connected, told
+from ckptprof.store.fleet.tables import checkpoints, sessions
+from ckptprof.store.fleet.target import target_of
+from ckptprof.store.rows import checkpoint_of
+
+_AT_ONCE = 1000  # rows
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has sent."""
+
+    host: str
+    sessions: tuple[Session, ...]  # the oldest first
+    checkpoints: tuple[Checkpoint, ...]  # in the order of their start
+    unread: int  # checkpoints that are none
+
+
+def nodes_of(url: str) -> list[Node]:
+    """Return all nodes by their names; raises StoreError, and UsageError for a URL that is none."""
+    target = target_of(url)
+    with connected(target) as connection, told(target):
+        steps.check(connection)
+        connection.rollback()
+        with connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True).begin():
+            lives: dict[str, list[Session]] = {}
+            for session in _sessions(connection):
+                lives.setdefault(session.host, []).append(session)
+            found: dict[str, list[Checkpoint]] = {}
+            unread: dict[str, int] = {}
+            for node, detail in _details(connection):
+                one = _checkpoint(detail)
+                if one is None:
+                    unread[node] = unread.get(node, 0) + 1
+                else:
+                    found.setdefault(node, []).append(one)
+    return [
+        Node(
+            host=node, sessions=tuple(lives.get(node, ())), checkpoints=tuple(found.get(node, ())),
+            unread=unread.get(node, 0),
+        )
+        for node in sorted({*lives, *found, *unread})
+    ]  # fmt: skip
+
+
+def _checkpoint(detail: str) -> Checkpoint | None:
+    """Return a checkpoint; None for what is none, which a node may send."""
+    try:
+        return checkpoint_of(detail)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _sessions(connection: Connection) -> Iterator[Session]:
+    names = [name for name in Session.__struct_fields__ if name != "host"]
+    statement = select(sessions.c.node, *(sessions.c[name] for name in names))
+    rows = connection.execute(statement.order_by(sessions.c.start_ns, sessions.c.uid))
+    return (msgspec.convert(dict(zip(("host", *names), row, strict=True)), Session) for row in rows)
+
+
+def _details(connection: Connection) -> Iterator[tuple[str, str]]:
+    statement = select(checkpoints.c.node, cast(checkpoints.c.detail, Text))
+    ordered = statement.order_by(checkpoints.c.first_start_ns, checkpoints.c.uid)
+    rows = connection.execution_options(yield_per=_AT_ONCE).execute(ordered)
+    return ((node, detail) for node, detail in rows)

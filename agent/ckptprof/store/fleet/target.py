@@ -1,0 +1,105 @@
+"""The server of a fleet as a URL tells it: where it is and how it is trusted, and never a secret.
+
+A password comes from $CREDENTIALS_DIRECTORY (systemd's LoadCredential=), from a file that its owner alone may read, or
+from libpq's own ~/.pgpass, which has the same rule; never from arguments or the environment, which others can see.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from ckptprof.errors import StoreError, UsageError
+
+SCHEME = "postgresql+psycopg"
+CREDENTIAL = "ckptprof-password"
+_FORM = f"give {SCHEME}://ROLE@HOST/DATABASE"
+_OPTIONS = ("host", "port", "sslcert", "sslkey", "sslmode", "sslrootcert", "sslcrl")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LONGEST_PASSWORD = 4096  # bytes
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A PostgreSQL database, and who asks."""
+
+    url: str  # as it was given
+    parameters: dict[str, str]  # of libpq, without a password
+
+
+def target_of(url: str) -> Target:
+    """Return what a URL means; raises UsageError for a password in it, and where the server would not be verified."""
+    try:
+        parts = urlsplit(url)
+        port, options = (
+            parts.port,
+            dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))),
+        )
+    except ValueError as error:
+        raise UsageError(f"{error}: that is no URL of a database", hint=_FORM) from error
+    if parts.password is not None or "password" in options:
+        raise UsageError(
+            "a password in a URL can be read by every user of this host",
+            hint=f"leave it out: put it into a file that its owner alone may read, or into the credential {CREDENTIAL}",
+        )
+    if parts.scheme != SCHEME:
+        raise UsageError(f"{url}: a database of kind {parts.scheme!r} is not supported", hint=_FORM)
+    unknown = sorted(set(options) - set(_OPTIONS))
+    name = unquote(parts.path.lstrip("/"))
+    if unknown or not name or parts.fragment:
+        what = f"the option {unknown[0]!r} is not known" if unknown else "it names no database"
+        raise UsageError(f"{url}: {what}", hint=f"{_FORM}; options after a ? are {', '.join(_OPTIONS)}")
+    host = options.pop("host", None) or unquote(parts.hostname or "")
+    found = {"dbname": name, **options}
+    found |= {"host": host} if host else {}
+    found |= {"user": unquote(parts.username)} if parts.username else {}
+    found |= {"port": str(port)} if port else {}
+    return Target(url, {**found, **_verified(host, options)})
+
+
+def _verified(host: str, options: dict[str, str]) -> dict[str, str]:
+    """Return by what the server is verified; a socket of this host, and loopback if asked for, needs no TLS."""
+    if not host or host.startswith("/"):
+        return {}
+    mode = options.get("sslmode", "verify-full")
+    if mode != "verify-full" and host not in _LOOPBACK:
+        raise UsageError(f"sslmode={mode} does not verify who answers", hint="leave it out: it is verify-full")
+    if mode != "verify-full" or "sslrootcert" in options:
+        return {"sslmode": mode}
+    return {"sslmode": mode, "sslrootcert": "system"}
+
+
+def password(file: Path | None) -> str | None:
+    """Return the password out of a file, else of systemd's credentials; None: there is neither. Raises StoreError."""
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    given = Path(folder) / CREDENTIAL if file is None and folder else None
+    try:
+        if file is not None:
+            return _read(file, is_private=True)
+        return _read(given, is_private=False) if given is not None and given.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is no text"
+        raise StoreError(f"{file or given}: {why}") from error
+
+
+def _read(path: Path, *, is_private: bool) -> str:
+    """Return the first line of a file; systemd hides its credentials by other means than their modes."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode):
+            raise StoreError(f"{path} is no file")
+        if is_private and (state.st_mode & 0o077 or state.st_uid not in (0, os.geteuid())):
+            raise StoreError(f"others may read the password in {path}", hint=f"chmod 600 {path}")
+        return os.read(fd, _LONGEST_PASSWORD).partition(b"\n")[0].decode()
+    finally:
+        os.close(fd)
+
+
+def without_environment() -> None:
+    """Forget what libpq would take from the environment: where it connects is in the URL, a secret never here."""
+    for name in [name for name in os.environ if name.startswith("PG") and name != "PGPASSFILE"]:
+        del os.environ[name]

@@ -1,0 +1,102 @@
+"""What a server has of all nodes is told as their own databases, put together, are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.cluster.nodes import GOOD, Job
+from tests.cluster.test_commands import _write
+from tests.postgres import Server
+from tests.report.schemas import validate
+
+from ckptprof.cli.main import main
+from ckptprof.service.shipping.shipper import Shipper
+from ckptprof.store.fleet.target import target_of
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> list[Path]:
+    """Return the databases of four nodes, of which one is slow, of two runs and of copies."""
+    records, _ = Job(nodes=4, late_s={1: 4.0}, ahead_s={2: 700.0}, clocks=dict.fromkeys(range(4), GOOD)).seen()
+    return _write(tmp_path / "nodes", records)
+
+
+@pytest.fixture
+def url(server: Server, fleet: str, nodes: list[Path]) -> str:
+    """Return where all of them were shipped to."""
+    url = server.url(fleet)
+    for db in nodes:
+        Shipper(db, target_of(url)).send()
+    return url
+
+
+def _told(capsys: pytest.CaptureFixture[str], words: Sequence[str], *names: object) -> tuple[int, str]:
+    """Return what a command says, with one name for each database."""
+    code = main([*words])
+    text, complaints = capsys.readouterr()
+    assert complaints == ""
+    for name in names:
+        text = text.replace(str(name), "DB")
+    return code, text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "--json"], ["list", "--json", "--limit", "3"],
+        ["list", "--job", "tr*", "--since", "2026-03-20T10:30Z"],
+        ["show", "7", "--json"], ["plan", "--json", "--mttf", "3h"],
+        ["diff", "train", "train", "--json"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_server_tells_what_the_files_tell(
+    words: list[str], url: str, nodes: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To the last digit, clocks that are off included."""
+    files = _told(capsys, [*words, "--db", str(nodes[0].parent)], *nodes, nodes[0].parent)
+
+    server = _told(capsys, [*words, "--db", url], url)
+
+    assert server == files
+    assert server[0] == 0
+
+
+def test_what_is_of_one_node_is_not_on_a_server(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Timelines and streams stay on the node; SQL is asked of the server itself."""
+    assert main(["show", "7", "--all", "--db", url]) == 2
+    assert main(["export", "--db", url]) == 6
+    assert main(["sql", "SELECT 1", "--db", url]) == 6
+    assert "not supported" in capsys.readouterr().err
+
+
+def test_one_node_that_sends_rubbish_hides_no_other(
+    url: str, server: Server, fleet: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is named, as a file is that cannot be read, and the exit code says so."""
+    server.ask(
+        "INSERT INTO ckptprof.checkpoints (first_start_ns, node, uid, revision, detail)"
+        " VALUES (0, 'evil\x1b', 'x', 1, '{\"id\": 1}')",
+        fleet,
+    )
+
+    assert main(["report", "--json", "--db", url]) == 6
+
+    text, complaints = capsys.readouterr()
+    told = json.loads(text)
+    validate("cluster", told)
+    assert (len(told["checkpoints"]), len(told["unread"])) == (12, 1)
+    assert "1 checkpoints of evil\\x1b are none" in complaints
+
+
+def test_a_server_that_is_away_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one line, and a password in its URL is not repeated."""
+    assert main(["list", "--db", f"postgresql+psycopg:///x?host={tmp_path}"]) == 6
+    assert main(["list", "--db", "postgresql+psycopg://u:secret@h/x"]) == 2
+
+    assert "secret" not in capsys.readouterr().err

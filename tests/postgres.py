@@ -1,0 +1,104 @@
+"""A PostgreSQL server of one's own, on a socket and on loopback with TLS, gone when the block ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.machine import postgres_programs
+
+from ckptprof.store.fleet.connecting import connected
+from ckptprof.store.fleet.steps import migrate
+from ckptprof.store.fleet.target import target_of
+
+_HBA = """local all postgres trust
+local all all scram-sha-256
+hostssl all all 127.0.0.1/32 scram-sha-256
+"""
+
+
+class Server:
+    """Whoever has the socket may be its owner; every other role has a password, which is its name."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        """Where its socket and its certificate are."""
+        self.folder = folder
+        self.port = port
+        self.certificate = folder / "server.crt"
+        self._number = 0
+
+    def url(self, database: str, role: str = "postgres", host: str | None = None) -> str:
+        """Return the URL of a database, over the socket unless another host is given."""
+        where = f"{role}@{host or ''}:{self.port}/{database}"
+        return f"postgresql+psycopg://{where}" + ("" if host else f"?host={self.folder}")
+
+    def ask(self, statement: str, database: str = "postgres", role: str = "postgres") -> list[tuple[object, ...]]:
+        """Return what a statement finds, nothing for one that finds nothing."""
+        import psycopg  # noqa: PLC0415 # an extra
+
+        where = {"host": str(self.folder), "port": self.port, "dbname": database, "user": role, "password": role}
+        with psycopg.connect(**where, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def database(self) -> str:
+        """Make a database that is ready for nodes; return its name."""
+        self._number += 1
+        name = f"fleet{self._number}"
+        self.ask(f"CREATE DATABASE {name}")
+        with connected(target_of(self.url(name))) as connection:
+            migrate(connection)
+        return name
+
+    def role(self, name: str, group: str) -> str:
+        """Make a role that is in a group; return its name."""
+        if not self.ask(f"SELECT 1 FROM pg_roles WHERE rolname = '{name}'"):  # noqa: S608 # our own names
+            self.ask(f"CREATE ROLE \"{name}\" LOGIN PASSWORD '{name}' IN ROLE {group}")
+        return name
+
+
+@contextlib.contextmanager
+def served() -> Iterator[Server]:
+    """Start one for a while; as root it runs as the user postgres."""
+    programs = postgres_programs()
+    assert programs is not None
+    folder = Path(tempfile.mkdtemp(prefix="ckpt-pg-"))
+    data = folder / "data"
+    data.mkdir()
+    certificate = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", folder / "server.key", "-out", folder / "server.crt"]
+    subprocess.run([*certificate, *names], check=True, capture_output=True)
+    own: list[str] = []
+    if os.geteuid() == 0:
+        own = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]
+        for path in (folder, data, folder / "server.key", folder / "server.crt"):
+            shutil.chown(path, "postgres", "postgres")
+        folder.chmod(0o755)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def call(*command: str | Path) -> None:
+        subprocess.run([*own, *command], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=folder)
+
+    try:
+        call(programs / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8")
+        (data / "pg_hba.conf").write_text(_HBA)
+        settings = {
+            "unix_socket_directories": folder, "listen_addresses": "localhost", "port": port, "fsync": "off",
+            "ssl": "on", "ssl_cert_file": folder / "server.crt", "ssl_key_file": folder / "server.key",
+        }  # fmt: skip
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        call(programs / "pg_ctl", "-D", data, "-o", options, "-l", folder / "log", "-w", "start")
+        try:
+            yield Server(folder, port)
+        finally:
+            call(programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
