@@ -230,7 +230,7 @@ def test_what_takes_a_moment_is_nothing_unless_it_comes_so_often_that_it_costs()
 
 
 def test_a_limit_that_held_a_moment_is_none_where_the_rest_was_a_wait_for_a_processor() -> None:
-    """57 ms of the device in a save of 0.55 s, 0.42 s of which went by without a CPU; 0.25 s of it limit one of 0.75."""
+    """57 ms of the device in a save of 0.55 s of which 0.42 went by without a CPU; 0.25 s of it limit one of 0.75 s."""
 
     def one(waited: float, begin: float = 0.0) -> Checkpoint:
         took = 0.5 + waited
