@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.nodes import GOOD, Job
-from tests.cluster.test_commands import _write
+from tests.cluster.test_commands import write
 from tests.postgres import Server
 from tests.report.schemas import validate
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.postgres
 def nodes(tmp_path: Path) -> list[Path]:
     """Return the databases of four nodes, of which one is slow, of two runs and of copies."""
     records, _ = Job(nodes=4, late_s={1: 4.0}, ahead_s={2: 700.0}, clocks=dict.fromkeys(range(4), GOOD)).seen()
-    return _write(tmp_path / "nodes", records)
+    return write(tmp_path / "nodes", records)
 
 
 @pytest.fixture
