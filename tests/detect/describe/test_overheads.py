@@ -125,6 +125,16 @@ def test_a_second_folder_of_the_same_files_is_a_duplicate() -> None:
     assert reasons(amplified(*parts)) == {"duplicate": 301 * MIB}
 
 
+def test_two_folders_in_that_of_a_step_are_two_parts_of_a_state() -> None:
+    """Weights and their average have the same shapes and shards of the same names; which are equal is unknown."""
+    parts = [
+        part_of(f"/out/checkpoint-500/{folder}/model-{shard:05}-of-00002.safetensors", 50 * MIB)
+        for folder in ("unet", "unet_ema")
+        for shard in (1, 2)
+    ]
+    assert reasons(amplified(*parts)) == {}
+
+
 def test_what_is_written_over_itself_is_a_rewrite() -> None:
     """More bytes than the file has; a header that is filled in at the end is not told."""
     assert reasons(amplified(part_of("/ckpt/a.bin", 100 * MIB, moved=150 * MIB))) == {"rewrite": 50 * MIB}
