@@ -355,6 +355,14 @@ def test_a_rank_that_often_waits_for_others_is_not_held_by_the_save() -> None:
     assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
 
 
+def test_who_waits_for_data_before_each_step_is_not_held_by_the_save_that_follows_one() -> None:
+    """Its last steps are as short as the moment in which a state is sent, and its pauses are none of the save."""
+    pauses = tuple((0.3 + 1.2 * count, 1.15 + 1.2 * count) for count in range(13))
+    found = threaded(still=pauses)
+
+    assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
+
+
 @pytest.mark.parametrize(
     ("grows", "stall"),
     [
@@ -376,6 +384,15 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
         assert found.stall_ns is None
     else:
         assert seconds(found) == pytest.approx(stall, abs=0.15)
+
+
+def test_what_each_step_takes_of_memory_is_no_part_of_the_copy_that_follows_one() -> None:
+    """The last steps before it are as near as pieces of one copy are."""
+    steps = tuple((0.1 + 0.45 * count, 0.2 + 0.45 * count, 20 * MIB) for count in range(17))
+    found = threaded(grows=(*steps, (7.75, 8.0, 160 * MIB)))
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(0.25, abs=0.06)
 
 
 def test_a_copy_of_the_state_ends_with_the_first_byte_at_the_latest() -> None:
