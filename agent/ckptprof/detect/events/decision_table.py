@@ -127,6 +127,7 @@ ROWS = (
     Row("read-again",              0.4,  0.0,  0.0, "the next run of the program reads what the last one left"),
     Row("resumes",                 0.5,  0.0,  0.0, "a run that goes on wants the last state, and nothing else"),
     Row("amid",                   -2.0, -2.0,  0.0, "nobody goes on from what is read so, nor takes it away"),
+    Row("handed",                -2.0,  0.0,  0.6, "samples for training; a state goes the other way"),
     Row("feeds",                  -0.5,  0.0,  0.6, "a data set is read file by file, in each epoch"),
     # What it is instead.
     Row("data",                   -1.0, -1.0,  0.6, "outweighs the weak names"),
@@ -191,7 +192,7 @@ OVERRIDES = (
     ),
 )  # fmt: skip
 
-SERIES_OF_DATA = frozenset(("shards", "swapped"))
+SERIES_OF_DATA = frozenset(("handed", "shards", "swapped"))
 
 DEFERRALS = (  # `decided-data` holds where the sum for data suffices
     Combination(

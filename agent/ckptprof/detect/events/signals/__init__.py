@@ -40,6 +40,7 @@ CHECKS: tuple[_Check, ...] = (
     _Check("read-again", reads.read_again, "an earlier run of the same program wrote it"),
     _Check("resumes", reads.resumes, "it is the last of what that run wrote in even periods, and no other is read"),
     _Check("amid", reads.amid, "its process read it in the midst of a save, to average, merge, check or strip"),
+    _Check("handed", reads.handed, "processes begun later hand it in to the one that trains, as samples are"),
     _Check("feeds", reads.feeds, "files of one shape in a row or again, as data sets are read"),
     _Check("data", names.is_data, "its name has a word for data sets or results"),
     _Check("place", names.is_placed, "it is in a place of caches, packages or databases"),

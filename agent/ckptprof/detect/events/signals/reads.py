@@ -8,9 +8,9 @@ from functools import partial
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
-from ckptprof.detect.events.past_events import shape_of
+from ckptprof.detect.events.past_events import PastEvent, shape_of
 from ckptprof.detect.events.signals.series import period_of
-from ckptprof.detect.tolerances import BESIDE_NS, LIKE, MANY, MOST_SHARE
+from ckptprof.detect.tolerances import BESIDE_NS, FEW, LIKE, MANY, MOST_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
@@ -25,7 +25,35 @@ def read_again(event: Event) -> bool:
     """Return whether an earlier run of the same program wrote one of its files, whatever it was taken for."""
     own = event.remembered
     authors = map(event.known.past.author, event.biggest if not event.writes else ())
-    return any(one and one.programs & own.programs and not one.processes & own.processes for one in authors)
+    return any(
+        one and one.programs & own.programs and not one.processes & own.processes and not _is_hired(one, own)
+        for one in authors
+    )
+
+
+def handed(event: Event) -> bool:
+    """Return whether processes that are made for it hand files in to who made them, which nothing calls checkpoints.
+
+    Actors play, generators make samples, and the process that trains takes in what each has left: it reads all that
+    came, while it goes on. A state goes the other way: who trains writes it, and who is begun later reads it.
+    """
+    if not event.is_weak:
+        return False
+    own, past = event.remembered, event.known.past
+    if not event.writes:
+        authors = [past.author(path) for path in event.biggest]
+        return all(one is not None and _is_hired(one, own) for one in authors)
+    read = past.series(event.job, event.shapes, writes=False)
+    return any(
+        not one.paths.isdisjoint(earlier.paths) and _is_hired(earlier, one) and _is_hired(own, one)
+        for earlier in event.series[-FEW:]
+        for one in read
+    )
+
+
+def _is_hired(author: PastEvent, reader: PastEvent) -> bool:
+    """Return whether who wrote began after who reads it."""
+    return min(ticks for _, ticks in author.processes) > max(ticks for _, ticks in reader.processes)
 
 
 def resumes(event: Event) -> bool:
