@@ -11,7 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.machine import postgres_programs
+import pytest
+from tests.machine import need, postgres_programs
 
 from ckptprof.store.fleet.connecting import connected
 from ckptprof.store.fleet.steps import migrate
@@ -102,3 +103,17 @@ def served() -> Iterator[Server]:
             call(programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """Return a server for all tests of a room; whatever is in it is gone in the end."""
+    need("postgres")
+    with served() as started:
+        yield started
+
+
+@pytest.fixture
+def fleet(server: Server) -> str:
+    """Return the name of a database that is ready for nodes, for one test."""
+    return server.database()
