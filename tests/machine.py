@@ -188,7 +188,7 @@ def _registry() -> str | None:
 _MODULES = {
     "torch": ("torch",),
     "orbax": ("jax", "orbax"),
-    "readers": ("duckdb", "perfetto", "pyarrow"),
+    "readers": ("duckdb", "opentelemetry", "perfetto", "pyarrow"),
     "frameworks": (
         "accelerate", "deepspeed", "h5py", "joblib", "keras", "lightning", "megatron", "torch", "transformers",
     ),

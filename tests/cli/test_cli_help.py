@@ -39,6 +39,7 @@ CODES: dict[str, set[int] | None] = {
     "ckptprof ship --to postgresql+psycopg://node-17@db.example/ckptprof": None,  # tests/service/shipping does that
     "ckptprof ship --once --to postgresql+psycopg://node-17@db.example/ckptprof"
     " --password-file /etc/ckptprof/password": None,
+    "ckptprof ship --to https://otel.example:4318 --names": None,
     "ckptprof doctor": {0, 4},  # 4: something is missing where the test runs
     "ckptprof doctor --json": {0, 4},
     "ckptprof export --since 2h -o checkpoints.csv": NO_HIT,

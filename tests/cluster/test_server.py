@@ -13,6 +13,7 @@ from tests.postgres import Server
 from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
+from ckptprof.service.shipping.server import to_server
 from ckptprof.service.shipping.shipper import Shipper
 from ckptprof.store.fleet.target import target_of
 
@@ -31,7 +32,7 @@ def url(server: Server, fleet: str, nodes: list[Path]) -> str:
     """Return where all of them were shipped to."""
     url = server.url(fleet)
     for db in nodes:
-        Shipper(db, target_of(url)).send()
+        Shipper(db, to_server(target_of(url))).send()
     return url
 
 

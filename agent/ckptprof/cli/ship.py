@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ckptprof.cli import options, output
 from ckptprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from ckptprof.service.shipping.sinks import Way
 
 EXAMPLES = """
 # Once, by the owner of the database: its tables, and the roles for nodes and readers
@@ -18,23 +21,29 @@ ckptprof ship --prepare --to postgresql+psycopg://owner@db.example/ckptprof
 ckptprof ship --to postgresql+psycopg://node-17@db.example/ckptprof
 # What there is now, as a cron job would
 ckptprof ship --once --to postgresql+psycopg://node-17@db.example/ckptprof --password-file /etc/ckptprof/password
+# As log records to a collector of OpenTelemetry, with the names of jobs and paths
+ckptprof ship --to https://otel.example:4318 --names
 """
 To = Annotated[
     str,
     typer.Option(
         "--to", envvar="CKPTPROF_SHIP_TO", metavar="URL", show_default=False,
-        help="The server: postgresql+psycopg://ROLE@HOST/DATABASE, without a password.",
+        help="The server: postgresql+psycopg://ROLE@HOST/DATABASE, without a password; or https://HOST:PORT, a "
+        "collector of OpenTelemetry.",
     ),
 ]  # fmt: skip
 PasswordFile = Annotated[
     Path | None,
     typer.Option(
         "--password-file", metavar="FILE", show_default=False,
-        help="A file that its owner alone may read, whose first line is the password. Default: the credential "
-        "ckptprof-password of systemd, else ~/.pgpass.",
+        help="A file that its owner alone may read, whose first line is the password, or the token of a collector. "
+        "Default: the credential ckptprof-password of systemd, else ~/.pgpass.",
     ),
 ]  # fmt: skip
 Once = Annotated[bool, typer.Option("--once", help="Send what there is now, and end.")]
+Names = Annotated[
+    bool, typer.Option("--names", help="Send names of jobs, runs and paths to a collector as they are, not hashed.")
+]
 Prepare = Annotated[
     bool, typer.Option("--prepare", help="Make the tables and roles on the server, or bring them up to date, and end.")
 ]
@@ -45,6 +54,7 @@ def command(
     to: To,
     db: options.Db = None,
     password_file: PasswordFile = None,
+    names: Names = False,
     once: Once = False,
     prepare: Prepare = False,
 ) -> None:
@@ -57,18 +67,21 @@ def command(
     The server is verified by TLS (sslmode=verify-full, by the host's authorities or ?sslrootcert=FILE), unless it is
     asked over a socket of this host. A password is read from a file or from systemd's credentials, never from the URL
     or the environment; without one the server may ask for a client's certificate (?sslcert=FILE&sslkey=FILE).
+
+    A collector of OpenTelemetry gets a log record for each revision of a checkpoint (OTLP over HTTP, as JSON), perhaps
+    twice: the largest ckptprof.revision of each ckptprof.uid counts. How far it was sent is kept in a file beside your
+    database, or in the state directory of the unit.
     """
     from ckptprof.store.fleet.target import target_of  # noqa: PLC0415 # `--help` needs none of these
     from ckptprof.store.location import path_to_read, to_path  # noqa: PLC0415
 
     if once and prepare:
         raise UsageError("--once and --prepare are two things", hint="prepare the server first")
-    target = target_of(to)
     if prepare:
         from ckptprof.store.fleet.connecting import connected  # noqa: PLC0415
         from ckptprof.store.fleet.steps import migrate  # noqa: PLC0415
 
-        with connected(target, password_file) as connection:
+        with connected(target_of(to), password_file) as connection:
             number = migrate(connection)
         output.write(f"{to} is ready for nodes: schema {number}\n")
         return
@@ -76,7 +89,7 @@ def command(
     from ckptprof.service.shipping.shipper import Shipper  # noqa: PLC0415
     from ckptprof.service.title import set_title  # noqa: PLC0415
 
-    shipper = Shipper(path_to_read() if db is None else to_path(db), target, password_file)
+    shipper = Shipper(path_to_read() if db is None else to_path(db), _way(to, password_file, names=names))
     if once:
         found = shipper.send()
         output.write(f"{found.events} changes of checkpoints sent\n")
@@ -85,3 +98,17 @@ def command(
     notifier = Notifier()
     notifier.ready("waiting for the first turn")
     shipper.run(tell=notifier.status, complain=lambda line: output.write(f"ckptprof: {line}\n", sys.stderr))
+
+
+def _way(to: str, password_file: Path | None, *, names: bool) -> Way:
+    """Return the way to ship; raises UsageError for a URL that is none."""
+    from ckptprof.service.shipping.collector import is_collector, to_collector  # noqa: PLC0415 # as above
+
+    if is_collector(to):
+        return to_collector(to, password_file, names=names)
+    from ckptprof.service.shipping.server import to_server  # noqa: PLC0415 # as above
+    from ckptprof.store.fleet.target import target_of  # noqa: PLC0415 # as above
+
+    if names:
+        raise UsageError("--names is of a collector", hint="leave it out: a server has the names")
+    return to_server(target_of(to), password_file)

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from ckptprof.service.shipping.server import to_server
 from ckptprof.service.shipping.shipper import Shipper
 from ckptprof.store.fleet import outbox
 from ckptprof.store.fleet.target import target_of
@@ -20,14 +21,14 @@ from ckptprof.store.fleet.target import target_of
 def ship(db: Path, url: str) -> None:
     """Send in small batches, for ever."""
     outbox.MOST_EVENTS = 3
-    shipper = Shipper(db, target_of(url))
+    shipper = Shipper(db, to_server(target_of(url)))
     while True:
         shipper.send()
 
 
 def main(db: Path, url: str) -> None:
     """Kill as many as there are lines."""
-    Shipper(db, target_of(url)).send()  # which loads what is loaded late
+    Shipper(db, to_server(target_of(url))).send()  # which loads what is loaded late
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -19,6 +19,7 @@ from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.model import Checkpoint, Session
 from ckptprof.service.recorder.pending import encoded, is_writing
+from ckptprof.service.shipping.server import to_server
 from ckptprof.service.shipping.shipper import Shipper
 from ckptprof.store.fleet.target import target_of
 from ckptprof.store.writer import StoreWriter
@@ -62,7 +63,7 @@ def test_fifty_kills_lose_nothing_and_put_nothing_twice(server: Server, fleet: s
         killer.stdin.close()
     assert server.ask("SELECT change > 0 FROM ckptprof.nodes", fleet) == [(True,)]  # they were at work
 
-    Shipper(db, target_of(url)).send()
+    Shipper(db, to_server(target_of(url))).send()
 
     kept = server.ask("SELECT uid, step FROM ckptprof.checkpoints", fleet)
     assert len(kept) == len(made)
@@ -85,12 +86,12 @@ def test_a_database_that_was_set_back_is_taken_from_its_begin(
     with closing(StoreWriter(db, ballast_bytes=0)) as writer:
         _session(writer, end_ns=SAVE.end_ns + 1)
         writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in "bcd"])
-    Shipper(db, target).send()
+    Shipper(db, to_server(target)).send()
     with closing(StoreWriter(copy, ballast_bytes=0)) as writer:
         _session(writer, "later")
         writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in more])
 
-    assert [Shipper(copy, target).send().events for _ in range(2)] == [1 + len(more), 0]
+    assert [Shipper(copy, to_server(target)).send().events for _ in range(2)] == [1 + len(more), 0]
 
     kept = server.ask("SELECT uid FROM ckptprof.checkpoints ORDER BY uid", fleet)
     assert "".join(str(uid) for (uid,) in kept) == "abcd" + more

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +13,15 @@ from ckptprof.errors import StoreError
 from ckptprof.service.shipping import shipper as shipping
 from ckptprof.service.shipping.pace import HEARTBEAT_SECONDS, LONGEST_RETRY_SECONDS, SPREAD_SECONDS
 from ckptprof.service.shipping.shipper import Round, Shipper
-from ckptprof.store.fleet.connecting import ServerAwayError
-from ckptprof.store.fleet.sink import Taken
-from ckptprof.store.fleet.target import target_of
+from ckptprof.service.shipping.sinks import Taker
+from ckptprof.store.fleet.outbox import Taken
+from ckptprof.store.fleet.target import ServerAwayError
+
+
+@contextmanager
+def _nowhere(node: str, database: str) -> Iterator[Taker]:
+    raise AssertionError((node, database))
+    yield
 
 
 class OverError(Exception):
@@ -26,7 +33,7 @@ class Played(Shipper):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: float) -> None:
         """Begin at 0."""
-        super().__init__(Path("/nowhere.db"), target_of("postgresql+psycopg:///x"))
+        super().__init__(Path("/nowhere.db"), _nowhere)
         self.now = 0.0
         self.until = until
         self.sent: list[float] = []

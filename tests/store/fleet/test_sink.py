@@ -14,11 +14,11 @@ from tests.postgres import Server
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
 from ckptprof.store.fleet import outbox as outboxes
-from ckptprof.store.fleet.connecting import ServerAwayError, connected, told
-from ckptprof.store.fleet.outbox import Outbox
-from ckptprof.store.fleet.sink import Sink, Taken
+from ckptprof.store.fleet.connecting import connected, told
+from ckptprof.store.fleet.outbox import Outbox, Taken
+from ckptprof.store.fleet.sink import Sink
 from ckptprof.store.fleet.steps import migrate
-from ckptprof.store.fleet.target import target_of
+from ckptprof.store.fleet.target import ServerAwayError, target_of
 from ckptprof.store.writer import Retention, StoreWriter
 
 pytestmark = pytest.mark.postgres

@@ -46,8 +46,8 @@ class Pace:
         self._failures, self._is_changed, self._held_since = 0, False, None
         self._due = now + HEARTBEAT_SECONDS * self._dice.uniform(0.8, 1.2)
 
-    def failed(self, now: float) -> None:
-        """Take note that it was not."""
+    def failed(self, now: float, at_least: float = 0.0) -> None:
+        """Take note that it was not; `at_least`: for so long the server is not to be asked."""
         most = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(self._failures, _DOUBLINGS))
         self._failures += 1
-        self._due = now + self._dice.uniform(0, most)
+        self._due = now + min(at_least, LONGEST_RETRY_SECONDS) + self._dice.uniform(0, most)

@@ -1,4 +1,4 @@
-"""The process of `ckptprof ship`. It may be killed at any instant: how far it got is kept by the server alone."""
+"""The process of `ckptprof ship`. It may be killed at any instant: how far it got is kept where it ships to."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import msgspec
 from ckptprof.errors import StoreError
 from ckptprof.service.recorder.pending import is_writing
 from ckptprof.service.shipping.pace import Pace
-from ckptprof.store.fleet.connecting import connected, told
-from ckptprof.store.fleet.outbox import Outbox
-from ckptprof.store.fleet.sink import Sink, Taken
-from ckptprof.store.fleet.target import Target
+from ckptprof.service.shipping.sinks import Way
+from ckptprof.store.fleet.outbox import Outbox, Taken
+from ckptprof.store.fleet.target import ServerAwayError
 from ckptprof.store.lock import writer_is_alive
 
 LOOK_SECONDS = 5.0
@@ -30,13 +29,12 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shipper:
-    """Takes one database to one server."""
+    """Takes one database one way."""
 
-    def __init__(self, db: Path, target: Target, password_file: Path | None = None) -> None:
+    def __init__(self, db: Path, way: Way) -> None:
         """Nothing is opened yet."""
         self._db = db
-        self._target = target
-        self._password_file = password_file
+        self._way = way
 
     def send(self, may_go_on: Callable[[], bool] = lambda: True) -> Round:
         """Send what there is, in batches, as long as it may go on; raises StoreError."""
@@ -44,8 +42,7 @@ class Shipper:
             sessions = outbox.sessions()
             if not sessions:
                 return Round(taken=Taken(), events=0, is_done=True)
-            with connected(self._target, self._password_file) as connection, told(self._target):
-                sink = Sink(connection, sessions[-1].host, sessions[0].uid)
+            with self._way(sessions[-1].host, sessions[0].uid) as sink:
                 taken, sent = sink.taken(sessions), 0
                 while True:
                     batch = outbox.batch(taken.change, known_id=taken.last_id)
@@ -83,7 +80,7 @@ class Shipper:
                         pace.sent(time.monotonic())
                     tell(_status(events, found.taken))
             except StoreError as error:
-                pace.failed(time.monotonic())
+                pace.failed(time.monotonic(), error.later_seconds if isinstance(error, ServerAwayError) else 0.0)
                 line = f"{error} ({error.hint})" if error.hint else str(error)
                 if line != last_complaint:
                     complain(f"not shipping for now: {line}")

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from ckptprof.errors import StoreError, UsageError
-from ckptprof.store.fleet.target import SCHEME, Target, password, without_environment
+from ckptprof.store.fleet.target import SCHEME, ServerAwayError, Target, password, without_environment
 
 _LONGEST = {  # seconds without an answer, after which a server is away
     "connect_timeout": "10",
@@ -23,10 +23,6 @@ _LONGEST = {  # seconds without an answer, after which a server is away
 _REFUSED = "42501"  # insufficient_privilege
 _OF_DATA = ("22", "23", "54")  # classes of SQLSTATE: bad data, a broken constraint, beyond what the server can hold
 _MISSING = ("3F000", "42P01")  # no such schema, no such table
-
-
-class ServerAwayError(StoreError):
-    """The server cannot be reached, or broke off; later it may answer."""
 
 
 @contextmanager

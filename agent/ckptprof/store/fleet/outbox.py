@@ -39,6 +39,14 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[Session, ...]  # all, the oldest first
 
 
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a database was taken."""
+
+    change: int = 0
+    last_id: int = 0
+    lost: int = 0  # checkpoints that were gone before they were taken
+
+
 class Outbox(PlainReader):
     """Reads a database that exists; every method raises StoreError with one clear line."""
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from ckptprof.model import Session
 from ckptprof.store.fleet import steps
 from ckptprof.store.fleet.connecting import is_of_data
-from ckptprof.store.fleet.outbox import Batch, Changed
+from ckptprof.store.fleet.outbox import Batch, Changed, Taken
 from ckptprof.store.fleet.tables import checkpoints, nodes, quarantine, sessions
 
 _EVENT = insert(checkpoints).values(
@@ -45,14 +45,6 @@ _LONGEST_MS = 60_000  # of a statement
 _DAY_NS = 86_400_000_000_000
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a database was taken."""
-
-    change: int = 0
-    last_id: int = 0
-    lost: int = 0  # checkpoints that were gone before they were taken
-
-
 class Sink:
     """One node's database on one server, for as long as it is connected; every method raises StoreError."""
 
@@ -61,6 +53,7 @@ class Sink:
         self._connection = connection
         self._key = {"node": node, "database": database}
         self._days: set[int] = set()
+        self._known: dict[str, tuple[int, bool]] = {}  # by its uid, the end of a session, and whether it was clean
         steps.check(connection)
         connection.rollback()
 
@@ -69,16 +62,19 @@ class Sink:
 
         One that was set back to a copy lacks a session that the server has, or its end; it is taken from its begin.
         """
+        ends = {one.uid: one.end_ns for one in told}
+        mine = [sessions.c[name] == value for name, value in self._key.items()]
         with self._begun():
             known = self._taken(select(nodes)) or Taken()
-            ends = {one.uid: one.end_ns for one in told}
-            mine = [sessions.c[name] == value for name, value in self._key.items()]
-            for uid, end_ns in self._connection.execute(select(sessions.c.uid, sessions.c.end_ns).where(*mine)):
-                if ends.get(uid, 0) < end_ns:
-                    self._connection.execute(delete(sessions).where(*mine))
-                    self._connection.execute(update(nodes).where(*self._mine()).values(change=0))
-                    return msgspec.structs.replace(known, change=0)
-            return known
+            rows = self._connection.execute(
+                select(sessions.c.uid, sessions.c.end_ns, sessions.c.clean).where(*mine)
+            ).all()
+            if not any(ends.get(uid, 0) < end_ns for uid, end_ns, _ in rows):
+                self._known = {uid: (end_ns, clean) for uid, end_ns, clean in rows}
+                return known
+            self._connection.execute(delete(sessions).where(*mine))
+            self._connection.execute(update(nodes).where(*self._mine()).values(change=0))
+            return msgspec.structs.replace(known, change=0)
 
     def put(self, batch: Batch) -> Taken:
         """Take a batch; return how far the database is taken then, which may be elsewhere: another one was faster."""
@@ -92,7 +88,7 @@ class Sink:
                 if event.event is None:
                     self._refuse(event, event.problem or "it cannot be read")
             self._insert([one for one in batch.events if one.event is not None])
-            self._put_sessions(batch.sessions)
+            self._put_sessions([one for one in batch.sessions if self._known.get(one.uid) != (one.end_ns, one.clean)])
             taken = Taken(
                 change=batch.until,
                 last_id=max(known.last_id, batch.last_id),

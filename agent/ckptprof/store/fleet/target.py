@@ -19,8 +19,17 @@ SCHEME = "postgresql+psycopg"
 CREDENTIAL = "ckptprof-password"
 _FORM = f"give {SCHEME}://ROLE@HOST/DATABASE"
 _OPTIONS = ("host", "port", "sslcert", "sslkey", "sslmode", "sslrootcert", "sslcrl")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LONGEST_PASSWORD = 4096  # bytes
+
+
+class ServerAwayError(StoreError):
+    """The server cannot be reached, or broke off; later it may answer."""
+
+    def __init__(self, message: str, *, hint: str | None = None, later_seconds: float = 0.0) -> None:
+        """`later_seconds`: before that it does not want to be asked again."""
+        super().__init__(message, hint=hint)
+        self.later_seconds = later_seconds
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -65,7 +74,7 @@ def _verified(host: str, options: dict[str, str]) -> dict[str, str]:
     if not host or host.startswith("/"):
         return {}
     mode = options.get("sslmode", "verify-full")
-    if mode != "verify-full" and host not in _LOOPBACK:
+    if mode != "verify-full" and host not in LOOPBACK:
         raise UsageError(f"sslmode={mode} does not verify who answers", hint="leave it out: it is verify-full")
     if mode != "verify-full" or "sslrootcert" in options:
         return {"sslmode": mode}

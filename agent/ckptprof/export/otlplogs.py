@@ -1,0 +1,93 @@
+"""Checkpoints as log records of OpenTelemetry, in OTLP's JSON: one for each revision, flat, without a body.
+
+https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding: 64-bit numbers are texts, enumerations are numbers.
+A record may come twice: who asks takes the largest `ckptprof.revision` of each `ckptprof.uid`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ckptprof.model import Checkpoint
+
+EVENT = "ckptprof.checkpoint"
+_INFO = 9  # SEVERITY_NUMBER_INFO
+_NAMES = ("ckptprof.job", "ckptprof.path", "ckptprof.run.key")  # what people chose, or was made of it
+_HASHED = 12  # hexadecimal digits
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as it is known now."""
+
+    revision: int
+    checkpoint: Checkpoint
+
+
+def document(told: Iterable[Revision], *, host: str, version: str, names: bool, now_ns: int) -> dict[str, Any]:
+    """Return what is posted to /v1/logs; without `names` jobs, runs and paths are hashed."""
+    resource = {"service.name": "ckptprof", "host.name": host}
+    scope = {"name": "ckptprof", "version": version}
+    records = [_record(one, names=names, now_ns=now_ns) for one in told]
+    return {
+        "resourceLogs": [
+            {"resource": {"attributes": _attributes(resource)}, "scopeLogs": [{"scope": scope, "logRecords": records}]}
+        ]
+    }
+
+
+def _record(told: Revision, *, names: bool, now_ns: int) -> dict[str, Any]:
+    one = told.checkpoint
+    verdict, cost, run = one.verdict, one.cost, one.run
+    attributes: dict[str, str | int | float | None] = {
+        "ckptprof.uid": one.uid,
+        "ckptprof.revision": told.revision,
+        "ckptprof.id": one.id,
+        "ckptprof.kind": one.kind.value,
+        "ckptprof.status": one.status.value,
+        "ckptprof.job": one.job,
+        "ckptprof.framework": one.framework,
+        "ckptprof.step": one.step,
+        "ckptprof.ranks": one.ranks,
+        "ckptprof.run.key": None if run is None else run.key,
+        "ckptprof.place.key": None if one.place is None else one.place.key,
+        "ckptprof.path": one.path,
+        "ckptprof.start_ns": one.start_ns,
+        "ckptprof.duration_seconds": (one.end_ns - one.start_ns) / 1e9,
+        "ckptprof.durable_ns": one.durable_ns,
+        "ckptprof.bytes": one.bytes,
+        "ckptprof.files": one.files,
+        "ckptprof.mode": None if one.mode is None else one.mode.value,
+        "ckptprof.stall_seconds": None if one.stall_ns is None else one.stall_ns / 1e9,
+        "ckptprof.gpu_seconds": None if cost is None else cost.gpu_seconds,
+        "ckptprof.limit": None if verdict is None else verdict.limit.value,
+        "ckptprof.limit_confidence": None if verdict is None else verdict.confidence,
+        "slurm.job.id": run.job if run is not None and run.scheduler == "slurm" else None,
+    }
+    if not names:
+        attributes |= {name: _hashed(attributes[name]) for name in _NAMES}
+    return {
+        "timeUnixNano": str(one.end_ns),
+        "observedTimeUnixNano": str(now_ns),
+        "severityNumber": _INFO,
+        "eventName": EVENT,
+        "attributes": _attributes(attributes),
+    }
+
+
+def _hashed(value: object) -> str | None:
+    """Return a name that is the same for the same name, and tells nothing else."""
+    return None if value is None else hashlib.sha256(str(value).encode()).hexdigest()[:_HASHED]
+
+
+def _attributes(told: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _value(value)} for key, value in told.items() if value is not None]
+
+
+def _value(value: str | float) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"stringValue": value}
+    return {"intValue": str(value)} if isinstance(value, int) else {"doubleValue": value}

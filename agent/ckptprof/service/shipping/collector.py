@@ -1,0 +1,194 @@
+"""A collector of OpenTelemetry to ship to: logs over HTTP (OTLP 1, JSON), by POST.
+
+It does not keep how far a node was taken. That stands in a file here, which is written once the collector has taken a
+batch: what is killed in between is sent again. A batch that it takes only in part is taken; what it will never take is
+counted, and what it cannot take now is tried again (https://opentelemetry.io/docs/specs/otlp/#failures-1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import ssl
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ckptprof.errors import StoreError, UsageError
+from ckptprof.export.otlplogs import Revision, document
+from ckptprof.model import Session
+from ckptprof.service.shipping.sinks import Taker, Way
+from ckptprof.store.fleet.outbox import Batch, Changed, Taken
+from ckptprof.store.fleet.target import LOOPBACK, ServerAwayError, password
+from ckptprof.store.location import default_path
+from ckptprof.store.lock import WriterLock
+from ckptprof.store.rows import checkpoint_of
+
+_PATH = "/v1/logs"
+_ANSWER_SECONDS = 30.0
+_LONGEST_ANSWER = 64 << 10  # bytes
+_LATER = (429, 502, 503, 504)
+_OF_DATA = (400, 413, 422)
+_FORM = "give https://HOST:PORT, and /v1/logs if it is elsewhere"
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a database was taken, as its file says."""
+
+    database: str
+    taken: Taken
+    ends: dict[str, int]  # of the sessions that it had then
+
+
+def is_collector(url: str) -> bool:
+    """Return whether a URL is one of a collector."""
+    return url.partition("://")[0] in ("http", "https")
+
+
+def to_collector(url: str, password_file: Path | None = None, *, names: bool) -> Way:
+    """Return the way to a collector; `names`: of jobs and paths are sent as they are. Raises UsageError."""
+    _checked(url)
+
+    @contextmanager
+    def opened(node: str, database: str) -> Iterator[Taker]:
+        place = _place(url)
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = WriterLock(place, 0o600)
+        try:
+            yield Collector(url, password(password_file), place, (node, database), names=names)
+        finally:
+            lock.close()
+
+    return opened
+
+
+def _checked(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise UsageError("a secret in a URL can be read by every user of this host", hint=_FORM)
+    if not parts.hostname:
+        raise UsageError(f"{url} names no host", hint=_FORM)
+    if parts.scheme != "https" and parts.hostname not in LOOPBACK:
+        raise UsageError(f"{url} does not verify who answers", hint="only a collector of this host is asked by http")
+
+
+def _place(url: str) -> Path:
+    """Return the file for a collector: in the state directory of the unit, else beside one's own database."""
+    given = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    folder = Path(given) if given else default_path().parent
+    return folder / f"shipped-{hashlib.sha256(url.encode()).hexdigest()[:12]}.json"
+
+
+class Collector:
+    """Takes one database of a node."""
+
+    def __init__(self, url: str, token: str | None, place: Path, key: tuple[str, str], *, names: bool) -> None:
+        """`key`: the node, and the uid of the first session of its database."""
+        self._url = url
+        self._token = token
+        self._place = place
+        self._node, self._database = key
+        self._names = names
+
+    def taken(self, told: Sequence[Session]) -> Taken:
+        """Return how far the database was taken; one that was set back to a copy is taken from its begin."""
+        try:
+            kept = msgspec.json.decode(self._place.read_bytes(), type=Kept)
+        except FileNotFoundError:
+            return Taken()
+        except (OSError, msgspec.MsgspecError) as error:
+            raise StoreError(f"{self._place}: {error}", hint="remove it to send all again") from error
+        ends = {one.uid: one.end_ns for one in told}
+        if kept.database != self._database:
+            return Taken()
+        if any(ends.get(uid, 0) < end_ns for uid, end_ns in kept.ends.items()):
+            return msgspec.structs.replace(kept.taken, change=0)
+        return kept.taken
+
+    def put(self, batch: Batch) -> Taken:
+        """Send a batch, and note how far that is."""
+        known = self.taken(batch.sessions)
+        version = batch.sessions[-1].version if batch.sessions else ""
+        told = [one for one in map(_revision, batch.events) if one is not None]
+        refused = len(batch.events) - len(told) + self._post(told, version)
+        taken = Taken(
+            change=batch.until,
+            last_id=max(known.last_id, batch.last_id),
+            lost=known.lost + max(0, batch.last_id - known.last_id - batch.kept_ids) + refused,
+        )
+        ends = {one.uid: one.end_ns for one in batch.sessions}
+        self._write(msgspec.json.encode(Kept(database=self._database, taken=taken, ends=ends)))
+        return taken
+
+    def _write(self, data: bytes) -> None:
+        new = self._place.with_suffix(".new")
+        try:
+            with new.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._place)
+        except OSError as error:
+            raise StoreError(f"{self._place}: {error.strerror}") from error
+
+    def _post(self, told: Sequence[Revision], version: str) -> int:
+        """Send records; return how many were refused for good, alone."""
+        if not told:
+            return 0
+        made = document(told, host=self._node, version=version, names=self._names, now_ns=time.time_ns())
+        status, later_seconds, answer = self._asked(msgspec.json.encode(made))
+        if 200 <= status < 300:
+            return _rejected(answer)
+        if status in _LATER:
+            raise ServerAwayError(f"{self._url} answers {status}", later_seconds=later_seconds)
+        if status not in _OF_DATA:
+            raise StoreError(f"{self._url} answers {status}", hint="look at its address and at the token")
+        if len(told) == 1:
+            return 1
+        middle = len(told) // 2
+        return self._post(told[:middle], version) + self._post(told[middle:], version)
+
+    def _asked(self, body: bytes) -> tuple[int, float, bytes]:
+        """Return the status, how long to wait, and the answer."""
+        parts = urlsplit(self._url)
+        host = parts.hostname or ""
+        connection = (
+            http.client.HTTPSConnection(host, parts.port, timeout=_ANSWER_SECONDS, context=ssl.create_default_context())
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(host, parts.port, timeout=_ANSWER_SECONDS)
+        )
+        headers = {"Content-Type": "application/json"}
+        headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        try:
+            connection.request("POST", parts.path.rstrip("/") or _PATH, body, headers)
+            answer = connection.getresponse()
+            return answer.status, _seconds(answer.getheader("Retry-After")), answer.read(_LONGEST_ANSWER)
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerAwayError(f"{self._url}: {error}") from error
+        finally:
+            connection.close()
+
+
+def _revision(one: Changed) -> Revision | None:
+    try:
+        return None if one.event is None else Revision(revision=one.revision, checkpoint=checkpoint_of(one.event))
+    except msgspec.MsgspecError:
+        return None
+
+
+def _rejected(answer: bytes) -> int:
+    """Return how many records a collector says that it has not taken; it is not to be asked again."""
+    try:
+        told = msgspec.json.decode(answer, type=dict[str, dict[str, int | str]])
+        return int(told.get("partialSuccess", {}).get("rejectedLogRecords", 0))
+    except (msgspec.MsgspecError, ValueError):
+        return 0
+
+
+def _seconds(header: str | None) -> float:
+    return float(header) if header is not None and header.isascii() and header.isdigit() else 0.0

@@ -1,0 +1,186 @@
+"""A collector of OpenTelemetry as it answers, and does not: nothing is lost, and what it refuses holds up nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.cluster.nodes import Job
+
+from ckptprof.errors import StoreError, UsageError
+from ckptprof.model import Session
+from ckptprof.service.shipping.collector import to_collector
+from ckptprof.service.shipping.shipper import Shipper
+from ckptprof.store.fleet.outbox import Taken
+from ckptprof.store.fleet.target import ServerAwayError
+from ckptprof.store.writer import StoreWriter
+
+SAVE = Job(saves=1).seen()[0][0].checkpoints[0]
+
+
+class Stub:
+    """Takes what `answer` says: for the uids of a request a status, headers and a body."""
+
+    def __init__(self) -> None:
+        """Take all."""
+        self.answer: Callable[[list[str]], tuple[int, dict[str, str], bytes]] = lambda _: (200, {}, b"{}")
+        self.requests: list[list[tuple[str, int]]] = []  # uids and revisions
+        self.headers: list[dict[str, str]] = []
+        self.url = ""
+
+    @property
+    def taken(self) -> list[tuple[str, int]]:
+        """What came, of all requests."""
+        return [one for request in self.requests for one in request]
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    """Return a collector on loopback."""
+    made = Stub()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            records = body["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+            told = [_of(record) for record in records]
+            status, headers, answer = made.answer([uid for uid, _ in told])
+            made.headers.append({"path": self.path, **dict(self.headers)})
+            if status == 200:
+                made.requests.append(told)
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(answer))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        made.url = f"http://127.0.0.1:{server.server_address[1]}"
+        yield made
+        server.shutdown()
+        thread.join()
+
+
+def _of(record: dict[str, Any]) -> tuple[str, int]:
+    told = {one["key"]: one["value"] for one in record["attributes"]}
+    return told["ckptprof.uid"]["stringValue"], int(told["ckptprof.revision"]["intValue"])
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreWriter]:
+    """Return the writer of a node's database, which has three checkpoints; how far it was sent is beside it."""
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    with closing(StoreWriter(tmp_path / "node.db", ballast_bytes=0)) as writer:
+        writer.begin_session(
+            Session(
+                uid="s", host="node-1", boot_id="b", kernel="6.1", version="0", level="poll",
+                start_ns=SAVE.start_ns, end_ns=SAVE.end_ns, clean=False,
+            )
+        )  # fmt: skip
+        writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in "abc"])
+        yield writer
+
+
+def ship(node: StoreWriter, stub: Stub) -> Taken:
+    """Send all that there is."""
+    return Shipper(node.path, to_collector(stub.url, names=False)).send().taken
+
+
+def test_each_revision_is_a_record_and_comes_once(node: StoreWriter, stub: Stub) -> None:
+    """Posted where OTLP says; of a checkpoint that changes the next revision."""
+    ship(node, stub)
+    ship(node, stub)
+    node.add_checkpoints([msgspec.structs.replace(SAVE, uid="b", step=7)])
+
+    assert ship(node, stub) == Taken(change=4, last_id=3, lost=0)
+
+    assert stub.taken == [("a", 1), ("b", 1), ("c", 1), ("b", 2)]
+    assert stub.headers[0]["path"] == "/v1/logs"
+    assert "Authorization" not in stub.headers[0]
+
+
+def test_what_it_cannot_take_now_is_sent_again(node: StoreWriter, stub: Stub) -> None:
+    """When it wants to be asked; a wrong token loses nothing either."""
+    stub.answer = lambda _: (503, {"Retry-After": "77"}, b"")
+    with pytest.raises(ServerAwayError) as caught:
+        ship(node, stub)
+    assert caught.value.later_seconds == 77
+    stub.answer = lambda _: (401, {}, b"")
+    with pytest.raises(StoreError, match="answers 401"):
+        ship(node, stub)
+    stub.answer = lambda _: (200, {}, b"{}")
+
+    assert ship(node, stub).lost == 0
+
+    assert [uid for uid, _ in stub.taken] == ["a", "b", "c"]
+
+
+def test_what_it_will_never_take_holds_up_nothing(node: StoreWriter, stub: Stub) -> None:
+    """It is found by halving, and counted; so is what a collector says that it left out."""
+    stub.answer = lambda uids: (400, {}, b"") if "b" in uids else (200, {}, b"{}")
+    assert ship(node, stub).lost == 1
+    assert [uid for uid, _ in stub.taken] == ["a", "c"]
+    stub.answer = lambda _: (200, {}, b'{"partialSuccess": {"rejectedLogRecords": "1", "errorMessage": "too old"}}')
+    node.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in "de"])
+
+    assert ship(node, stub) == Taken(change=5, last_id=5, lost=2)
+
+
+def test_a_token_comes_from_a_file(node: StoreWriter, stub: Stub, tmp_path: Path) -> None:
+    """And goes into the header that collectors look at."""
+    file = tmp_path / "token"
+    file.write_text("t0ken\n")
+    file.chmod(0o600)
+
+    Shipper(node.path, to_collector(stub.url + "/otlp/v1/logs", file, names=False)).send()
+
+    assert (stub.headers[0]["path"], stub.headers[0]["Authorization"]) == ("/otlp/v1/logs", "Bearer t0ken")
+
+
+def test_killed_between_sending_and_noting_sends_again(
+    node: StoreWriter, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least once: nothing is skipped."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "no room")))
+        with pytest.raises(StoreError, match="no room"):
+            ship(node, stub)
+
+    ship(node, stub)
+
+    assert [uid for uid, _ in stub.taken] == [*"abcabc"]
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("https://user:secret@otel", "a secret in a URL"), ("https://otel?token=secret", "a secret in a URL"),
+        ("http://otel:4318", "does not verify"), ("https://", "names no host"),
+    ],
+)  # fmt: skip
+def test_what_is_not_safe_is_refused(url: str, why: str) -> None:
+    """Before anything is opened, without the secret."""
+    with pytest.raises(UsageError, match=why) as caught:
+        to_collector(url, names=False)
+
+    assert "secret@" not in str(caught.value)
+    assert "=secret" not in str(caught.value)
+
+
+def test_who_is_not_known_is_not_believed(node: StoreWriter, stub: Stub) -> None:
+    """One without TLS is none that is asked by https."""
+    with pytest.raises(ServerAwayError), contextlib.suppress(UsageError):
+        Shipper(node.path, to_collector(stub.url.replace("http:", "https:"), names=False)).send()
