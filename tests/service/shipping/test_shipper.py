@@ -99,6 +99,23 @@ def test_a_database_that_was_set_back_is_taken_from_its_begin(
 
 
 @pytest.mark.postgres
+def test_a_database_that_was_made_anew_is_taken_from_its_begin(server: Server, fleet: str, tmp_path: Path) -> None:
+    """In the place of a damaged one, by the same session: its changes begin at 1 again."""
+    db, target = tmp_path / "node.db", target_of(server.url(fleet))
+    for number, uids in enumerate(["abc", "de"]):
+        for old in tmp_path.glob("node.db*"):
+            old.unlink()
+        with closing(StoreWriter(db, ballast_bytes=0)) as writer:
+            _session(writer, end_ns=SAVE.end_ns + number)
+            writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in uids])
+
+        Shipper(db, to_server(target)).send()
+
+    kept = server.ask("SELECT uid FROM ckptprof.checkpoints ORDER BY uid", fleet)
+    assert "".join(str(uid) for (uid,) in kept) == "abcde"
+
+
+@pytest.mark.postgres
 def test_the_command_prepares_and_ships(server: Server, tmp_path: Path) -> None:
     """As it is typed; a node without anything recorded has nothing to send."""
     server.ask("CREATE DATABASE typed")

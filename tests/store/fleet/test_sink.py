@@ -39,7 +39,7 @@ def sink(
 def ship(server: Server, fleet: str, db: Path) -> Taken:
     """Send all that there is."""
     with Outbox(db) as outbox, sink(server, fleet) as open_sink:
-        taken = open_sink.taken(outbox.sessions())
+        taken = open_sink.taken(outbox.sessions(), outbox.newest())
         while True:
             batch = outbox.batch(taken.change, known_id=taken.last_id)
             taken = open_sink.put(batch)
@@ -234,7 +234,7 @@ def test_a_server_is_believed_by_its_certificate_alone(server: Server, fleet: st
     secret.chmod(0o600)
     url = server.url(fleet, role, "localhost")
     with connected(target_of(f"{url}?sslrootcert={server.certificate}"), secret) as connection:
-        Sink(connection, role, "s1").taken(())
+        Sink(connection, role, "s1").taken((), 0)
 
     for unknown in (url, f"{server.url(fleet, role, '127.0.0.1')}?sslrootcert={server.certificate}"):
         with pytest.raises(ServerAwayError, match="certificate"), connected(target_of(unknown), secret):

@@ -95,8 +95,8 @@ class Collector:
         self._node, self._database = key
         self._names = names
 
-    def taken(self, told: Sequence[Session]) -> Taken:
-        """Return how far the database was taken; one that was set back to a copy is taken from its begin."""
+    def taken(self, told: Sequence[Session], newest: int) -> Taken:
+        """Return how far the database was taken; one that was set back, or made anew, is taken from its begin."""
         try:
             kept = msgspec.json.decode(self._place.read_bytes(), type=Kept)
         except FileNotFoundError:
@@ -106,13 +106,13 @@ class Collector:
         ends = {one.uid: one.end_ns for one in told}
         if kept.database != self._database:
             return Taken()
-        if any(ends.get(uid, 0) < end_ns for uid, end_ns in kept.ends.items()):
+        if kept.taken.change > newest or any(ends.get(uid, 0) < end_ns for uid, end_ns in kept.ends.items()):
             return msgspec.structs.replace(kept.taken, change=0)
         return kept.taken
 
     def put(self, batch: Batch) -> Taken:
         """Send a batch, and note how far that is."""
-        known = self.taken(batch.sessions)
+        known = self.taken(batch.sessions, batch.until)
         version = batch.sessions[-1].version if batch.sessions else ""
         told = [one for one in map(_revision, batch.events) if one is not None]
         refused = len(batch.events) - len(told) + self._post(told, version)

@@ -43,7 +43,7 @@ class Shipper:
             if not sessions:
                 return Round(taken=Taken(), events=0, is_done=True)
             with self._way(sessions[-1].host, sessions[0].uid) as sink:
-                taken, sent = sink.taken(sessions), 0
+                taken, sent = sink.taken(sessions, outbox.newest()), 0
                 while True:
                     batch = outbox.batch(taken.change, known_id=taken.last_id)
                     taken = sink.put(batch)

@@ -13,8 +13,8 @@ from ckptprof.store.fleet.outbox import Batch, Taken
 class Taker(Protocol):
     """Takes what one database of a node has; every method raises StoreError."""
 
-    def taken(self, told: Sequence[Session]) -> Taken:
-        """Return how far the database was taken, which has these sessions."""
+    def taken(self, told: Sequence[Session], newest: int) -> Taken:
+        """Return how far the database was taken, which has these sessions, and this as its last change."""
         ...
 
     def put(self, batch: Batch) -> Taken:

@@ -57,10 +57,11 @@ class Sink:
         steps.check(connection)
         connection.rollback()
 
-    def taken(self, told: Sequence[Session]) -> Taken:
-        """Return how far the database was taken, which has these sessions.
+    def taken(self, told: Sequence[Session], newest: int) -> Taken:
+        """Return how far the database was taken, which has these sessions, and this as its last change.
 
-        One that was set back to a copy lacks a session that the server has, or its end; it is taken from its begin.
+        One that was set back to a copy lacks a session that the server has, or its end, and one that was made anew
+        in the place of a damaged one has fewer changes; both are taken from their begin.
         """
         ends = {one.uid: one.end_ns for one in told}
         mine = [sessions.c[name] == value for name, value in self._key.items()]
@@ -69,7 +70,7 @@ class Sink:
             rows = self._connection.execute(
                 select(sessions.c.uid, sessions.c.end_ns, sessions.c.clean).where(*mine)
             ).all()
-            if not any(ends.get(uid, 0) < end_ns for uid, end_ns, _ in rows):
+            if known.change <= newest and not any(ends.get(uid, 0) < end_ns for uid, end_ns, _ in rows):
                 self._known = {uid: (end_ns, clean) for uid, end_ns, clean in rows}
                 return known
             self._connection.execute(delete(sessions).where(*mine))
