@@ -52,7 +52,8 @@ def _told(capsys: pytest.CaptureFixture[str], words: Sequence[str], *names: obje
         ["report", "--json"], ["list", "--json", "--limit", "3"],
         ["list", "--job", "tr*", "--since", "2026-03-20T10:30Z"],
         ["show", "7", "--json"], ["plan", "--json", "--mttf", "3h"],
-        ["diff", "train", "train", "--json"],
+        ["diff", "train", "train", "--json"], ["fleet", "stragglers", "--json"], ["fleet", "cost", "--by", "week"],
+        ["fleet", "limits", "--json"], ["fleet", "collisions"], ["fleet", "nodes", "--json"],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -93,6 +94,12 @@ def test_one_node_that_sends_rubbish_hides_no_other(
     validate("cluster", told)
     assert (len(told["checkpoints"]), len(told["unread"])) == (12, 1)
     assert "1 checkpoints of evil\\x1b are none" in complaints
+
+
+def test_a_server_that_has_nothing_says_so(server: Server, fleet: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """And what would change that."""
+    assert main(["report", "--db", server.url(fleet)]) == 6
+    assert "no node has sent anything" in capsys.readouterr().err
 
 
 def test_a_server_that_is_away_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

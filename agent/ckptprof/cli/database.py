@@ -187,9 +187,15 @@ def _records(db: str | None) -> list[NodeRecord | StoreError]:
         nodes = nodes_of(db)
     except StoreError as error:
         return [error]
+    if not nodes:
+        return [StoreError(f"no node has sent anything to {db}", hint="`ckptprof ship` does, on each node")]
     found: list[NodeRecord | StoreError] = [
         NodeRecord(
-            database=db, host=node.host, watched=watched(node.sessions, None, None), checkpoints=node.checkpoints
+            database=db,
+            host=node.host,
+            watched=watched(node.sessions, None, None),
+            checkpoints=node.checkpoints,
+            session=next(reversed(node.sessions), None),
         )
         for node in nodes
     ]
