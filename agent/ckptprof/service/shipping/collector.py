@@ -57,8 +57,13 @@ def to_collector(url: str, password_file: Path | None = None, *, names: bool) ->
     @contextmanager
     def opened(node: str, database: str) -> Iterator[Taker]:
         place = _place(url)
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = WriterLock(place, 0o600)
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = WriterLock(place, 0o600)
+        except OSError as error:
+            raise StoreError(
+                f"{place}: {error.strerror}", hint="it keeps how far was shipped: the unit needs StateDirectory="
+            ) from error
         try:
             yield Collector(url, password(password_file), place, (node, database), names=names)
         finally:
