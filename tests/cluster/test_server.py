@@ -33,7 +33,7 @@ def url(server: Server, fleet: str, nodes: list[Path]) -> str:
     """Return where all of them were shipped to."""
     url = server.url(fleet)
     for db in nodes:
-        Shipper(db, to_server(target_of(url))).send()
+        Shipper(db, to_server(target_of(url)), names=True).send()
     return url
 
 
