@@ -3,53 +3,80 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec import inspect
 from tests.cluster.nodes import Job
 
 from ckptprof.cluster.merging import merge
-from ckptprof.model import Destination, Overhead, Run, Sent
+from ckptprof.frameworks.placekeys import file_system_of
+from ckptprof.frameworks.runkeys import job_key
+from ckptprof.model import Checkpoint, Place, Run
 from ckptprof.service.shipping.names import redacted, without_names
 from ckptprof.store.fleet.outbox import Batch, Changed
-from ckptprof.verdicts import Cost
 
-SAVE = Job(saves=1).seen()[0][0].checkpoints[0]
-HASH = re.compile(r"[0-9a-f]{12}")
+SECRET = "hush"  # noqa: S105 # none
+# Words of ours, each out of a list that stands in the sources, and the uid, which is a hash of its own
+OURS = {
+    "Checkpoint.uid", "Checkpoint.framework", "Verdict.cause", "Evidence.name", "Overhead.reason", "Cost.gpus_from",
+    "Cost.tier", "Writer.role",
+}  # fmt: skip
+PLAIN = {inspect.DictType: {}, inspect.BoolType: True, inspect.IntType: 7, inspect.FloatType: 0.5}
 
 
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
+def _filled(kind: Any, where: str = "") -> Any:
+    """Return a value of a type in which each text is secret, but for those of a list and for `OURS`."""
+    match kind:
+        case inspect.Metadata():
+            words = (kind.extra_json_schema or {}).get("enum")
+            return words[0] if words else _filled(kind.type, where)
+        case inspect.StrType():
+            return "ours" if where in OURS else f"/{SECRET}/{where}: {SECRET}"
+        case inspect.UnionType():
+            return _filled(next(one for one in kind.types if not isinstance(one, inspect.NoneType)), where)
+        case inspect.StructType():
+            name = kind.cls.__name__
+            return kind.cls(**{one.name: _filled(one.type, f"{name}.{one.name}") for one in kind.fields})
+        case inspect.VarTupleType():
+            return (_filled(kind.item_type, where),)
+        case inspect.EnumType():
+            return next(iter(kind.cls))
+    return PLAIN[type(kind)]
 
 
 def test_no_text_is_left_but_words_of_our_own() -> None:
-    """Whatever a checkpoint has: each text is a hash, empty, or one short word without a space or a slash."""
-    whole = msgspec.structs.replace(
-        SAVE,
-        job="secret job",
-        path="/home/secret/ckpt",
-        run=Run(key="slurm:secret/1", scheduler="slurm", job="secret", conflict="it says secret"),
-        sent=Sent(destinations=(Destination(remote="10.1.2.3", port=443, bytes=1),), connections=4),
-        overheads=(Overhead(reason="staging", bytes=1, text="staged in /secret"),),
-        blind=("nobody saw /secret",),
-        cost=Cost(gpu_seconds=1.0, ceiling_from="/secret"),
-    )
+    """Whatever a checkpoint can have: each text of it is hashed, left out, or out of a list of ours."""
+    whole: Checkpoint = _filled(inspect.type_info(Checkpoint))
+    assert SECRET in str(whole)
 
-    told = msgspec.to_builtins(redacted(whole))
+    told = redacted(whole)
 
-    words = {text for text in _texts(told) if not HASH.fullmatch(text)}
-    assert {word for word in words if re.search(r"[\s/:]|\d\.", word)} == set()
-    assert not [word for word in words if "secret" in word]
-    assert redacted(whole).bytes == whole.bytes
-    assert redacted(whole).verdict is not None
+    assert SECRET not in msgspec.json.encode(told).decode()
+    assert (told.bytes, told.uid, told.verdict is not None) == (7, "ours", True)
+    assert re.fullmatch(r"/[0-9a-f]{12}/[0-9a-f]{12}:[0-9a-f]{12}", told.path or "")
+
+
+def test_what_is_grouped_by_keys_still_is() -> None:
+    """Runs of one job, folders of one file system; numbers that schedulers gave stay."""
+    base = Job(saves=1).seen()[0][0].checkpoints[0]
+
+    def hidden(key: str, place: str) -> Checkpoint:
+        run = Run(key=key, scheduler="slurm", job="8812", restart=1)
+        return redacted(msgspec.structs.replace(base, run=run, place=Place(key=place, shared=True)))
+
+    first = hidden("slurm:alpha/8812.0", "nfs:filer:/export/home:123")
+    second = hidden("slurm:alpha/8812.3", "nfs:filer:/export/home:456")
+    third = hidden("slurm:beta/8812.0", "nfs:filer:/other:123")
+
+    assert first.run is not None
+    assert second.run is not None
+    assert third.run is not None
+    assert re.fullmatch(r"slurm:[0-9a-f]{12}/8812\.0", first.run.key)
+    assert job_key(first.run) == job_key(second.run) != job_key(third.run)
+    one, two, other = (file_system_of(each.place.key) for each in (first, second, third) if each.place is not None)
+    assert one == two != other
 
 
 def test_nodes_still_have_one_run() -> None:

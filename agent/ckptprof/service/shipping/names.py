@@ -1,12 +1,13 @@
 """What people chose, and sentences that may have it, taken out of what is shipped: pure.
 
-A name is replaced by a hash, which is the same wherever the name is the same, so that nodes still have one run. It
-hides a name from who reads, not from who guesses it.
+A name is replaced by a hash, which is the same wherever the name is the same; paths and keys by one of each part, so
+that nodes still have one run, and folders one file system. It hides a name from who reads, not from who guesses it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TypeVar
 
 import msgspec
@@ -17,6 +18,9 @@ from ckptprof.store.rows import checkpoint_of
 from ckptprof.verdicts import Cost, Verdict
 
 _DIGITS = 12  # hexadecimal
+_PART = re.compile(r"[^:/@+]+")
+_KIND = re.compile(r"[a-z0-9.]+")
+_NUMBER = re.compile(r"\d+(\.\d+)?")  # of a job and its step, a port, an inode
 _Text = TypeVar("_Text", str, str | None)
 
 
@@ -42,7 +46,7 @@ def redacted(one: Checkpoint) -> Checkpoint:
         job=_hashed(one.job),
         path=_hashed(one.path),
         run=None if one.run is None else _run(one.run),
-        place=None if one.place is None else msgspec.structs.replace(one.place, key=_hashed(one.place.key)),
+        place=None if one.place is None else msgspec.structs.replace(one.place, key=_hashed_key(one.place.key)),
         sent=None if one.sent is None else Sent(
             destinations=(), connections=one.sent.connections, parts=one.sent.parts, part_bytes=one.sent.part_bytes
         ),
@@ -59,7 +63,11 @@ def redacted(one: Checkpoint) -> Checkpoint:
 
 
 def _run(run: Run) -> Run:
-    return msgspec.structs.replace(run, key=_hashed(run.key), job=_hashed(run.job), conflict=None)
+    return Run(
+        key=_hashed_key(run.key), scheduler=run.scheduler, job=_hashed(run.job), restart=run.restart, ranks=run.ranks,
+        nodes=run.nodes, node=run.node, user=_hashed(run.user), account=_hashed(run.account),
+        partition=_hashed(run.partition),
+    )  # fmt: skip
 
 
 def _verdict(verdict: Verdict) -> Verdict:
@@ -81,4 +89,17 @@ def _cost(cost: Cost) -> Cost:
 
 
 def _hashed(name: _Text) -> _Text:
-    return name if name is None else hashlib.sha256(name.encode("utf-8", "backslashreplace")).hexdigest()[:_DIGITS]
+    return name if name is None else _PART.sub(_part, name)
+
+
+def _hashed_key(key: str) -> str:
+    """Return a key whose first word, which tells what kind of key it is, stays."""
+    kind, _, rest = key.partition(":")
+    return f"{kind}:{_hashed(rest)}" if rest and _KIND.fullmatch(kind) else _hashed(key)
+
+
+def _part(found: re.Match[str]) -> str:
+    part = found[0]
+    if _NUMBER.fullmatch(part):
+        return part
+    return hashlib.sha256(part.encode("utf-8", "backslashreplace")).hexdigest()[:_DIGITS]
