@@ -36,10 +36,10 @@ CODES: dict[str, set[int] | None] = {
     "ckptprof completion fish | source": None,  # test_cli_completion pastes these two into their shells
     'eval "$(ckptprof completion zsh)"': None,
     "ckptprof ship --prepare --to postgresql+psycopg://owner@db.example/ckptprof": None,  # asks a server
-    "ckptprof ship --to postgresql+psycopg://node-17@db.example/ckptprof": None,  # tests/service/shipping does that
+    "ckptprof ship --to postgresql+psycopg://node-17@db.example/ckptprof --names": None,  # likewise
     "ckptprof ship --once --to postgresql+psycopg://node-17@db.example/ckptprof"
     " --password-file /etc/ckptprof/password": None,
-    "ckptprof ship --to https://otel.example:4318 --names": None,
+    "ckptprof ship --to https://otel.example:4318": None,
     "ckptprof doctor": {0, 4},  # 4: something is missing where the test runs
     "ckptprof doctor --json": {0, 4},
     "ckptprof export --since 2h -o checkpoints.csv": NO_HIT,

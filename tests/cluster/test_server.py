@@ -15,6 +15,7 @@ from tests.report.schemas import validate
 from ckptprof.cli.main import main
 from ckptprof.service.shipping.server import to_server
 from ckptprof.service.shipping.shipper import Shipper
+from ckptprof.store.fleet import reader
 from ckptprof.store.fleet.target import target_of
 
 pytestmark = pytest.mark.postgres
@@ -32,7 +33,7 @@ def url(server: Server, fleet: str, nodes: list[Path]) -> str:
     """Return where all of them were shipped to."""
     url = server.url(fleet)
     for db in nodes:
-        Shipper(db, to_server(target_of(url))).send()
+        Shipper(db, to_server(target_of(url)), names=True).send()
     return url
 
 
@@ -94,6 +95,19 @@ def test_one_node_that_sends_rubbish_hides_no_other(
     validate("cluster", told)
     assert (len(told["checkpoints"]), len(told["unread"])) == (12, 1)
     assert "1 checkpoints of evil\\x1b are none" in complaints
+
+
+def test_more_than_can_be_read_at_once_is_not_begun(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would fill the memory is told before; exactly as many are read."""
+    monkeypatch.setattr(reader, "MOST_READ", 48)
+    assert main(["list", "--db", url]) == 0
+    monkeypatch.setattr(reader, "MOST_READ", 47)
+
+    assert main(["list", "--db", url]) == 6
+
+    assert "has more than 47 checkpoints" in capsys.readouterr().err
 
 
 def test_a_server_that_has_nothing_says_so(server: Server, fleet: str, capsys: pytest.CaptureFixture[str]) -> None:

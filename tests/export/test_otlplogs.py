@@ -15,12 +15,12 @@ SAVE = Job(saves=1).seen()[0][0].checkpoints[0]
 NOW_NS = 1_774_000_900_000_000_000
 
 
-def _made(*, names: bool) -> dict[str, Any]:
+def _made() -> dict[str, Any]:
     told = [
         Revision(revision=3, checkpoint=SAVE),
         Revision(revision=1, checkpoint=msgspec.structs.replace(SAVE, uid="b")),
     ]
-    return document(told, host="node-1", version="0.1", names=names, now_ns=NOW_NS)
+    return document(told, host="node-1", version="0.1", now_ns=NOW_NS)
 
 
 def _attributes(record: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def _attributes(record: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_record_is_flat_and_says_which_revision_it_is() -> None:
     """What was not seen is left out; 64-bit numbers are texts."""
-    made = _made(names=True)
+    made = _made()
 
     (resource,) = made["resourceLogs"]
     (scope,) = resource["scopeLogs"]
@@ -47,26 +47,13 @@ def test_a_record_is_flat_and_says_which_revision_it_is() -> None:
     assert "ckptprof.durable_ns" not in told
 
 
-def test_names_leave_the_host_only_if_that_is_wanted() -> None:
-    """Without, the same name is still the same everywhere."""
-    bare = msgspec.json.encode(_made(names=False)).decode()
-
-    assert SAVE.path is not None
-    assert SAVE.run is not None
-    for name in ('"train"', SAVE.path, SAVE.run.key):
-        assert name not in bare
-    records = _made(names=False)["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
-    jobs = {_attributes(record)["ckptprof.job"] for record in records}
-    assert len(jobs) == 1
-
-
 @pytest.mark.readers
 def test_opentelemetry_reads_it() -> None:
     """Its own messages take each field by its name and kind, and none is unknown to them."""
     logs = importlib.import_module("opentelemetry.proto.collector.logs.v1.logs_service_pb2")
     parse = importlib.import_module("google.protobuf.json_format").Parse
 
-    read = parse(msgspec.json.encode(_made(names=True)), logs.ExportLogsServiceRequest())
+    read = parse(msgspec.json.encode(_made()), logs.ExportLogsServiceRequest())
 
     record = read.resource_logs[0].scope_logs[0].log_records[0]
     assert (record.time_unix_nano, record.observed_time_unix_nano) == (SAVE.end_ns, NOW_NS)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 EXAMPLES = """
 # Once, by the owner of the database: its tables, and the roles for nodes and readers
 ckptprof ship --prepare --to postgresql+psycopg://owner@db.example/ckptprof
-# On each node, for ever; the unit ckptprof-ship.service does this
-ckptprof ship --to postgresql+psycopg://node-17@db.example/ckptprof
+# On each node, for ever, with the names of jobs and paths; the unit ckptprof-ship.service does this
+ckptprof ship --to postgresql+psycopg://node-17@db.example/ckptprof --names
 # What there is now, as a cron job would
 ckptprof ship --once --to postgresql+psycopg://node-17@db.example/ckptprof --password-file /etc/ckptprof/password
-# As log records to a collector of OpenTelemetry, with the names of jobs and paths
-ckptprof ship --to https://otel.example:4318 --names
+# As log records to a collector of OpenTelemetry
+ckptprof ship --to https://otel.example:4318
 """
 To = Annotated[
     str,
@@ -42,8 +42,12 @@ PasswordFile = Annotated[
 ]  # fmt: skip
 Once = Annotated[bool, typer.Option("--once", help="Send what there is now, and end.")]
 Names = Annotated[
-    bool, typer.Option("--names", help="Send names of jobs, runs and paths to a collector as they are, not hashed.")
-]
+    bool,
+    typer.Option(
+        "--names", envvar="CKPTPROF_SHIP_NAMES",
+        help="Send names of jobs, runs, paths and processes, and sentences that may have them, as they are.",
+    ),
+]  # fmt: skip
 Prepare = Annotated[
     bool, typer.Option("--prepare", help="Make the tables and roles on the server, or bring them up to date, and end.")
 ]
@@ -63,6 +67,8 @@ def command(
     It reads the database of this node and sends each checkpoint, and again when more becomes known of it: some time in
     the two minutes after, and not while the agent sees one being written here. It may be killed at any time: nothing is
     lost, and nothing is there twice. A server that is away is tried again, at most a quarter of an hour later.
+
+    Without --names a hash stands in the place of names, and sentences are left out. Host names are sent.
 
     The server is verified by TLS (sslmode=verify-full, by the host's authorities or ?sslrootcert=FILE), unless it is
     asked over a socket of this host. A password is read from a file or from systemd's credentials, never from the URL
@@ -89,7 +95,7 @@ def command(
     from ckptprof.service.shipping.shipper import Shipper  # noqa: PLC0415
     from ckptprof.service.title import set_title  # noqa: PLC0415
 
-    shipper = Shipper(path_to_read() if db is None else to_path(db), _way(to, password_file, names=names))
+    shipper = Shipper(path_to_read() if db is None else to_path(db), _way(to, password_file), names=names)
     if once:
         found = shipper.send()
         output.write(f"{found.events} changes of checkpoints sent\n")
@@ -100,15 +106,13 @@ def command(
     shipper.run(tell=notifier.status, complain=lambda line: output.write(f"ckptprof: {line}\n", sys.stderr))
 
 
-def _way(to: str, password_file: Path | None, *, names: bool) -> Way:
+def _way(to: str, password_file: Path | None) -> Way:
     """Return the way to ship; raises UsageError for a URL that is none."""
     from ckptprof.service.shipping.collector import is_collector, to_collector  # noqa: PLC0415 # as above
 
     if is_collector(to):
-        return to_collector(to, password_file, names=names)
+        return to_collector(to, password_file)
     from ckptprof.service.shipping.server import to_server  # noqa: PLC0415 # as above
     from ckptprof.store.fleet.target import target_of  # noqa: PLC0415 # as above
 
-    if names:
-        raise UsageError("--names is of a collector", hint="leave it out: a server has the names")
     return to_server(target_of(to), password_file)

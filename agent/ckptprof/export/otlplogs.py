@@ -6,7 +6,6 @@ A record may come twice: who asks takes the largest `ckptprof.revision` of each 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,8 +15,6 @@ from ckptprof.model import Checkpoint
 
 EVENT = "ckptprof.checkpoint"
 _INFO = 9  # SEVERITY_NUMBER_INFO
-_NAMES = ("ckptprof.job", "ckptprof.path", "ckptprof.run.key")  # what people chose, or was made of it
-_HASHED = 12  # hexadecimal digits
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,11 +24,11 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Checkpoint
 
 
-def document(told: Iterable[Revision], *, host: str, version: str, names: bool, now_ns: int) -> dict[str, Any]:
-    """Return what is posted to /v1/logs; without `names` jobs, runs and paths are hashed."""
+def document(told: Iterable[Revision], *, host: str, version: str, now_ns: int) -> dict[str, Any]:
+    """Return what is posted to /v1/logs."""
     resource = {"service.name": "ckptprof", "host.name": host}
     scope = {"name": "ckptprof", "version": version}
-    records = [_record(one, names=names, now_ns=now_ns) for one in told]
+    records = [_record(one, now_ns) for one in told]
     return {
         "resourceLogs": [
             {"resource": {"attributes": _attributes(resource)}, "scopeLogs": [{"scope": scope, "logRecords": records}]}
@@ -39,7 +36,7 @@ def document(told: Iterable[Revision], *, host: str, version: str, names: bool, 
     }
 
 
-def _record(told: Revision, *, names: bool, now_ns: int) -> dict[str, Any]:
+def _record(told: Revision, now_ns: int) -> dict[str, Any]:
     one = told.checkpoint
     verdict, cost, run = one.verdict, one.cost, one.run
     attributes: dict[str, str | int | float | None] = {
@@ -67,8 +64,6 @@ def _record(told: Revision, *, names: bool, now_ns: int) -> dict[str, Any]:
         "ckptprof.limit_confidence": None if verdict is None else verdict.confidence,
         "slurm.job.id": run.job if run is not None and run.scheduler == "slurm" else None,
     }
-    if not names:
-        attributes |= {name: _hashed(attributes[name]) for name in _NAMES}
     return {
         "timeUnixNano": str(one.end_ns),
         "observedTimeUnixNano": str(now_ns),
@@ -76,11 +71,6 @@ def _record(told: Revision, *, names: bool, now_ns: int) -> dict[str, Any]:
         "eventName": EVENT,
         "attributes": _attributes(attributes),
     }
-
-
-def _hashed(value: object) -> str | None:
-    """Return a name that is the same for the same name, and tells nothing else."""
-    return None if value is None else hashlib.sha256(str(value).encode()).hexdigest()[:_HASHED]
 
 
 def _attributes(told: dict[str, Any]) -> list[dict[str, Any]]:

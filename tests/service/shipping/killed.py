@@ -21,14 +21,14 @@ from ckptprof.store.fleet.target import target_of
 def ship(db: Path, url: str) -> None:
     """Send in small batches, for ever."""
     outbox.MOST_EVENTS = 3
-    shipper = Shipper(db, to_server(target_of(url)))
+    shipper = Shipper(db, to_server(target_of(url)), names=True)
     while True:
         shipper.send()
 
 
 def main(db: Path, url: str) -> None:
     """Kill as many as there are lines."""
-    Shipper(db, to_server(target_of(url))).send()  # which loads what is loaded late
+    Shipper(db, to_server(target_of(url)), names=True).send()  # which loads what is loaded late
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -96,7 +96,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreWrite
 
 def ship(node: StoreWriter, stub: Stub) -> Taken:
     """Send all that there is."""
-    return Shipper(node.path, to_collector(stub.url, names=False)).send().taken
+    return Shipper(node.path, to_collector(stub.url), names=True).send().taken
 
 
 def test_each_revision_is_a_record_and_comes_once(node: StoreWriter, stub: Stub) -> None:
@@ -145,7 +145,7 @@ def test_a_token_comes_from_a_file(node: StoreWriter, stub: Stub, tmp_path: Path
     file.write_text("t0ken\n")
     file.chmod(0o600)
 
-    Shipper(node.path, to_collector(stub.url + "/otlp/v1/logs", file, names=False)).send()
+    Shipper(node.path, to_collector(stub.url + "/otlp/v1/logs", file), names=True).send()
 
     assert (stub.headers[0]["path"], stub.headers[0]["Authorization"]) == ("/otlp/v1/logs", "Bearer t0ken")
 
@@ -174,7 +174,7 @@ def test_killed_between_sending_and_noting_sends_again(
 def test_what_is_not_safe_is_refused(url: str, why: str) -> None:
     """Before anything is opened, without the secret."""
     with pytest.raises(UsageError, match=why) as caught:
-        to_collector(url, names=False)
+        to_collector(url)
 
     assert "secret@" not in str(caught.value)
     assert "=secret" not in str(caught.value)
@@ -183,4 +183,4 @@ def test_what_is_not_safe_is_refused(url: str, why: str) -> None:
 def test_who_is_not_known_is_not_believed(node: StoreWriter, stub: Stub) -> None:
     """One without TLS is none that is asked by https."""
     with pytest.raises(ServerAwayError), contextlib.suppress(UsageError):
-        Shipper(node.path, to_collector(stub.url.replace("http:", "https:"), names=False)).send()
+        Shipper(node.path, to_collector(stub.url.replace("http:", "https:")), names=True).send()

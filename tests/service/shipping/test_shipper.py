@@ -63,7 +63,7 @@ def test_fifty_kills_lose_nothing_and_put_nothing_twice(server: Server, fleet: s
         killer.stdin.close()
     assert server.ask("SELECT change > 0 FROM ckptprof.nodes", fleet) == [(True,)]  # they were at work
 
-    Shipper(db, to_server(target_of(url))).send()
+    Shipper(db, to_server(target_of(url)), names=True).send()
 
     kept = server.ask("SELECT uid, step FROM ckptprof.checkpoints", fleet)
     assert len(kept) == len(made)
@@ -86,12 +86,12 @@ def test_a_database_that_was_set_back_is_taken_from_its_begin(
     with closing(StoreWriter(db, ballast_bytes=0)) as writer:
         _session(writer, end_ns=SAVE.end_ns + 1)
         writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in "bcd"])
-    Shipper(db, to_server(target)).send()
+    Shipper(db, to_server(target), names=True).send()
     with closing(StoreWriter(copy, ballast_bytes=0)) as writer:
         _session(writer, "later")
         writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in more])
 
-    assert [Shipper(copy, to_server(target)).send().events for _ in range(2)] == [1 + len(more), 0]
+    assert [Shipper(copy, to_server(target), names=True).send().events for _ in range(2)] == [1 + len(more), 0]
 
     kept = server.ask("SELECT uid FROM ckptprof.checkpoints ORDER BY uid", fleet)
     assert "".join(str(uid) for (uid,) in kept) == "abcd" + more
@@ -109,7 +109,7 @@ def test_a_database_that_was_made_anew_is_taken_from_its_begin(server: Server, f
             _session(writer, end_ns=SAVE.end_ns + number)
             writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in uids])
 
-        Shipper(db, to_server(target)).send()
+        Shipper(db, to_server(target), names=True).send()
 
     kept = server.ask("SELECT uid FROM ckptprof.checkpoints ORDER BY uid", fleet)
     assert "".join(str(uid) for (uid,) in kept) == "abcde"

@@ -33,7 +33,7 @@ class Played(Shipper):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: float) -> None:
         """Begin at 0."""
-        super().__init__(Path("/nowhere.db"), _nowhere)
+        super().__init__(Path("/nowhere.db"), _nowhere, names=True)
         self.now = 0.0
         self.until = until
         self.sent: list[float] = []

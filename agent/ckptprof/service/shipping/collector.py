@@ -50,17 +50,22 @@ def is_collector(url: str) -> bool:
     return url.partition("://")[0] in ("http", "https")
 
 
-def to_collector(url: str, password_file: Path | None = None, *, names: bool) -> Way:
-    """Return the way to a collector; `names`: of jobs and paths are sent as they are. Raises UsageError."""
+def to_collector(url: str, password_file: Path | None = None) -> Way:
+    """Return the way to a collector; raises UsageError for a URL that is not safe."""
     _checked(url)
 
     @contextmanager
     def opened(node: str, database: str) -> Iterator[Taker]:
         place = _place(url)
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = WriterLock(place, 0o600)
         try:
-            yield Collector(url, password(password_file), place, (node, database), names=names)
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = WriterLock(place, 0o600)
+        except OSError as error:
+            raise StoreError(
+                f"{place}: {error.strerror}", hint="it keeps how far was shipped: the unit needs StateDirectory="
+            ) from error
+        try:
+            yield Collector(url, password(password_file), place, (node, database))
         finally:
             lock.close()
 
@@ -87,13 +92,12 @@ def _place(url: str) -> Path:
 class Collector:
     """Takes one database of a node."""
 
-    def __init__(self, url: str, token: str | None, place: Path, key: tuple[str, str], *, names: bool) -> None:
+    def __init__(self, url: str, token: str | None, place: Path, key: tuple[str, str]) -> None:
         """`key`: the node, and the uid of the first session of its database."""
         self._url = url
         self._token = token
         self._place = place
         self._node, self._database = key
-        self._names = names
 
     def taken(self, told: Sequence[Session], newest: int) -> Taken:
         """Return how far the database was taken; one that was set back, or made anew, is taken from its begin."""
@@ -140,7 +144,7 @@ class Collector:
         """Send records; return how many were refused for good, alone."""
         if not told:
             return 0
-        made = document(told, host=self._node, version=version, names=self._names, now_ns=time.time_ns())
+        made = document(told, host=self._node, version=version, now_ns=time.time_ns())
         status, later_seconds, answer = self._asked(msgspec.json.encode(made))
         if 200 <= status < 300:
             return _rejected(answer)

@@ -11,6 +11,7 @@ import msgspec
 
 from ckptprof.errors import StoreError
 from ckptprof.service.recorder.pending import is_writing
+from ckptprof.service.shipping.names import without_names
 from ckptprof.service.shipping.pace import Pace
 from ckptprof.service.shipping.sinks import Way
 from ckptprof.store.fleet.outbox import Outbox, Taken
@@ -31,10 +32,11 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 class Shipper:
     """Takes one database one way."""
 
-    def __init__(self, db: Path, way: Way) -> None:
-        """Nothing is opened yet."""
+    def __init__(self, db: Path, way: Way, *, names: bool) -> None:
+        """`names`: what people chose is sent as it is. Nothing is opened yet."""
         self._db = db
         self._way = way
+        self._names = names
 
     def send(self, may_go_on: Callable[[], bool] = lambda: True) -> Round:
         """Send what there is, in batches, as long as it may go on; raises StoreError."""
@@ -46,7 +48,7 @@ class Shipper:
                 taken, sent = sink.taken(sessions, outbox.newest()), 0
                 while True:
                     batch = outbox.batch(taken.change, known_id=taken.last_id)
-                    taken = sink.put(batch)
+                    taken = sink.put(batch if self._names else without_names(batch))
                     if taken.change != batch.until:  # another one ships this database, too
                         continue
                     sent += len(batch.events)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-from sqlalchemy import Connection, Text, cast, select
+from sqlalchemy import Connection, Text, cast, func, select
 
+from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
 from ckptprof.store.fleet import steps
 from ckptprof.store.fleet.connecting import connected, told
@@ -14,6 +15,7 @@ from ckptprof.store.fleet.tables import checkpoints, sessions
 from ckptprof.store.fleet.target import target_of
 from ckptprof.store.rows import checkpoint_of
 
+MOST_READ = 200_000  # checkpoints: each takes 14 KB here
 _AT_ONCE = 1000  # rows
 
 
@@ -33,6 +35,7 @@ def nodes_of(url: str) -> list[Node]:
         steps.check(connection)
         connection.rollback()
         with connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True).begin():
+            _check_number(connection, url)
             lives: dict[str, list[Session]] = {}
             for session in _sessions(connection):
                 lives.setdefault(session.host, []).append(session)
@@ -51,6 +54,15 @@ def nodes_of(url: str) -> list[Node]:
         )
         for node in sorted({*lives, *found, *unread})
     ]  # fmt: skip
+
+
+def _check_number(connection: Connection, url: str) -> None:
+    some = select(checkpoints.c.uid).limit(MOST_READ + 1).subquery()
+    if connection.execute(select(func.count()).select_from(some)).scalar_one() > MOST_READ:
+        raise StoreError(
+            f"{url} has more than {MOST_READ:,} checkpoints, which are not read at once",
+            hint="ask ckptprof.checkpoints there in SQL, or drop old days: SELECT ckptprof.drop_before(TIME)",
+        )
 
 
 def _checkpoint(detail: str) -> Checkpoint | None:
