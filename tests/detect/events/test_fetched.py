@@ -202,6 +202,18 @@ def test_a_data_set_hides_no_save(at_s: tuple[float, ...]) -> None:
     assert kinds(told(stage, 60.0)) == ["save"] * 3
 
 
+def test_what_workers_fetch_in_each_run_is_a_data_set() -> None:
+    """Of more than a state, which a rank saves: a reader that fetches ahead would fetch as much."""
+    stage = Stage()
+    for pid, born_s, exit_s, at_s in ((100, -5.0, 36.0, 2.3), (200, 38.0, None, AGAIN_S)):
+        rank = stage.process(pid, born_s=born_s, exit_s=exit_s)
+        worker = stage.process(pid + 1, born_s=born_s, exit_s=exit_s, parent_pid=pid)
+        look(stage, rank, saved(at_s=AT_S if pid == 100 else NEVER), 60 if exit_s is None else 35)
+        look(stage, worker, fetched(SIZE * 3 // 2, at_s=(at_s,)), 60 if exit_s is None else 35)
+
+    assert kinds(told(stage, 60.0)) == ["save"] * 3
+
+
 def test_who_downloads_does_not_restore() -> None:
     """What is read of the file later does."""
     stage = Stage()

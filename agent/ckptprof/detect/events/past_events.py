@@ -112,10 +112,13 @@ class PastEvents:
         """Return all earlier candidates of a job that are remembered."""
         return list(self._events[job, writes])
 
-    def received(self, processes: frozenset[ProcessKey], shapes: frozenset[str]) -> list[PastEvent]:
-        """Return the candidates of some processes that read, or received, what has one of some shapes, of all jobs."""
-        moved = (one for (_, writes), events in self._events.items() if not writes for one in events)
-        return [one for one in moved if one.processes & processes and one.shapes & shapes]
+    def received_before(self, event: PastEvent, shapes: frozenset[str]) -> list[PastEvent]:
+        """Return what the job of an event read or received before, of some shapes: whichever of its processes did."""
+        jobs = {
+            job for (job, _), all_of_it in self._events.items() for one in all_of_it if one.processes & event.processes
+        }
+        moved = (one for job in jobs for one in self._events[job, False])
+        return [one for one in moved if one.start_ns < event.start_ns and one.shapes & shapes]
 
     def author(self, path: str) -> PastEvent | None:
         """Return the candidate that wrote a file last."""

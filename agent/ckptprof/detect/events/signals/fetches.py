@@ -65,7 +65,7 @@ def _has_state(event: Event, state: PastEvent) -> bool:
     own = event.remembered
     if not state.bytes <= own.bytes <= (state.bytes + _AHEAD_BYTES) / NEARLY_ALL:
         return False
-    before = event.known.past.received(state.processes, own.shapes)
+    before = event.known.past.received_before(state, own.shapes)
     return not any(one.bytes >= HALF * own.bytes for one in before)
 
 
