@@ -271,9 +271,10 @@ def revisions(connection: http.client.HTTPConnection, folder: Path) -> None:
     """Clone a repository with models, and push a commit of other results after each epoch, over git's own protocol."""
     shutil.copytree(folder / "models.git", "served/models.git")
     address = connection.host
-    command = ["git", "daemon", "--reuseaddr", f"--listen={address}", f"--base-path={Path.cwd()}/served"]
+    own = subprocess.run(["git", "--exec-path"], check=True, capture_output=True, text=True).stdout.strip()
+    command = [f"{own}/git-daemon", "--reuseaddr", f"--listen={address}", f"--base-path={Path.cwd()}/served"]
     identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "core.compression=0"]
-    with subprocess.Popen([*command, "--export-all", "--enable=receive-pack"], start_new_session=True) as daemon:
+    with subprocess.Popen([*command, "--export-all", "--enable=receive-pack"]) as daemon:
         try:
             train(1.0)
             subprocess.run(["git", "clone", "-q", f"git://{address}/models.git", "out"], check=True)
@@ -283,7 +284,7 @@ def revisions(connection: http.client.HTTPConnection, folder: Path) -> None:
                 for words in (["add", "."], ["commit", "-qm", "results"], ["push", "-q", "origin", "HEAD"]):
                     subprocess.run(["git", *identity, *words], cwd="out", check=True)
         finally:
-            os.killpg(daemon.pid, 9)
+            daemon.kill()
 
 
 def results(connection: http.client.HTTPConnection, folder: Path) -> None:
