@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.detect.stage import MIB, WALL_NS, Stage
+from tests.detect.stage import MIB, SECOND_NS, WALL_NS, Stage
 
 from ckptprof.model import Kind
 
@@ -26,6 +26,26 @@ def test_what_is_swapped_at_every_step_hides_no_save(steps: int, name: str, *, t
     stage.write(trainer, "/run/global_step8/mp_rank_00_model_states.pt", 3.0 + 0.6 * steps, 0.5, 100 * MIB)
 
     assert [one.step for one in stage.play(50) if one.kind is not Kind.COPY] == [8]
+
+
+@LEVELS
+def test_what_is_swapped_in_right_before_a_save_is_no_part_of_it(*, trace: bool) -> None:
+    """Who reads several of its saves in a row averages them; swapped files it has written, too, and trains."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    for step in range(14):
+        for layer in range(3):
+            path, at_s = f"/nvme/optimizer/rank0/{layer}_exp_avg.tensor.swp", 2.0 + 0.6 * step + 0.1 * layer
+            if step:
+                stage.read(trainer, path, at_s, 0.03, 16 * MIB)
+            if step < 13:
+                stage.write(trainer, path, at_s + 0.04, 0.03, 16 * MIB, magic=None, layout="pwrite")
+    stage.write(trainer, "/run/step_14/model_states.pt", 10.1, 0.5, 100 * MIB)
+
+    (stall_ns,) = (one.stall_ns for one in stage.play(50) if one.step == 14)
+
+    assert stall_ns is not None
+    assert stall_ns / SECOND_NS == pytest.approx(0.5, abs=0.1)
 
 
 def test_what_is_swapped_at_long_steps_is_no_save() -> None:

@@ -210,7 +210,8 @@ def _read_for_it(trainer: ProcessKey, first_ns: int, known: Knowledge) -> list[S
         if begin_ns - one.end_ns > AT_ONCE_NS:
             break
         author = known.past.author(one.path)
-        if author is not None and trainer in author.processes and one.bytes >= MOST_SHARE * one.stored_size:
+        is_saved = author is not None and not author.is_nothing and trainer in author.processes
+        if is_saved and one.bytes >= MOST_SHARE * one.stored_size:
             begin_ns = min(begin_ns, one.start_ns)
             files.add(one.file)
     return [(begin_ns, first_ns)] if len(files) > 1 else []
