@@ -355,6 +355,14 @@ def test_a_rank_that_often_waits_for_others_is_not_held_by_the_save() -> None:
     assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
 
 
+def test_who_waits_for_data_before_each_step_is_not_held_by_the_save_that_follows_one() -> None:
+    """Its last steps are as short as the moment in which a state is sent, and its pauses are none of the save."""
+    pauses = tuple((0.3 + 1.2 * count, 1.15 + 1.2 * count) for count in range(13))
+    found = threaded(still=pauses)
+
+    assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
+
+
 @pytest.mark.parametrize(
     ("grows", "stall"),
     [

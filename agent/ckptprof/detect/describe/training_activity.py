@@ -336,9 +336,22 @@ class TrainingActivity:
         of_this = takewhile(
             lambda one: not self.book.in_save(one.start_ns), reversed(before)
         )  # else of an earlier save
-        held = [(_held_since(merged(one[:2] for one in of_this if self._is_still(one)), start_ns), start_ns)]
+        held = [(self._held_since(merged(one[:2] for one in of_this if self._is_still(one)), start_ns), start_ns)]
         found = [*held, *(one[:2] for one in takewhile(self._is_still, after))]
         return [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
+
+    def _held_since(self, still: list[Span], first_ns: int) -> int:
+        """Return since when it stood still up to a time, but for moments in which it sent its state.
+
+        It began by standing still for longer than it usually does: pauses as usual, with a step between, are training.
+        """
+        since_ns = edge_ns = first_ns
+        for start_ns, end_ns in reversed(still):
+            if edge_ns - end_ns > _longest_burst(start_ns, end_ns):
+                break
+            edge_ns = start_ns
+            since_ns = edge_ns if self._is_unusual((start_ns, end_ns)) else since_ns
+        return since_ns
 
     def staged(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
         """Return when it copied its state, right before its first byte was written; None: nothing tells.
@@ -350,16 +363,6 @@ class TrainingActivity:
         since_ns = max(first_ns - STAGED_WITHIN_NS, self.book.saved_until_ns(first_ns))
         at_once = [one for one in self._idle if long_before or first_ns - one[1] <= LATE_NS]
         return cut(at_once, [(since_ns, first_ns)])
-
-
-def _held_since(still: list[Span], first_ns: int) -> int:
-    """Return since when it stood still up to a time, but for moments in which it sent its state."""
-    since_ns = first_ns
-    for start_ns, end_ns in reversed(still):
-        if since_ns - end_ns > _longest_burst(start_ns, end_ns):
-            break
-        since_ns = start_ns
-    return since_ns
 
 
 def _longest_burst(start_ns: int, end_ns: int) -> int:
