@@ -386,6 +386,15 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
         assert seconds(found) == pytest.approx(stall, abs=0.15)
 
 
+def test_what_each_step_takes_of_memory_is_no_part_of_the_copy_that_follows_one() -> None:
+    """The last steps before it are as near as pieces of one copy are."""
+    steps = tuple((0.1 + 0.45 * count, 0.2 + 0.45 * count, 20 * MIB) for count in range(17))
+    found = threaded(grows=(*steps, (7.75, 8.0, 160 * MIB)))
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(0.25, abs=0.06)
+
+
 def test_a_copy_of_the_state_ends_with_the_first_byte_at_the_latest() -> None:
     """The look at its memory that shows the last of it may come later."""
     stage = Stage(hz=4, trace=True)

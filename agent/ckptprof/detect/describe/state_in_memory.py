@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 from ckptprof.detect.describe.gpu_idleness import REACH_NS
 from ckptprof.detect.tolerances import AT_ONCE_NS, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.world.building import built_after, built_before
@@ -31,10 +33,8 @@ class StateInMemory:
         from_ns = first_ns - STAGED_WITHIN_NS
         grown = self._growth(from_ns, first_ns)
         chain = _chain(grown, first_ns, size // 50)
-        edge = chain[-1][0] if chain else first_ns
-        total = sum(one[2] for one in chain)
         unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
-        if total * 4 < size:
+        if sum(one[2] for one in chain) * 4 < size:
             earlier = self._growth(first_ns - 2 * REACH_NS, first_ns) if long_before else []
             roomy = (
                 self._spins
@@ -42,8 +42,10 @@ class StateInMemory:
                 or self._usage.growth(self._process, from_ns, first_ns) is None
             )
             return unknown if roomy or sum(one[2] for one in earlier) * 2 >= size else []
-        seen_ns = edge - max(from_ns, self._book.first_ns(self._process) or 0)
-        usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, seen_ns)
+        trains_ns = max(from_ns, self._book.first_ns(self._process) or 0)
+        chain = _faster(chain, grown, trains_ns, first_ns)
+        edge, total = chain[-1][0], sum(one[2] for one in chain)
+        usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, edge - trains_ns)
         if not 0.5 * size <= total <= 1.6 * size or usual > 0.3 * total:
             return unknown
         self.room_bytes = total
@@ -112,6 +114,23 @@ def _chain(grown: list[tuple[int, int, int]], first_ns: int, least_bytes: int) -
         chain.append(one)
         edge = one[0]
     return chain
+
+
+def _faster(
+    chain: list[tuple[int, int, int]], grown: list[tuple[int, int, int]], since_ns: int, first_ns: int
+) -> list[tuple[int, int, int]]:
+    """Return what of such a chain grew at another pace than all before: that is training.
+
+    Of all that it may have begun with, it is the one by which the two paces are the most likely.
+    """
+    all_bytes, own = sum(one[2] for one in grown), 0
+    likely = []
+    for one in chain:
+        own += one[2]
+        before, before_ns = all_bytes - own, max(1, one[0] - since_ns)
+        told = own * log(own / max(1, first_ns - one[0]))
+        likely.append(told + (before * log(before / before_ns) if before > 0 else 0.0))
+    return chain[: likely.index(max(likely)) + 1]
 
 
 def _in_steps(grown: list[tuple[int, int, int]], least_bytes: int) -> list[tuple[int, int, int]]:
