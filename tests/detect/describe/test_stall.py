@@ -367,6 +367,8 @@ def test_who_waits_for_data_before_each_step_is_not_held_by_the_save_that_follow
     ("grows", "stall"),
     [
         (((7.4, 7.9, 200 * MIB),), 0.5),
+        (((7.4, 7.9, 70 * MIB),), 0.5),
+        (((4.0, 8.0, 200 * MIB),), 4.0),
         (((7.4, 7.9, 20 * MIB),), 0.0),
         (((7.4, 7.9, 600 * MIB),), None),
         (tuple((0.4 + count, 0.9 + count, 200 * MIB) for count in range(15)), None),
@@ -375,7 +377,10 @@ def test_who_waits_for_data_before_each_step_is_not_held_by_the_save_that_follow
 def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
     grows: tuple[tuple[float, float, int], ...], stall: float | None
 ) -> None:
-    """Its size, right before the first byte; growth of another size, or one that is usual, tells nothing."""
+    """Its size, right before the first byte, though slowly, or in part where it had memory left.
+
+    Growth of another size, or one that is usual, tells nothing.
+    """
     found = threaded(grows=grows)
 
     assert found.mode is Mode.ASYNC

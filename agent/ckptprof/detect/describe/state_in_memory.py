@@ -31,7 +31,7 @@ class StateInMemory:
         it grew `long_before`: a process that writes for it has to be started first.
         """
         from_ns = first_ns - STAGED_WITHIN_NS
-        grown = self._growth(from_ns, first_ns)
+        grown = _in_steps(self._growth(from_ns, first_ns), size // 50)
         chain = _chain(grown, first_ns, size // 50)
         unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
         if sum(one[2] for one in chain) * 4 < size:
@@ -46,7 +46,7 @@ class StateInMemory:
         chain = _faster(chain, grown, trains_ns, first_ns)
         edge, total = chain[-1][0], sum(one[2] for one in chain)
         usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, edge - trains_ns)
-        if not 0.5 * size <= total <= 1.6 * size or usual > 0.3 * total:
+        if not 0.25 * size <= total <= 1.6 * size or usual > 0.3 * total:
             return unknown
         self.room_bytes = total
         # what is between the copy and the first byte is not known to be blocked
