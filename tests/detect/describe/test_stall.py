@@ -572,6 +572,30 @@ def test_a_look_at_the_end_of_a_save_tells_nothing_of_the_rest() -> None:
     assert seconds(found) == pytest.approx(2.0, abs=0.2)
 
 
+@pytest.mark.parametrize(
+    ("frames", "folder", "mode", "stall"),
+    [
+        pytest.param(LOOP, "/ckpt", Mode.ASYNC, 0.0, id="it trained"),
+        pytest.param(SAVING, "/ckpt", Mode.SYNC, 2.0, id="it waited"),
+        pytest.param(LOOP, "/other", None, None, id="elsewhere it may save in another way"),
+    ],
+)
+def test_a_save_of_which_nothing_tells_is_made_as_that_before_of_its_series(
+    frames: tuple[tuple[str, str, int], ...], folder: str, mode: Mode | None, stall: float | None
+) -> None:
+    """Of the first a look at its stack told; it has no rhythm that could tell of the second."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 3.0, 2.0, 200 * MIB)
+    stage.write(trainer, f"{folder}/step_2.pt", 10.0, 2.0, 200 * MIB)
+    stage.extra += [*times(trainer, share=0.1, slices=0.1), stacks(trainer, 4.0, frames)]
+    first, second = detect(stage, by_thread(stage.frames(LONGER_SECONDS), trainer.pid))
+
+    assert first.mode is (Mode.SYNC if frames is SAVING else Mode.ASYNC)
+    assert second.mode is mode
+    assert stall == (None if second.stall_ns is None else pytest.approx(seconds(second), abs=0.1))
+
+
 def test_nothing_is_invented_where_nothing_tells() -> None:
     """A trainer without rhythm, and no stacks: neither mode nor stall, and a sentence that says why."""
     found = threaded(share=0.0, slices=0.1)

@@ -125,6 +125,8 @@ def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
         known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
         if stall.awaited is not None or stall.has_awaited:
             known.past.note_awaited(candidate.job, stall.awaited)
+        if stall.mode is not None:
+            known.past.note_mode(_largest(candidate), frozenset(stall.roles.values()), stall.mode)
         for process, size in stall.rooms.items():
             known.world.trainers.note_room(process, size)
 
@@ -142,8 +144,10 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdi
     size = candidate.bytes
     first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
     leads = _leads_to_next(group, candidate, known)
+    until_ns = candidate.end_ns if leads else None
+    before = known.past.mode(_largest(candidate), frozenset(group.roles.values()))
     # a small file tells only that it is about to begin
-    verdict = _beside(group, activity, max(first_ns, start_ns), until_ns=candidate.end_ns if leads else None)
+    verdict = _beside(group, activity, max(first_ns, start_ns), until_ns=until_ns, before=before)
     return replace(verdict, room_bytes=activity.memory.room_bytes)
 
 
@@ -235,10 +239,18 @@ def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -
     )
 
 
-def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, until_ns: int | None) -> _Verdict:
+def _largest(candidate: Candidate) -> str:
+    """Return the path of its largest file, by which it is of a series."""
+    return max(candidate.parts, key=lambda part: part.bytes).path
+
+
+def _beside(
+    group: WriterGroup, activity: TrainingActivity, first_ns: int, *, until_ns: int | None, before: Mode | None
+) -> _Verdict:
     """Judge a group by what the thread that trains did while others wrote, or while it is not known who did.
 
-    `until_ns`: the end of the save, if its job began to write something else as soon as it was done.
+    `until_ns`: the end of the save, if its job began to write something else as soon as it was done. `before`: the mode
+    of the save before of its series, which decides where nothing else tells: a loop saves in one way.
     """
     by = [role for role in ("child", "daemon") if role in group.roles.values()]
     who = f"a {by[0]} process" if by else "another thread" if group.others.spans else "its process"
@@ -250,8 +262,11 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     if blocked is None and own and group.own.bytes >= LITTLE_SHARE * group.bytes and activity.book.knows(group.trainer):
         blocked = foreign  # who writes a part of it waits for the others
     if (blocked is None or (hidden and not blocked)) and not mostly_own:
-        sentence = f"whether training went on while {who} wrote: {activity.reason}"
-        return _Verdict(group.bytes, None, None, blind=(sentence,))
+        if before is None:
+            sentence = f"whether training went on while {who} wrote: {activity.reason}"
+            return _Verdict(group.bytes, None, None, blind=(sentence,))
+        blocked = foreign if before is Mode.SYNC else []
+        activity.seen = "as in the save before of its series, since nothing else tells"
     awaited = None
     if blocked and until_ns is not None and not mostly_own:
         blocked, awaited = _awaiting(blocked, foreign, until_ns)
