@@ -367,6 +367,8 @@ def test_who_waits_for_data_before_each_step_is_not_held_by_the_save_that_follow
     ("grows", "stall"),
     [
         (((7.4, 7.9, 200 * MIB),), 0.5),
+        (((7.4, 7.9, 70 * MIB),), 0.5),
+        (((4.0, 8.0, 200 * MIB),), 4.0),
         (((7.4, 7.9, 20 * MIB),), 0.0),
         (((7.4, 7.9, 600 * MIB),), None),
         (tuple((0.4 + count, 0.9 + count, 200 * MIB) for count in range(15)), None),
@@ -375,7 +377,10 @@ def test_who_waits_for_data_before_each_step_is_not_held_by_the_save_that_follow
 def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
     grows: tuple[tuple[float, float, int], ...], stall: float | None
 ) -> None:
-    """Its size, right before the first byte; growth of another size, or one that is usual, tells nothing."""
+    """Its size, right before the first byte, though slowly, or in part where it had memory left.
+
+    Growth of another size, or one that is usual, tells nothing.
+    """
     found = threaded(grows=grows)
 
     assert found.mode is Mode.ASYNC
@@ -565,6 +570,30 @@ def test_a_look_at_the_end_of_a_save_tells_nothing_of_the_rest() -> None:
 
     assert found.mode is Mode.SYNC
     assert seconds(found) == pytest.approx(2.0, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("frames", "folder", "mode", "stall"),
+    [
+        pytest.param(LOOP, "/ckpt", Mode.ASYNC, 0.0, id="it trained"),
+        pytest.param(SAVING, "/ckpt", Mode.SYNC, None, id="it waited"),
+        pytest.param(LOOP, "/other", None, None, id="elsewhere it may save in another way"),
+    ],
+)
+def test_a_save_of_which_nothing_tells_is_made_as_that_before_of_its_series(
+    frames: tuple[tuple[str, str, int], ...], folder: str, mode: Mode | None, stall: float | None
+) -> None:
+    """Of the first a look at its stack told; it has no rhythm that could tell of the second."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 3.0, 2.0, 200 * MIB)
+    stage.write(trainer, f"{folder}/step_2.pt", 10.0, 2.0, 200 * MIB)
+    stage.extra += [*times(trainer, share=0.1, slices=0.1), stacks(trainer, 4.0, frames)]
+    first, second = detect(stage, by_thread(stage.frames(LONGER_SECONDS), trainer.pid))
+
+    assert first.mode is (Mode.SYNC if frames is SAVING else Mode.ASYNC)
+    assert second.mode is mode
+    assert stall == (None if second.stall_ns is None else pytest.approx(seconds(second), abs=0.1))
 
 
 def test_nothing_is_invented_where_nothing_tells() -> None:

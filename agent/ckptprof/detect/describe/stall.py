@@ -29,6 +29,8 @@ LEAST_NS = 20_000_000  # what holds for less is reported as nothing
 MAX_BLOCKED = 32  # intervals of one checkpoint
 _UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
 _REUSED = "how long it built what it wrote in memory that it had from an earlier save: that looks like training"
+_WAITED = "how long training was blocked: nothing tells since when it waited for the save, and until when"
+_AS_BEFORE = "as in the save before of its series, since nothing else tells"
 _UNTOLD = "how long training was blocked: neither its memory nor its rhythm tells whether its state was copied before"
 
 
@@ -125,6 +127,8 @@ def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
         known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
         if stall.awaited is not None or stall.has_awaited:
             known.past.note_awaited(candidate.job, stall.awaited)
+        if stall.mode is not None:
+            known.past.note_mode(_largest(candidate), frozenset(stall.roles.values()), stall.mode)
         for process, size in stall.rooms.items():
             known.world.trainers.note_room(process, size)
 
@@ -142,8 +146,11 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdi
     size = candidate.bytes
     first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
     leads = _leads_to_next(group, candidate, known)
+    until_ns = candidate.end_ns if leads else None
+    is_known = group.others.bytes * 2 > group.bytes and not candidate.is_sent  # by whom it was written, and where to
+    before = known.past.mode(_largest(candidate), frozenset(group.roles.values())) if is_known else None
     # a small file tells only that it is about to begin
-    verdict = _beside(group, activity, max(first_ns, start_ns), until_ns=candidate.end_ns if leads else None)
+    verdict = _beside(group, activity, max(first_ns, start_ns), until_ns=until_ns, before=before)
     return replace(verdict, room_bytes=activity.memory.room_bytes)
 
 
@@ -235,10 +242,18 @@ def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -
     )
 
 
-def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, until_ns: int | None) -> _Verdict:
+def _largest(candidate: Candidate) -> str:
+    """Return the path of its largest file, by which it is of a series."""
+    return max(candidate.parts, key=lambda part: part.bytes).path
+
+
+def _beside(
+    group: WriterGroup, activity: TrainingActivity, first_ns: int, *, until_ns: int | None, before: Mode | None
+) -> _Verdict:
     """Judge a group by what the thread that trains did while others wrote, or while it is not known who did.
 
-    `until_ns`: the end of the save, if its job began to write something else as soon as it was done.
+    `until_ns`: the end of the save, if its job began to write something else as soon as it was done. `before`: the mode
+    of the save before of its series, which decides where nothing else tells: a loop saves in one way.
     """
     by = [role for role in ("child", "daemon") if role in group.roles.values()]
     who = f"a {by[0]} process" if by else "another thread" if group.others.spans else "its process"
@@ -249,9 +264,9 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     hidden = group.unknown.bytes * 2 > group.bytes and not activity.was_looked_at  # it may be what went on
     if blocked is None and own and group.own.bytes >= LITTLE_SHARE * group.bytes and activity.book.knows(group.trainer):
         blocked = foreign  # who writes a part of it waits for the others
-    if (blocked is None or (hidden and not blocked)) and not mostly_own:
-        sentence = f"whether training went on while {who} wrote: {activity.reason}"
-        return _Verdict(group.bytes, None, None, blind=(sentence,))
+    untold = (blocked is None or (hidden and not blocked)) and not mostly_own
+    if untold and before is not Mode.ASYNC:
+        return _untold(group, who, activity, before)
     awaited = None
     if blocked and until_ns is not None and not mostly_own:
         blocked, awaited = _awaiting(blocked, foreign, until_ns)
@@ -271,7 +286,7 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
             return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, still, sure)
         text = f"{who} wrote, and the thread that trains waited: {activity.seen or 'it wrote a part itself'}"
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
-    text = f"{who} wrote, while the thread that trains went on: {activity.seen}"
+    text = f"{who} wrote, while the thread that trains went on: {_AS_BEFORE if untold else activity.seen}"
     if staged is None:
         return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure, awaited=awaited)
     if staged and group.started and not activity.tells_by_gpu:
@@ -283,6 +298,15 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int, *, un
     still = merged([*still, *activity.standing_beside(foreign), *staged])
     blocked = still if length(still) >= LEAST_NS else []
     return _Verdict(group.bytes, Mode.ASYNC, length(blocked), text, (_UNSEEN,), still, blocked, sure, awaited=awaited)
+
+
+def _untold(group: WriterGroup, who: str, activity: TrainingActivity, before: Mode | None) -> _Verdict:
+    """Return what is told of a group of whose trainer nothing tells: that it waits as `before`, or nothing."""
+    if before is Mode.SYNC:
+        text = f"{who} wrote, and the thread that trains waited: {_AS_BEFORE}"
+        return _Verdict(group.bytes, Mode.SYNC, None, text, (_WAITED,))
+    sentence = f"whether training went on while {who} wrote: {activity.reason}"
+    return _Verdict(group.bytes, None, None, blind=(sentence,))
 
 
 def _went_on(activity: TrainingActivity, foreign: list[Span], still: list[Span], *, mostly_own: bool) -> bool:

@@ -27,11 +27,12 @@ class StateInMemory:
     def copied(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
         """Return when its memory grew by about the size of the checkpoint, right before its first byte was written.
 
-        None: it grew, but as it does without a save, or by another size; or it may have room from an earlier save; or
-        it grew `long_before`: a process that writes for it has to be started first.
+        A part of it may go into memory that it had left. None: it grew, but as it does without a save, or by another
+        size; or it may have room from an earlier save; or it grew `long_before`: a process that writes for it has to be
+        sent that, or started first.
         """
         from_ns = first_ns - STAGED_WITHIN_NS
-        grown = self._growth(from_ns, first_ns)
+        grown = _in_steps(self._growth(from_ns, first_ns), size // 50)
         chain = _chain(grown, first_ns, size // 50)
         unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
         if sum(one[2] for one in chain) * 4 < size:
@@ -46,7 +47,8 @@ class StateInMemory:
         chain = _faster(chain, grown, trains_ns, first_ns)
         edge, total = chain[-1][0], sum(one[2] for one in chain)
         usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, edge - trains_ns)
-        if not 0.5 * size <= total <= 1.6 * size or usual > 0.3 * total:
+        least = 0.5 if long_before else 0.25
+        if not least * size <= total <= 1.6 * size or usual > 0.3 * total:
             return unknown
         self.room_bytes = total
         # what is between the copy and the first byte is not known to be blocked
