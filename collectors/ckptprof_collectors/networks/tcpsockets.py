@@ -36,6 +36,10 @@ class Owners(Protocol):
         """Return how many they are."""
         ...
 
+    def __contains__(self, owner: tuple[int, int]) -> bool:
+        """Return whether (pid, start_ticks) is one of them."""
+        ...
+
     def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]] | None:
         """Return (pid, start_ticks) of the sockets that one of them has; None: ask again later."""
         ...
@@ -50,6 +54,10 @@ class Everybody:
     def __len__(self) -> int:
         """Return that there is somebody."""
         return 1
+
+    def __contains__(self, owner: tuple[int, int]) -> bool:
+        """Return that nobody is known."""
+        return False
 
     def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]]:  # noqa: ARG002 - of the protocol
         """Return nobody."""
@@ -173,6 +181,7 @@ class TcpSockets:
         if now < self._next:
             return None
         began = time.thread_time()
+        self._table.follow()
         changed, closed = self._table.look()
         if self._is_new:
             for one in changed:
@@ -215,12 +224,20 @@ class TcpSockets:
         """Add what one socket moved to its endpoint."""
         if one.key is None:
             accepted = one.local_port in self._table.listening
+            if not (one.inode or accepted):
+                owner = self._owner_there(one)
             one.key = one.remote, one.local, one.local_port if accepted else one.remote_port, accepted, owner
         elif owner is not None and one.key[4] is None:
             one.key = *one.key[:4], owner
         endpoint = touched.get(one.key) or self._endpoint(one.key, touched)
         endpoint.add(one, counts)
         one.counted = counts
+
+    def _owner_there(self, one: _Connection) -> tuple[int, int] | None:
+        """Return whose a socket is that had closed before anybody saw its inode: who alone connects to there."""
+        there = {key[4] for key in self._endpoints if key[0] == one.remote and key[2] == one.remote_port and not key[3]}
+        known = [owner for owner in there if owner is not None and owner in self.owners]
+        return known[0] if len(known) == 1 else None
 
     def _endpoint(self, key: _Key, touched: dict[_Key, _Endpoint]) -> _Endpoint:
         """Return an endpoint, which is the latest now; the one for all others where nobody can give way."""
