@@ -99,8 +99,9 @@ def test_two_are_no_series() -> None:
         ((1, 1.001, 1.002), 3),
         ((0.34, 1, 1, 1), 3),
         ((1, 0.08, 1, 0.08, 1), 3),
+        ((1.0217, 1.002, 1.0024, 1.002, 1.0013), 5),  # float32 with Adam by zlib, after 1, 100, ... 400 steps
     ],
-    ids=["videos", "rows", "a-longer-history", "no-optimizer-yet", "pictures-between"],
+    ids=["videos", "rows", "a-longer-history", "no-optimizer-yet", "pictures-between", "compressed"],
 )
 def test_a_state_has_one_size(sizes: tuple[float, ...], saves: int) -> None:
     """Its tensors are the same each time; what happens to be about as large as the last one is something else."""
