@@ -68,12 +68,12 @@ class Bench:
         assert isinstance(made, FakeClosings)
         return made
 
-    def read(self, *messages: bytes) -> list[TcpSample]:
+    def read(self, *messages: bytes, after: float = 100) -> list[TcpSample]:
         """Return what one look tells."""
         kernel = self.collector._table._netlink
         assert isinstance(kernel, FakeNetlink)
         kernel.answers.append([messages])
-        self.now += 100
+        self.now += after
         samples = self.collector.read()
         assert samples is not None
         return [sample for sample in samples if isinstance(sample, TcpSample)]
@@ -147,6 +147,14 @@ def test_a_socket_that_closes_stays_in_the_sum(bench: Bench) -> None:
     assert (told.bytes_acked, told.sockets, told.is_new) == (MIB + 10, 0, False)
     (told,) = bench.read(message(2, info(3 * MIB)))
     assert (told.bytes_acked, told.sockets) == (4 * MIB + 10, 1)
+
+
+def test_a_little_is_told_soon_after_much(bench: Bench) -> None:
+    """As the answers to it are; what goes on so is told with what follows it."""
+    bench.read(message(1, info(MIB)))
+    (told,) = bench.read(message(1, info(MIB, 300)), after=2)
+    assert told.bytes_received == 300
+    assert bench.read(message(1, info(MIB, 600)), after=2) == []
 
 
 def test_a_socket_that_closes_counts_to_its_end(bench: Bench) -> None:
