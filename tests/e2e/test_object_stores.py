@@ -36,9 +36,9 @@ def watched(recorder: Recorder, way: str) -> tuple[list[dict[str, Any]], list[Re
     return [json.loads(line) for line in truth.read_text().splitlines()] if truth.exists() else [], watching
 
 
-@pytest.mark.parametrize("way", ["boto3", "boto3-tls", "thread"])
-def test_saves_without_a_file_are_found(recorder: Recorder, way: str) -> None:
-    """Every one, with its bytes and its end, and where it went."""
+@pytest.mark.parametrize(("way", "parts"), [("boto3", 8), ("boto3-tls", 8), ("thread", 1)])
+def test_saves_without_a_file_are_found(recorder: Recorder, way: str, parts: int) -> None:
+    """Every one, with its bytes and its end, and where it went; where calls are counted, in how many parts."""
     logged, watching = watched(recorder, way)
     if len(logged) != SAVES:
         raise JobBrokeError(f"it has logged {len(logged)} saves")
@@ -52,6 +52,7 @@ def test_saves_without_a_file_are_found(recorder: Recorder, way: str) -> None:
             assert event["bytes"] <= save["bytes"] <= event["bytes"] * (1 + MORE), who
             assert event["start_ns"] - 10**9 <= save["start_ns"] <= save["end_ns"] <= event["end_ns"] + 10**9, who
             assert {place["port"] for place in save["sent"]["destinations"]} == {9000}, who
+            assert save["sent"]["parts"] == (parts if one.level == "trace" else None), who
 
 
 @pytest.mark.parametrize("way", ["restores", "restores-one"])

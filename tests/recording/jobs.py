@@ -283,7 +283,7 @@ JOBS = {
         f"sends-{way}": Job(f"{{python}} {E2E}/jobs/sends.py {way} --dir {{dir}}/job --truth {{truth}}", "record.py")
         for way in (
             "boto3", "boto3-tls", "put", "thread", "streams", "uploads-files", "beside-files", "logs", "pictures",
-            "gradients", "gathers", "restores", "restores-one",
+            "gradients", "gathers", "restores", "restores-one", "s3fs", "s3torch",
         )
     },
     "short-of-cpu": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}} --short-of-cpu --saves 2",

@@ -28,7 +28,7 @@ OTHERS = sorted(name for name, label in STRICT.items() if not label["events"])
 WHOLE = sorted(name for name in TRAINING if all("status" not in event for event in LABELS[name]["events"]))
 MAX_BYTES = 10_000_000
 MIN_CAPTURES = 150
-MOST_ALIKE = 22  # captures of one level that show the same: each holds something else (`make captures`)
+MOST_ALIKE = 16  # captures of one level that show the same: each holds something else (`make captures`)
 EDGE_NS = 250_000_000
 
 

@@ -5,7 +5,8 @@ IPv4 and IPv6 together: the kernel walks through its whole table of connections 
 the table has half a million places (measured: 0.15 ms for 262,144). A socket that moved nothing costs a comparison.
 
 A socket is known by its cookie, which the kernel never gives twice (net/core/sock_diag.c). The table changes between
-two parts of an answer: one that is missing in it is not forgotten at once.
+two parts of an answer: one that is missing in it is not forgotten at once. Of those that close between two looks the
+kernel tells on its own, while that is asked for.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from ckptprof_collectors.kernelfs import UnavailableError
+from ckptprof_collectors.networks.closings import DESTROYED, Closings
 from ckptprof_collectors.networks.netlink import DONE, ERROR, HEADER, MAX_PARTS, SOCK_DIAG, Netlink
 
 MAX_SOCKETS = 8192
@@ -116,6 +119,7 @@ class TcpTable(Generic[S]):
         """Look once, to see whether it can be had; a socket is made of this `kind`. Raises UnavailableError."""
         self._kind = kind
         self._netlink = Netlink(SOCK_DIAG, "sock_diag")
+        self._closings: Closings | None = None
         self.listening: frozenset[int] = frozenset()  # the ports at which this host takes connections
         self.left_out = 0  # sockets for which there was no room at the last look
         self._known: dict[bytes, S] = {}
@@ -131,9 +135,18 @@ class TcpTable(Generic[S]):
                 reason = "this kernel has no tcp_diag (CONFIG_INET_TCP_DIAG)"
             raise UnavailableError(f"TCP sockets: {reason}") from error
 
+    def follow(self) -> None:
+        """Have the kernel tell of sockets that close, from now on; where it cannot, looks tell what they saw last."""
+        if self._closings is None:
+            with suppress(UnavailableError):
+                self._closings = Closings()
+
     def forget(self) -> None:
-        """Know of no socket: the next look finds all of them anew."""
+        """Know of no socket, and follow none: the next look finds all of them anew."""
         self._known.clear()
+        if self._closings is not None:
+            self._closings.close()
+            self._closings = None
 
     def open(self) -> Iterator[S]:
         """Yield the sockets that were there at the last look."""
@@ -150,7 +163,23 @@ class TcpTable(Generic[S]):
             if self._take(self._netlink.part(), changed, ports):
                 break
         self.listening = frozenset(ports)
+        if self._closings is not None:
+            with suppress(OSError):  # more of them closed than there was room for
+                for data in self._closings.told():
+                    self._take_closed(data, changed)
         return changed, self._absent()
+
+    def _take_closed(self, message: bytes, changed: list[S]) -> None:
+        """Take what a socket that closed has counted in the end; one that no look met is gone with this one."""
+        size, kind, _ = _HEAD.unpack_from(message.ljust(_HEAD.size, b"\0"))
+        if kind != DESTROYED or not _ATTRIBUTES_AT < size <= len(message) or self.left_out:
+            return  # who was left out may have counted long before
+        info, _ = self._find(message)
+        is_new = message[_COOKIE_AT : _COOKIE_AT + 8] not in self._known
+        if info and (one := self._socket(message, 0)) is not None:
+            self._update(one, message, info, changed)
+            if is_new:
+                one.seen = self._turn - 1
 
     def _absent(self) -> list[S]:
         """Return those that have just gone, and forget those that are gone for long."""
@@ -200,19 +229,32 @@ class TcpTable(Generic[S]):
         elif kind == _ASKED and size > _ATTRIBUTES_AT:
             if data[at + _STATE_AT] == _STATE_LISTEN:
                 ports.add(_PORTS.unpack_from(data, at + _PORTS_AT)[0])
-            elif (info := self._find(data, at, size)) and (one := self._socket(data, at)) is not None:
-                counters = data[info + _COUNTED_FROM : min(info + _COUNTED_TO, at + size)]
-                if one.counters != counters:
-                    one.counters = counters
-                    one.is_closed_here = data[at + _STATE_AT] in _CLOSED_HERE
-                    one.rtt_us = _GAUGE.unpack_from(data, info + _RTT_AT)[0]
-                    sent_ago_ms, received_ago_ms = _AGO.unpack_from(data, info + _AGO_AT)
-                    now_ns = time.monotonic_ns()
-                    one.sent_ns = now_ns - sent_ago_ms * 1_000_000
-                    one.received_ns = now_ns - received_ago_ms * 1_000_000
-                    changed.append(one)
-                one.seen = self._turn
+            else:
+                self._take_open(data[at : at + size], changed)
         return (size + 3) & ~3
+
+    def _take_open(self, message: bytes, changed: list[S]) -> None:
+        info, length = self._find(message)
+        if info and (one := self._socket(message, 0)) is not None:
+            self._info = message[info : info + _ATTRIBUTE.size]
+            self._usual = _usual(info, min(length, _COUNTED_TO) - _COUNTED_FROM)
+            self._update(one, message, info, changed)
+            one.seen = self._turn
+
+    @staticmethod
+    def _update(one: S, message: bytes, info: int, changed: list[S]) -> None:
+        """Take what a message tells of a socket, if that has changed; `info`: where its tcp_info begins."""
+        counters = message[info + _COUNTED_FROM : info + _COUNTED_TO]
+        if one.counters == counters:
+            return
+        one.counters = counters
+        one.is_closed_here = message[_STATE_AT] in _CLOSED_HERE
+        one.rtt_us = _GAUGE.unpack_from(message, info + _RTT_AT)[0]
+        sent_ago_ms, received_ago_ms = _AGO.unpack_from(message, info + _AGO_AT)
+        now_ns = time.monotonic_ns()
+        one.sent_ns = now_ns - sent_ago_ms * 1_000_000
+        one.received_ns = now_ns - received_ago_ms * 1_000_000
+        changed.append(one)
 
     def _socket(self, data: bytes, at: int) -> S | None:
         """Return the socket of a message, None if it is new and there is no room for it."""
@@ -225,22 +267,22 @@ class TcpTable(Generic[S]):
             one = self._known[cookie] = self._kind(data, at)
         return one
 
-    def _find(self, data: bytes, start: int, size: int) -> int:
-        """Return where the attribute with tcp_info begins, 0 if there is none, or too little of it."""
-        at, end = start + _ATTRIBUTES_AT, start + size
+    @staticmethod
+    def _find(message: bytes) -> tuple[int, int]:
+        """Return where the attribute with tcp_info begins, and its length; zeros if there is none, or too little."""
+        at, end = _ATTRIBUTES_AT, len(message)
         while at + _ATTRIBUTE.size <= end:
-            length, kind = _ATTRIBUTE.unpack_from(data, at)
+            length, kind = _ATTRIBUTE.unpack_from(message, at)
             if length < _ATTRIBUTE.size or at + length > end:
                 break
             if kind == _INFO and length >= _COUNTED_FROM + _LEAST_LENGTH:
-                self._info = data[at : at + _ATTRIBUTE.size]
-                self._usual = _usual(at - start, min(length, _COUNTED_TO) - _COUNTED_FROM)
-                return at
+                return at, length
             at += (length + 3) & ~3
-        return 0
+        return 0, 0
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Give the sockets back."""
+        self.forget()
         self._netlink.close()
 
 

@@ -6,6 +6,7 @@ a connection did before tells nothing; of those that come later, all counts.
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections import OrderedDict
@@ -19,7 +20,8 @@ from ckptprof_collectors.samples import Sample, TcpSample
 
 MAX_ENDPOINTS = 256
 TELLING_BYTES = 64 << 10  # what moved less is not told yet,
-TELLING_US = 50_000  # nor what was on its way for less
+TELLING_US = 50_000  # nor what was on its way for less,
+OPEN_SECONDS = 3.0  # unless as much was told so lately: a store takes its time to answer
 SHARE = 0.01  # of a core: tens of thousands of sockets are looked at more seldom
 _NONE = Counts(0, 0, 0, 0, 0, 0, None, None)
 _MOST = (1 << 63) - 1  # what is absurd must not end the sampler: no more can be sent
@@ -34,6 +36,10 @@ class Owners(Protocol):
 
     def __len__(self) -> int:
         """Return how many they are."""
+        ...
+
+    def __contains__(self, owner: tuple[int, int]) -> bool:
+        """Return whether (pid, start_ticks) is one of them."""
         ...
 
     def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]] | None:
@@ -51,6 +57,10 @@ class Everybody:
         """Return that there is somebody."""
         return 1
 
+    def __contains__(self, owner: tuple[int, int]) -> bool:
+        """Return that nobody is known."""
+        return False
+
     def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]]:  # noqa: ARG002 - of the protocol
         """Return nobody."""
         return {}
@@ -63,12 +73,13 @@ _OTHERS: _Key = (b"", b"", 0, False, None)
 class _Connection(TcpSocket):
     """A socket, and what of it is in the sums."""
 
-    __slots__ = ("asked", "counted", "key")
+    __slots__ = ("asked", "counted", "key", "told")
 
     def __init__(self, data: bytes, at: int) -> None:
         super().__init__(data, at)
         self.counted = _NONE
         self.key: _Key | None = None  # of the endpoint that it was counted for last
+        self.told = -math.inf  # when much of it was counted last
         self.asked = -1  # the turn of the owners in which its own was looked for
 
 
@@ -173,6 +184,7 @@ class TcpSockets:
         if now < self._next:
             return None
         began = time.thread_time()
+        self._table.follow()
         changed, closed = self._table.look()
         if self._is_new:
             for one in changed:
@@ -186,7 +198,10 @@ class TcpSockets:
     def _count(self, sockets: Collection[_Connection], closed: set[_Connection]) -> dict[_Key, _Endpoint]:
         """Add what sockets moved to their endpoints; return those."""
         looked = [(one, one.counts()) for one in sockets]
-        telling = {one: counts for one, counts in looked if _is_telling(one, counts, closes=one in closed)}
+        since = self._clock() - OPEN_SECONDS
+        telling = {
+            one: counts for one, counts in looked if _is_telling(one, counts, least=one in closed or one.told >= since)
+        }
         owners = self._find_owners(telling)
         waiting = set(self._waiting) - closed
         touched: dict[_Key, _Endpoint] = {}
@@ -215,12 +230,22 @@ class TcpSockets:
         """Add what one socket moved to its endpoint."""
         if one.key is None:
             accepted = one.local_port in self._table.listening
+            if not (one.inode or accepted):
+                owner = self._owner_there(one)
             one.key = one.remote, one.local, one.local_port if accepted else one.remote_port, accepted, owner
         elif owner is not None and one.key[4] is None:
             one.key = *one.key[:4], owner
         endpoint = touched.get(one.key) or self._endpoint(one.key, touched)
         endpoint.add(one, counts)
+        if _moved(counts, one.counted) >= TELLING_BYTES:
+            one.told = self._clock()
         one.counted = counts
+
+    def _owner_there(self, one: _Connection) -> tuple[int, int] | None:
+        """Return whose a socket is that had closed before anybody saw its inode: who alone connects to there."""
+        there = {key[4] for key in self._endpoints if key[0] == one.remote and key[2] == one.remote_port and not key[3]}
+        known = [owner for owner in there if owner is not None and owner in self.owners]
+        return known[0] if len(known) == 1 else None
 
     def _endpoint(self, key: _Key, touched: dict[_Key, _Endpoint]) -> _Endpoint:
         """Return an endpoint, which is the latest now; the one for all others where nobody can give way."""
@@ -247,13 +272,13 @@ class TcpSockets:
         self._addresses.close()
 
 
-def _is_telling(one: _Connection, counts: Counts, *, closes: bool) -> bool:
-    """Return whether a socket has moved enough since it was counted."""
+def _is_telling(one: _Connection, counts: Counts, *, least: bool) -> bool:
+    """Return whether a socket has moved enough since it was counted; `least`: anything is."""
     moved = _moved(counts, one.counted)
     if not moved and one.is_closed_here:
         return False  # it says goodbye to somebody who does not answer, for minutes
     busy = (counts.busy_us or 0) - (one.counted.busy_us or 0)
-    return moved >= TELLING_BYTES or busy >= TELLING_US or (closes and (moved > 0 or busy > 0))
+    return moved >= TELLING_BYTES or busy >= TELLING_US or (least and (moved > 0 or busy > 0))
 
 
 def _moved(counts: Counts, counted: Counts) -> int:

@@ -30,6 +30,10 @@ class SocketOwners:
         """Return among how many processes owners are looked for."""
         return len(self._processes)
 
+    def __contains__(self, owner: tuple[int, int]) -> bool:
+        """Return whether owners are looked for in the descriptors of (pid, start_ticks)."""
+        return owner in self._processes
+
     def ask(self, processes: Collection[Process]) -> None:
         """Look for owners among these from now on."""
         now = {(one.pid, one.start_ticks): one for one in processes}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ckptprof_collectors.networks import netlink
+from ckptprof_collectors.networks import closings, netlink
 
-ESTABLISHED, LISTEN = 1, 10
+ESTABLISHED, CLOSE, LISTEN = 1, 7, 10
 NEVER = 0xFFFFFFFF
 
 
@@ -67,9 +68,35 @@ def packed(body: bytes, sequence: int, kind: int = 18) -> bytes:
     return netlink.HEADER.pack(16 + len(body), kind, 2, sequence, 0) + body + bytes(-len(body) % 4)
 
 
+def closed(cookie: int, told: bytes, **more: Any) -> bytes:
+    """Return what the kernel tells of a socket that closed: neither whose it was nor its inode."""
+    return packed(message(cookie, told, state=CLOSE, inode=0, uid=0, **more), 0, closings.DESTROYED)
+
+
 def done(sequence: int, error: int = 0) -> bytes:
     """Return the end of an answer."""
     return packed(struct.pack("=i", -error), sequence, netlink.DONE)
+
+
+class FakeClosings:
+    """A kernel that tells of prepared sockets that closed, since it was asked last."""
+
+    def __init__(self) -> None:
+        """Nothing has closed yet."""
+        self.messages: list[bytes] = []
+        self.is_open = True
+
+    def told(self) -> Iterator[bytes]:
+        """Yield what was told since; raises OSError where some were lost."""
+        while self.messages:
+            message = self.messages.pop(0)
+            if not message:
+                raise OSError(errno.ENOBUFS, "no room")
+            yield message
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        self.is_open = False
 
 
 class FakeNetlink(netlink.Netlink):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +16,7 @@ from tests.patience import wait_until
 
 from ckptprof_collectors.kernelfs import UnavailableError
 from ckptprof_collectors.networks import inetdiag
+from ckptprof_collectors.networks.closings import Closings
 from ckptprof_collectors.networks.inetdiag import Counts, TcpSocket, TcpTable
 
 
@@ -194,3 +196,34 @@ def test_the_kernel_counts_what_was_sent(host: str) -> None:
             assert {own.inode, other.inode} == {os.fstat(end.fileno()).st_ino for end in (client, taken)}
             assert server.getsockname()[1] in table.listening
         table.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_kernel_tells_of_each_that_closes_if_it_moved_much(host: str) -> None:
+    """With all that it has moved, to any user; of the many that move little nothing reaches us."""
+    closings = Closings()
+    heard: dict[int, list[bytes]] = {}
+    sizes = (100, 65_000, 66_000, 100_000, 40 << 20)
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
+        for size in sizes:
+            with socket.create_connection(server.getsockname()[:2]) as client:
+                sender = threading.Thread(target=client.sendall, args=(bytes(size),))
+                sender.start()
+                with server.accept()[0] as taken:
+                    left = size
+                    while left:
+                        left -= len(taken.recv(left))
+                sender.join()
+        port = server.getsockname()[1]
+
+        def have_come() -> bool:
+            for message in closings.told():
+                local, remote = struct.unpack_from("!HH", message, 20)
+                heard.setdefault(remote if local == port else local if remote == port else 0, []).append(message)
+            return len(heard.keys() - {0}) == 3 and all(len(ends) == 2 for key, ends in heard.items() if key)
+
+        wait_until(have_come, lambda: heard)
+    closings.close()
+
+    counted = [max(struct.unpack_from("=Q", one, 220)[0] for one in ends) for key, ends in heard.items() if key]
+    assert [one - size in range(3) for one, size in zip(sorted(counted), sizes[2:], strict=True)] == [True] * 3

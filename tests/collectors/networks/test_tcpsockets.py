@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sockdiag import LISTEN, FakeNetlink, info, message
+from sockdiag import LISTEN, FakeClosings, FakeNetlink, closed, info, message
 from tests.patience import wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
@@ -38,6 +38,10 @@ class Asked:
         """Return how many they are."""
         return self.number
 
+    def __contains__(self, owner: tuple[int, int]) -> bool:
+        """Return whether it is one of them."""
+        return owner in (self.found or {}).values()
+
     def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]] | None:
         """Return them."""
         self.looked += 1
@@ -51,17 +55,25 @@ class Bench:
         """Look a first time, at nothing."""
         monkeypatch.setattr(inetdiag, "Netlink", FakeNetlink)
         monkeypatch.setattr(addresses, "Netlink", FakeNetlink)
+        monkeypatch.setattr(inetdiag, "Closings", FakeClosings)
         self.now = 0.0
         self.collector = TcpSockets(KernelFs(), clock=lambda: self.now)
         self.collector._addresses.of = lambda *_: ("eth0",)  # type: ignore[method-assign] # not of this machine
         self.read()
 
-    def read(self, *messages: bytes) -> list[TcpSample]:
+    @property
+    def closings(self) -> FakeClosings:
+        """What tells it of sockets that close."""
+        made = self.collector._table._closings
+        assert isinstance(made, FakeClosings)
+        return made
+
+    def read(self, *messages: bytes, after: float = 100) -> list[TcpSample]:
         """Return what one look tells."""
         kernel = self.collector._table._netlink
         assert isinstance(kernel, FakeNetlink)
         kernel.answers.append([messages])
-        self.now += 100
+        self.now += after
         samples = self.collector.read()
         assert samples is not None
         return [sample for sample in samples if isinstance(sample, TcpSample)]
@@ -135,6 +147,55 @@ def test_a_socket_that_closes_stays_in_the_sum(bench: Bench) -> None:
     assert (told.bytes_acked, told.sockets, told.is_new) == (MIB + 10, 0, False)
     (told,) = bench.read(message(2, info(3 * MIB)))
     assert (told.bytes_acked, told.sockets) == (4 * MIB + 10, 1)
+
+
+def test_a_little_is_told_soon_after_much(bench: Bench) -> None:
+    """As the answers to it are; what goes on so is told with what follows it."""
+    bench.read(message(1, info(MIB)))
+    (told,) = bench.read(message(1, info(MIB, 300)), after=2)
+    assert told.bytes_received == 300
+    assert bench.read(message(1, info(MIB, 600)), after=2) == []
+
+
+def test_a_socket_that_closes_counts_to_its_end(bench: Bench) -> None:
+    """As the kernel tells of it then: what it moved since it was looked at last is in the sum."""
+    bench.read(message(1, info(MIB)))
+    bench.closings.messages = [closed(1, info(5 * MIB, 300))]
+    (told,) = bench.read()
+    assert (told.bytes_acked, told.bytes_received, told.sockets) == (5 * MIB, 300, 0)
+    assert bench.read() == []
+
+
+def test_a_socket_that_no_look_met_is_whose_who_alone_connects_to_there(bench: Bench) -> None:
+    """Its inode is gone with it; of who has ended, and where two connect to, nobody knows."""
+    owners = bench.collector.owners = Asked({77: (5, 50), 78: (6, 60)})
+    there, here = {"remote": ("10.0.0.7", 443)}, {"remote": ("10.0.0.8", 443)}
+    bench.read(message(1, info(MIB)), message(2, info(MIB), **there), message(3, info(MIB), inode=78, **there))
+    bench.closings.messages = [closed(4, info(2 * MIB)), closed(5, info(MIB), **there), closed(6, info(MIB), **here)]
+    told = bench.read(message(7, info(MIB), inode=78, **here))
+    owners.found = {78: (6, 60)}
+    bench.closings.messages = [closed(8, info(4 * MIB))]
+    later = bench.read()
+
+    assert {(one.remote, one.pid): one.bytes_acked for one in told} == {
+        ("10.0.0.9", 5): 3 * MIB, ("10.0.0.7", None): MIB, ("10.0.0.8", 6): 2 * MIB,
+    }  # fmt: skip
+    assert [(one.pid, one.bytes_acked) for one in later] == [(None, 4 * MIB)]
+
+
+def test_what_closed_before_anybody_mattered_does_not_count(bench: Bench) -> None:
+    """Nor is anything heard of it."""
+    before = bench.closings
+    bench.collector.owners = Asked({}, number=0)
+    assert bench.collector.read() is None
+    assert not before.is_open
+    bench.collector.owners = Asked({})
+    assert bench.read(message(2, info(MIB))) == []
+    bench.closings.messages = [closed(1, info(MIB)), b"", b"left over"]
+    assert [one.bytes_acked for one in bench.read()] == [MIB]
+    bench.closings.messages = [b"", b"left over", bytes(12), bytes(400)]
+    assert bench.read() == []
+    assert bench.read() == []
 
 
 def test_a_socket_that_an_answer_misses_is_not_counted_twice(bench: Bench) -> None:
@@ -293,8 +354,17 @@ def test_the_kernel_is_read() -> None:
                 return len(found) == 2 and found[False].bytes_acked >= TELLING_BYTES
 
             wait_until(counted, lambda: found)
+        for _ in range(3):  # of three that come and go nobody sees one
+            with socket.create_connection(("127.0.0.1", port)) as client, server.accept()[0] as taken:
+                client.sendall(bytes(TELLING_BYTES))
+                client.shutdown(socket.SHUT_WR)
+                while taken.recv(TELLING_BYTES):
+                    pass
+        wait_until(lambda: counted() and found[True].bytes_received >= 4 * TELLING_BYTES, lambda: found)
     collector.close()
 
-    assert found[False].bytes_acked - TELLING_BYTES in {0, 1}
-    assert found[True].bytes_received == TELLING_BYTES
+    assert found[False].bytes_acked - 4 * TELLING_BYTES in range(
+        9
+    )  # what opens one counts as a byte, what ends it, too
+    assert found[True].bytes_received - 4 * TELLING_BYTES in range(5)
     assert {one.interfaces for one in found.values()} == {("lo",)}

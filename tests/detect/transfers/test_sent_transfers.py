@@ -103,6 +103,17 @@ def test_it_begins_as_early_as_data_was_on_its_way() -> None:
     assert (transfer.start_ns, transfer.end_ns) == (int(1.6 * SECOND), int(1.9 * SECOND))
 
 
+def test_of_connections_that_were_never_seen_open_the_number_is_not_known() -> None:
+    """They opened and closed between two looks: none is no number of them."""
+    made = SentTransfers(observed(trainers=(TRAINER[0],)))
+    made.take(frame(SECOND, 0, tcp(0, sockets=0)))
+    made.take(frame(2 * SECOND, SECOND, tcp(50 * MIB, sockets=0)))
+    ((_, (transfer,)),) = made.over(200 * SECOND, QUIET_NS)
+
+    assert transfer.sending is not None
+    assert transfer.sending.connections is None
+
+
 def test_of_changing_addresses_so_many_are_kept() -> None:
     """With the bytes of the further ones, which have no name."""
     made = SentTransfers(observed(trainers=(TRAINER[0],)))

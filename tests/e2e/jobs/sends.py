@@ -5,6 +5,9 @@
 The store is a process of its own, which takes what it is sent, and of each object keeps how large it was. WAY is one
 of SAVES, of which each save is logged, of RESTORES, in which a second run goes on from the last one, or of OTHERS,
 which are to be told by nobody. Each trains on its main thread all the time.
+
+Of RESTORES `s3fs` and `s3torch` need the packages s3fs and s3torchconnector, which no group of dependencies has (s3fs
+wants another botocore): `pip install --target DIR`, PYTHONPATH=DIR. Their store is moto, which keeps what it is sent.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,7 +34,8 @@ PORT = 9000
 MIB = 1 << 20
 STATE_MIB = 64
 SAVES = ("boto3", "boto3-tls", "put", "thread")
-RESTORES = ("restores", "restores-one")  # of several saves, of a single one
+RESTORES = ("restores", "restores-one", "s3fs", "s3torch")  # of several saves, of a single one, by other clients
+KEY, SECRET = "key-of-nobody", "secret-of-nobody"
 OTHERS = ("streams", "uploads-files", "beside-files", "logs", "pictures", "gradients", "gathers")
 
 
@@ -40,18 +44,22 @@ class Store(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     sizes: ClassVar[Counter[str]] = Counter()  # of objects, by path
+    one_by_one = threading.Lock()  # parts come at a time
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
     def _take(self) -> None:
         left = int(self.headers.get("Content-Length", 0))
-        self.sizes[urlsplit(self.path).path] += left
+        with self.one_by_one:
+            self.sizes[urlsplit(self.path).path] += left
         while left > 0 and (piece := self.rfile.read(min(left, MIB))):
             left -= len(piece)
 
-    def _answer(self, body: bytes = b"", *, status: int = 200, size: int | None = None) -> None:
+    def _answer(self, body: bytes = b"", *, status: int = 200, size: int | None = None, part: str = "") -> None:
         self.send_response(status)
+        if part:
+            self.send_header("Content-Range", part)
         self.send_header("ETag", '"0"')
         self.send_header("Content-Length", str(len(body) if size is None else size))
         self.end_headers()
@@ -82,7 +90,8 @@ class Store(BaseHTTPRequestHandler):
             return
         size = self.sizes[urlsplit(self.path).path]
         first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
-        self._answer(bytes(min(int(last or size) + 1, size) - int(first)), status=206)
+        until = min(int(last or size) + 1, size)
+        self._answer(bytes(until - int(first)), status=206, part=f"bytes {first}-{until - 1}/{size}")
 
 
 def serve(address: str, port: int, certificate: str) -> None:
@@ -97,8 +106,8 @@ def serve(address: str, port: int, certificate: str) -> None:
 
 
 @contextmanager
-def store(folder: Path, *, tls: bool = False, port: int = PORT) -> Iterator[str]:
-    """Give the address of a store of one's own."""
+def store(folder: Path, *, tls: bool = False, port: int = PORT, keeps: bool = False) -> Iterator[str]:
+    """Give the address of a store of one's own; `keeps`: it keeps what it is sent."""
     address = f"127.{os.getpid() >> 16 & 255}.{os.getpid() >> 8 & 255}.{max(2, os.getpid() & 255)}"
     certificate = folder / "both.pem"
     if tls:
@@ -110,13 +119,31 @@ def store(folder: Path, *, tls: bool = False, port: int = PORT) -> Iterator[str]
         certificate.write_text(certificate.read_text() + (folder / "certificate.pem").read_text())
     words = [sys.executable, __file__, "serve", "--address", address, "--port", str(port)]
     words += ["--certificate", str(certificate)] if tls else []
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
+    if keeps:
+        words = [sys.executable, "-m", "moto.server", "--host", address, "--port", str(port)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL if keeps else None) as server:
         assert server.stdout is not None
-        server.stdout.readline()
         try:
+            if keeps:
+                make_bucket(address, port)
+            else:
+                server.stdout.readline()
             yield address
         finally:
             server.kill()
+
+
+def make_bucket(address: str, port: int) -> None:
+    """Wait for a store, and make the bucket there."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        time.sleep(0.2)
+        with suppress(OSError):
+            connection = http.client.HTTPConnection(address, port)
+            connection.request("PUT", "/bucket")
+            connection.getresponse().read()
+            return
+    raise TimeoutError("the store does not come up")
 
 
 def client_of(address: str, *, tls: bool) -> Any:  # boto3 makes its classes as it runs
@@ -126,14 +153,47 @@ def client_of(address: str, *, tls: bool) -> Any:  # boto3 makes its classes as 
 
     return boto3.client(
         "s3", endpoint_url=f"http{'s' * tls}://{address}:{PORT}", region_name="us-east-1",
-        aws_access_key_id="key", aws_secret_access_key="secret", verify=False,  # noqa: S106 - of nothing
+        aws_access_key_id=KEY, aws_secret_access_key=SECRET, verify=False,
         config=Config(request_checksum_calculation="when_required", response_checksum_validation="when_required",
                       s3={"addressing_style": "path"}),
     )  # fmt: skip
 
 
+def files_of(address: str) -> Any:  # of a package that may be missing
+    """Return the store as a file system of fsspec."""
+    import s3fs  # noqa: PLC0415 - as above
+
+    return s3fs.S3FileSystem(endpoint_url=f"http://{address}:{PORT}", key=KEY, secret=SECRET)
+
+
+def connector_to(address: str) -> Any:  # likewise
+    """Return s3torchconnector's way to checkpoints in the store."""
+    from s3torchconnector import S3Checkpoint, S3ClientConfig  # noqa: PLC0415 - as above
+
+    os.environ |= {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
+    config = S3ClientConfig(force_path_style=True)
+    return S3Checkpoint(region="us-east-1", endpoint=f"http://{address}:{PORT}", s3client_config=config)
+
+
+def opener(way: str, address: str) -> Callable[[str, str], Any]:
+    """Return what opens an object of the store by name, to write or to read."""
+    if way == "s3fs":
+        files = files_of(address)
+        return lambda name, mode: files.open(f"bucket/{name}", mode)
+    connector = connector_to(address)
+    return lambda name, mode: (connector.writer if mode == "wb" else connector.reader)(f"s3://bucket/{name}")
+
+
 def sender(way: str, address: str) -> Callable[[bytes, str], None]:
     """Return what sends some bytes under a name."""
+    if way.startswith("s3"):
+        opened = opener(way, address)
+
+        def write(body: bytes, name: str) -> None:
+            with opened(name, "wb") as out:
+                out.write(body)
+
+        return write
     if not way.startswith(("boto3", "restores")):
         connection = http.client.HTTPConnection(address, PORT)
 
@@ -191,13 +251,20 @@ def log(truth: Path, kind: str, size: int, start_ns: int) -> None:
         lines.write(json.dumps(event) + "\n")
 
 
-def restore(address: str, truth: Path, name: str) -> None:
-    """Go on from what was saved; what it is, is not looked at."""
+def restore(way: str, address: str, truth: Path, name: str) -> None:
+    """Go on from what was saved; where the store keeps no more than its size, what it is is not looked at."""
+    import torch  # noqa: PLC0415 - as above
+
     train(1.0)  # it imports, and meets the others
-    body = io.BytesIO()
     start_ns = time.time_ns()
-    client_of(address, tls=False).download_fileobj("bucket", name, body)
-    log(truth, "restore", body.tell(), start_ns)
+    if way.startswith("s3"):
+        with opener(way, address)(name, "rb") as source:
+            size = torch.load(source)["weights"].nbytes
+    else:
+        body = io.BytesIO()
+        client_of(address, tls=False).download_fileobj("bucket", name, body)
+        size = body.getbuffer().nbytes  # parts come in any order
+    log(truth, "restore", size, start_ns)
 
 
 def restarts(way: str, address: str, truth: Path, number: int) -> None:
@@ -274,7 +341,7 @@ def main() -> None:
         return
     if told.address:
         if told.name:
-            restore(told.address, told.truth, told.name)
+            restore(told.way, told.address, told.truth, told.name)
         saves(told.way, told.address, told.truth, told.saves)
         return
     told.dir.mkdir(parents=True, exist_ok=True)
@@ -285,7 +352,7 @@ def main() -> None:
             collective(told.way, 0, told.dir)
             os.wait()
         return
-    with store(told.dir, tls=told.way.endswith("tls")) as address:
+    with store(told.dir, tls=told.way.endswith("tls"), keeps=told.way.startswith("s3")) as address:
         if told.way in SAVES:
             saves(told.way, address, told.truth, told.saves)
         elif told.way in RESTORES:

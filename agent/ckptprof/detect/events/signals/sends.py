@@ -48,7 +48,7 @@ def answered(event: Event) -> bool:
     Meanwhile, over whatever connections: gradients, calls of services, a data set. Since the last of its like, from
     such ports: rounds of training in a federation send a state and fetch the next.
     """
-    until_ns = event.end_ns + BESIDE_NS
+    until_ns = max(part.last_data_ns(event.world.clock) for part in event.parts) + BESIDE_NS
     counted = sum(part.sending.returned_bytes for part in event.parts if part.sending is not None)
     if max(_came(event, event.start_ns, until_ns), counted) >= LITTLE_SHARE * event.bytes:
         return True

@@ -393,7 +393,7 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTran
         bytes=stretch.bytes,
         sending=Sending(
             stretch.endpoints,
-            None if looked is None else sum(looked.sockets.values()),
+            None if looked is None else sum(looked.sockets.values()) or None,
             key.is_counted,
             stretch.parts,
             stretch.parts_bytes,
