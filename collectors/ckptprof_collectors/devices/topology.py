@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ckptprof_collectors.counted import SECTOR_BYTES
 from ckptprof_collectors.kernelfs import KernelFs, read_int, read_text
-from ckptprof_collectors.mounts.mountinfo import RawMount, device_at, device_of, mount_of, parse
+from ckptprof_collectors.mounts.mountinfo import RawMount, device_at, device_of, host_mounts, mount_of, parse
 from ckptprof_collectors.samples import DeviceInfo, text
 
 NVME_PATH = re.compile(r"nvme(\d+)c\d+n(\d+)")
@@ -109,7 +109,7 @@ class Topology:
 
     def _read_mounts(self) -> list[RawMount]:
         try:
-            return parse((self._fs.proc / "self" / "mountinfo").read_bytes())
+            return parse((host_mounts(self._fs) / "mountinfo").read_bytes())
         except OSError:
             return []
 

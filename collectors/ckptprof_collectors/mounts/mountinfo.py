@@ -1,4 +1,4 @@
-"""Mounts of the agent's own namespace: /proc/self/mountinfo (proc_pid_mountinfo(5))."""
+"""Mounts of the host, else of the agent's own namespace: mountinfo (proc_pid_mountinfo(5))."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import re
 import select
 from collections.abc import Sequence
+from pathlib import Path
 
-from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError, has_the_hosts_pids
 from ckptprof_collectors.mounts.fuseconnections import FuseConnections, is_fuse
 from ckptprof_collectors.mounts.remotefs import addresses_of, server_of
 from ckptprof_collectors.samples import Gone, MountInfo, Sample, text
@@ -99,6 +100,26 @@ def device_at(fs: KernelFs, path: bytes) -> str | None:
     return text(os.fsencode(name)).replace("!", "/")
 
 
+def host_mounts(fs: KernelFs) -> Path:
+    """Return the folder of /proc of a process that has the host's mounts: init in a container that has the host's pids.
+
+    A container's root is another one. A service has mounts of its own, too, but the host's root: its own are meant.
+    """
+    own, init = fs.proc / "self", fs.proc / "1"
+    if not has_the_hosts_pids(fs):
+        return own
+    try:
+        roots = [_root(parse((folder / "mountinfo").read_bytes())) for folder in (own, init)]
+    except OSError:
+        return own
+    return own if roots[1] is None or roots[0] == roots[1] else init
+
+
+def _root(mounts: Sequence[RawMount]) -> tuple[int, int, bytes] | None:
+    found = [(one.major, one.minor, one.root) for one in mounts if one.mount_point == b"/"]
+    return found[-1] if found else None
+
+
 class Mounts:
     """Reports each mount when first seen and whenever it changes, and its end."""
 
@@ -108,7 +129,7 @@ class Mounts:
         """Open mountinfo; raises UnavailableError."""
         self._fs = fs
         try:
-            self._file = KeptFile(fs.proc / "self" / "mountinfo")
+            self._file = KeptFile(host_mounts(fs) / "mountinfo")
         except OSError as error:
             raise UnavailableError(f"/proc/self/mountinfo: {error.strerror}") from error
         self._known: dict[int, MountInfo] = {}

@@ -1,4 +1,4 @@
-"""What NFS clients count: /proc/self/mountstats (fs/nfs/super.c nfs_show_stats, net/sunrpc/stats.c).
+"""What NFS clients count: mountstats of /proc (fs/nfs/super.c nfs_show_stats, net/sunrpc/stats.c).
 
 Reading it asks no server. Only NFS has blocks with `statvers=`: those are looked for, and what lies between is skipped.
 Versions 1.0 and 1.1 of its operations differ by a ninth number, the errors (kernel 5.3).
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs, possible, whole
-from ckptprof_collectors.mounts.mountinfo import unescape
+from ckptprof_collectors.mounts.mountinfo import host_mounts, unescape
 from ckptprof_collectors.samples import ClientOperation, ClientSample, MountInfo, text
 
 MAX_OPERATIONS = 128  # NFS 4.2 has 72
@@ -42,11 +42,11 @@ class _Transport(NamedTuple):
 
 
 class NfsClients:
-    """Reads all NFS mounts of this namespace."""
+    """Reads all NFS mounts of the host."""
 
     def __init__(self, fs: KernelFs) -> None:
         """Open the file; raises OSError."""
-        self._file = KeptFile(fs.proc / "self" / "mountstats", chunk=1 << 16)
+        self._file = KeptFile(host_mounts(fs) / "mountstats", chunk=1 << 16)
         self._kept: dict[tuple[int, int], _Kept] = {}
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.mounts import mountinfo
 from ckptprof_collectors.mounts.mountinfo import Mounts, mount_of, parse, unescape
 from ckptprof_collectors.samples import Gone, MountInfo
 
@@ -174,3 +175,27 @@ def test_live_mount_with_newline_and_space_comes_and_goes(tmp_path: Path) -> Non
     (mount,) = [mount for mount in came if mount.mount_point == str(point)]
     assert (mount.fs_type, mount.source, mount.device) == ("tmpfs", "ckptprof test", None)
     assert Gone("mount", str(mount.mount_id)) in went
+
+
+@pytest.mark.parametrize(
+    ("has_pids", "init", "points"),
+    [
+        (True, REAL, ["/proc", "/"]),
+        (True, b"9 8 0:77 / / rw - overlay overlay rw\n" + REAL.splitlines(keepends=True)[0], ["/"]),  # a service
+        (False, REAL, ["/"]),
+        (None, REAL, ["/"]),
+        (True, None, ["/"]),
+        (True, b"", ["/"]),
+    ],
+)
+def test_a_container_with_the_hosts_pids_has_the_hosts_mounts(
+    *, has_pids: bool | None, init: bytes | None, points: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of init, whose root is another one."""
+    fs = tree(tmp_path, b"9 8 0:77 / / rw - overlay overlay rw\n")
+    (tmp_path / "proc/1").mkdir()
+    if init is not None:
+        (tmp_path / "proc/1/mountinfo").write_bytes(init)
+    monkeypatch.setattr(mountinfo, "has_the_hosts_pids", lambda _: has_pids)
+
+    assert [one.mount_point for one in read(fs)] == points

@@ -1,0 +1,163 @@
+"""The manifests for Kubernetes: strictly what its API takes, and no more of the node than is said.
+
+The schemas are those of kubernetes-validate 1.37.0 (PyPI; made from the OpenAPI of Kubernetes 1.37), with each object
+closed, cut down to what a DaemonSet and a Namespace are made of, without descriptions.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from ckptprof.assets import asset
+
+ROOT = Path(__file__).resolve().parents[2]
+KUSTOMIZE = ROOT / "deploy" / "kustomize"
+SCHEMAS = json.loads((ROOT / "tests/fixtures/kubernetes/strict-1.37.json").read_text(encoding="utf-8"))
+KINDS = {"DaemonSet": "io.k8s.api.apps.v1.DaemonSet", "Namespace": "io.k8s.api.core.v1.Namespace"}
+FOLDERS = sorted(path.parent for path in KUSTOMIZE.rglob("kustomization.yaml"))
+KNOWN = {"apiVersion", "kind", "namespace", "resources", "images", "patches"}
+
+
+def built(folder: Path) -> list[dict[str, Any]]:
+    """Return what `kustomize build` makes, as far as these files ask of it."""
+    asked = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
+    assert set(asked) <= KNOWN
+    found: list[dict[str, Any]] = []
+    for name in asked["resources"]:
+        path = folder / name
+        found += built(path) if path.is_dir() else list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    found = copy.deepcopy(found)
+    for one in found:
+        if "namespace" in asked and one["kind"] != "Namespace":
+            one["metadata"]["namespace"] = asked["namespace"]
+        for image in asked.get("images", ()):
+            for container in _containers(one):
+                if container["image"] == image["name"]:
+                    container["image"] = f"{image['newName']}:{image['newTag']}"
+    for patch in asked.get("patches", ()):
+        chosen = [
+            one
+            for one in found
+            if one["kind"] == patch["target"]["kind"] and one["metadata"]["name"] == patch["target"]["name"]
+        ]
+        assert chosen
+        for one in chosen:
+            for operation in yaml.safe_load(patch["patch"]):
+                _apply(one, **operation)
+    return found
+
+
+def _containers(one: dict[str, Any]) -> list[dict[str, Any]]:
+    return one["spec"]["template"]["spec"]["containers"] if one["kind"] == "DaemonSet" else []  # type: ignore[no-any-return]
+
+
+def _apply(one: Any, op: str, path: str, value: Any = None) -> None:
+    """Do an operation of RFC 6902."""
+    *above, last = path.split("/")[1:]
+    for name in above:
+        one = one[int(name) if isinstance(one, list) else name]
+    if isinstance(one, list) and last == "-":
+        assert op == "add"
+        one.append(value)
+        return
+    key: Any = int(last) if isinstance(one, list) else last
+    if op == "remove":
+        del one[key]
+        return
+    assert (op, isinstance(one, dict) and key in one) in (("replace", True), ("add", False))
+    one[key] = value
+
+
+def daemon(folder: Path) -> dict[str, Any]:
+    """Return the pod that a folder asks for on each node."""
+    (found,) = (one for one in built(folder) if one["kind"] == "DaemonSet")
+    return found["spec"]["template"]["spec"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_it_is_what_the_api_takes(folder: Path) -> None:
+    """No field that there is not, no value of another type; base and overlays."""
+    for one in built(folder):
+        schema = {"$ref": f"#/$defs/{KINDS[one['kind']]}", "$defs": SCHEMAS["$defs"]}
+        errors = [f"{error.json_path}: {error.message}" for error in Draft202012Validator(schema).iter_errors(one)]
+        assert errors == []
+
+
+def test_a_field_that_there_is_not_is_found() -> None:
+    """The schemas are closed: a slip of the pen would not pass."""
+    (one,) = (one for one in built(KUSTOMIZE / "base") if one["kind"] == "DaemonSet")
+    one["spec"]["template"]["spec"]["containers"][0]["securityContext"]["priviledged"] = False
+    schema = {"$ref": f"#/$defs/{KINDS['DaemonSet']}", "$defs": SCHEMAS["$defs"]}
+
+    assert [error.json_path for error in Draft202012Validator(schema).iter_errors(one)] == [
+        "$.spec.template.spec.containers[0].securityContext"
+    ]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_it_may_no_more_than_the_service_on_a_node(folder: Path) -> None:
+    """The same capabilities, nothing privileged, nothing of the node but its record that could be written."""
+    spec = daemon(folder)
+    (agent,) = spec["containers"]
+    context = agent["securityContext"]
+    unit = asset("systemd/ckptprof.service").read_text(encoding="utf-8")
+    (bounding,) = (line for line in unit.splitlines() if line.startswith("CapabilityBoundingSet="))
+    of_unit = {name.removeprefix("CAP_") for name in bounding.partition("=")[2].split()}
+    wanted = of_unit - {"BPF", "PERFMON"} if folder.name == "poll-only" else of_unit
+
+    assert set(context["capabilities"]["add"]) == wanted
+    assert context["capabilities"]["drop"] == ["ALL"]
+    assert (context["privileged"], context["allowPrivilegeEscalation"]) == (False, False)
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert (spec["hostPID"], spec["hostNetwork"]) == (True, True)
+    assert "hostIPC" not in spec
+    of_host = {one["name"]: one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one}
+    mounts = {one["name"]: one for one in agent["volumeMounts"]}
+    assert set(mounts) == {one["name"] for one in spec["volumes"]}
+    assert {of_host[name] for name in of_host if not mounts[name].get("readOnly")} == {"/var/lib/ckptprof"}
+    assert all(path == mounts[name]["mountPath"] for name, path in of_host.items())
+    assert not {"/", "/proc", "/var", "/etc", "/run"} & set(of_host.values())
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_what_it_uses_of_the_node_is_bounded_as_the_unit_is(folder: Path) -> None:
+    """By memory, and by no quota of the CPU; it has the time to store what has come."""
+    spec = daemon(folder)
+    (agent,) = spec["containers"]
+    unit = asset("systemd/ckptprof.service").read_text(encoding="utf-8")
+
+    assert f"MemoryMax={agent['resources']['limits']['memory'].removesuffix('i')}" in unit
+    assert "cpu" not in agent["resources"]["limits"]
+    assert f"TimeoutStopSec={spec['terminationGracePeriodSeconds']}" in unit
+
+
+def test_the_overlays_change_what_they_say() -> None:
+    """And nothing else."""
+    base, poll, lustre, nvidia = (
+        daemon(KUSTOMIZE / name) for name in ("base", "overlays/poll-only", "overlays/lustre", "overlays/nvidia")
+    )
+
+    assert {one["name"] for one in base["volumes"]} - {one["name"] for one in poll["volumes"]} == {"tracing"}
+    assert {"name": "CKPTPROF_LEVEL", "value": "poll"} in poll["containers"][0]["env"]
+    assert {one["name"] for one in lustre["volumes"]} - {one["name"] for one in base["volumes"]} == {"debug"}
+    assert nvidia["runtimeClassName"] == "nvidia"
+    assert nvidia["containers"][0]["securityContext"] == base["containers"][0]["securityContext"]
+
+
+def test_the_image_is_asked_for_by_where_it_is_built() -> None:
+    """The file that builds it stands where the manifests say; the image's program is the one that the unit runs."""
+    text = (KUSTOMIZE.parent / "Containerfile").read_text(encoding="utf-8")
+    unit = asset("systemd/ckptprof.service").read_text(encoding="utf-8")
+    (entry,) = (json.loads(line.partition(" ")[2]) for line in text.splitlines() if line.startswith("ENTRYPOINT"))
+
+    assert f"ExecStart={' '.join(entry)} agent" in unit
+    assert daemon(KUSTOMIZE / "base")["containers"][0]["args"] == ["agent"]
