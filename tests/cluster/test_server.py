@@ -51,7 +51,8 @@ def _told(capsys: pytest.CaptureFixture[str], words: Sequence[str], *names: obje
         ["report", "--json"], ["list", "--json", "--limit", "3"],
         ["list", "--job", "tr*", "--since", "2026-03-20T10:30Z"],
         ["show", "7", "--json"], ["plan", "--json", "--mttf", "3h"],
-        ["diff", "train", "train", "--json"],
+        ["diff", "train", "train", "--json"], ["fleet", "cost", "--json"], ["fleet", "nodes", "--json"],
+        ["fleet", "newest"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -189,7 +189,11 @@ def _records(db: str | None) -> list[NodeRecord | StoreError]:
         return [error]
     found: list[NodeRecord | StoreError] = [
         NodeRecord(
-            database=db, host=node.host, watched=watched(node.sessions, None, None), checkpoints=node.checkpoints
+            database=db,
+            host=node.host,
+            watched=watched(node.sessions, None, None),
+            checkpoints=node.checkpoints,
+            session=next(reversed(node.sessions), None),
         )
         for node in nodes
     ]
