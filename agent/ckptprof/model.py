@@ -370,6 +370,11 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return tuple(Hazard(kind=Risk(one.name), text=one.text) for one in self.evidence if one.name in _RISKS)
 
     @property
+    def is_restorable(self) -> bool:
+        """Whether it is a save that is whole, as far as that was seen."""
+        return self.kind is Kind.SAVE and self.status is Status.COMPLETE and not self.risks
+
+    @property
     def at_risk_ns(self) -> int | None:
         """How long a save counted as complete before it was on stable storage; None: not known."""
         if self.kind is not Kind.SAVE or self.durable_ns is None:

@@ -33,7 +33,8 @@ def test_each_value_names_its_source(
 ) -> None:
     """An option wins over the environment, that over the file, and that over the default."""
     file.write_text(
-        'level = "trace"\nlisten = "[::1]:1"\ntimeline_days = 7\nno_metrics = true\njob_names = true\nrate = 5\n'
+        'level = "trace"\nlisten = "[::1]:1"\ntimeline_days = 7\nno_metrics = true\nmetrics = "minimal"\n'
+        "job_names = true\nrate = 5\n"
     )
     monkeypatch.setenv("CKPTPROF_LEVEL", "poll")
     monkeypatch.setenv("CKPTPROF_LISTEN", "127.0.0.1:2")
@@ -47,6 +48,7 @@ def test_each_value_names_its_source(
         "level": ("poll", "environment"),
         "rate": (5.0, "file"),
         "no_metrics": (True, "file"),
+        "metrics": ("minimal", "file"),
         "job_names": (False, "option"),
         "listen": ("127.0.0.1:3", "option"),
         "web_config": (None, "default"),

@@ -20,7 +20,7 @@ from ckptprof.cluster.fleet.stragglers import stragglers
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.diagnose.plan.intervals import daly_exact
-from ckptprof.model import Evidence, Kind, Risk, Session, Status
+from ckptprof.model import Destination, Evidence, Kind, Risk, Sent, Session, Status
 from ckptprof.verdicts import Limit
 
 HOLD = HOLD_NS / SECOND
@@ -267,6 +267,23 @@ def test_jobs_on_disks_of_their_own_meet_nobody() -> None:
     told = collisions(_merged(Job(nodes=2, every_s=4.0), Job(nodes=2, folder="per-node", **LLM)))
 
     assert (told.pairs, told.elsewhere) == ((), 12)
+
+
+def test_saves_to_object_stores_are_compared_with_none() -> None:
+    """Which of them share what, an address does not tell."""
+    sent = Sent(destinations=(Destination(remote="10.0.0.1", port=443, bytes=5),))
+    of = msgspec.structs.replace(Job().of, sent=sent)
+    away = {"path": None, "place": None}
+    records = [
+        msgspec.structs.replace(
+            one, checkpoints=tuple(msgspec.structs.replace(e, **away) for e in one.checkpoints)
+        )
+        for one in _records(Job(nodes=2, of=of), Job(nodes=2, of=of, **LLM))
+    ]  # fmt: skip
+    merged = merge(records)
+
+    assert (collisions(merged).pairs, collisions(merged).elsewhere) == ((), 24)
+    assert {one.storage for one in limits(merged, None).periods[0].limits} == {"object store"}
 
 
 def test_the_work_of_meetings_grows_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

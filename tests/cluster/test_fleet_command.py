@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -20,18 +21,19 @@ QUESTIONS = ("stragglers", "cost", "limits", "newest", "collisions", "nodes")
 HOSTILE = "job\x1b[2J\u202e\n\x07"
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the databases of two jobs, of which one has a slow node and the other a hostile name."""
+    folder = tmp_path_factory.mktemp("site") / "nodes"
     first, _ = Job(nodes=4, late_s={1: 4.0}, ahead_s={2: 20.0}, clocks={2: NOBODY_KNOWS}, lost={3: [2]}).seen()
     second, _ = Job(nodes=2, name="llm", key="slurm:alpha/9000.0", job_id="9000").seen()
-    write(tmp_path / "nodes", [*first, *second])
+    write(folder, [*first, *second])
     hostile, _ = Job(nodes=1, saves=3, key="slurm:alpha/1.0", job_id="1", name=HOSTILE).seen()
     hostile[0] = type(hostile[0])(
         database="hostile.db", host=HOSTILE, watched=hostile[0].watched, checkpoints=hostile[0].checkpoints
     )
-    write(tmp_path / "nodes", hostile)
-    return tmp_path / "nodes"
+    write(folder, hostile)
+    return folder
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -87,8 +89,11 @@ def test_one_database_is_asked_as_well(site: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_what_could_not_be_read_is_named(question: str, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_could_not_be_read_is_named(
+    question: str, site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On the page, on stderr, in JSON and by the exit code; the others are told."""
+    site = shutil.copytree(site, tmp_path / "nodes")
     (site / "a.db").write_bytes(b"x" * 4096)
 
     assert main(["fleet", question, "--db", str(site)]) == 6

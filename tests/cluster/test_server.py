@@ -55,6 +55,7 @@ def _told(capsys: pytest.CaptureFixture[str], words: Sequence[str], *names: obje
         ["show", "7", "--json"], ["plan", "--json", "--mttf", "3h"],
         ["diff", "train", "train", "--json"], ["fleet", "stragglers", "--json"], ["fleet", "cost", "--by", "week"],
         ["fleet", "limits", "--json"], ["fleet", "collisions"], ["fleet", "nodes", "--json"],
+        ["fleet", "newest"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ckptprof.export.metrics import Metrics, RecorderHealth
-from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, PatternClass
+from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, PatternClass, Run
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
 from ckptprof_collectors.registry import COLLECTORS
 from ckptprof_collectors.samples import (
@@ -89,6 +89,7 @@ def checkpoint(number: int, kind: Kind, end_ns: int) -> Checkpoint:
         uid=f"{kind.value}-{number}",
         kind=kind,
         job="train",
+        run=Run(key="slurm:alpha/8812.0", scheduler="slurm", job="8812", nodes=64),
         framework=("torch", "deepspeed")[number % 2],
         step=number * 100,
         ranks=8,

@@ -149,7 +149,7 @@ def test_the_address_of_the_runbooks_is_given_at_generation(tmp_path: Path) -> N
 
 def test_rules_name_only_what_is_exported() -> None:
     """An alert on a metric that does not exist would never fire."""
-    metrics = Metrics()
+    metrics = Metrics(job_names=True)
     busy_node.describe(metrics)
     busy_node.advance(metrics, 1, 1)
     exported = set(re.findall(r"^(ckptprof_\w+)", metrics.render()[0].decode(), re.MULTILINE))

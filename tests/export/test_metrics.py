@@ -21,13 +21,14 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
+from ckptprof.assets import asset
 from ckptprof.export import metrics as metrics_module
 from ckptprof.export import page as page_module
 from ckptprof.export.checkpoints import REMEMBERED_CHECKPOINTS
 from ckptprof.export.columns import Column
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.export.tables import REMEMBERED
-from ckptprof.model import Checkpoint, Kind, Level, Mode, Moments, Pattern, PatternClass, Status
+from ckptprof.model import Checkpoint, Evidence, Kind, Level, Mode, Moments, Pattern, PatternClass, Risk, Run, Status
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
 from ckptprof_collectors.samples import (
     COUNTED,
@@ -66,6 +67,7 @@ HOSTILE = [
 
 
 _UIDS = itertools.count()
+RUN = Run(key="slurm:alpha/8812.0", scheduler="slurm", job="8812", nodes=64)
 
 
 def frame(*samples: Sample, at_ns: int = 1, read: tuple[str, ...] = ()) -> Frame:
@@ -117,7 +119,7 @@ def checkpoint(
         kind=kind,
         job=fields.pop("job", "j"),
         framework=framework,
-        step=None,
+        step=fields.pop("step", None),
         ranks=fields.pop("ranks", None),
         start_ns=end_ns - int(seconds * 1e9),
         end_ns=end_ns,
@@ -171,9 +173,9 @@ def series_of(metric_families: Iterable[Metric]) -> Series:
     return series
 
 
-def full(*, job_names: bool = True) -> Metrics:
+def full(*, job_names: bool = True, minimal: bool = False) -> Metrics:
     """Return metrics in which every family has a series, that of jobs if their names are asked for."""
-    metrics = Metrics(job_names=job_names)
+    metrics = Metrics(job_names=job_names, minimal=minimal)
     metrics.observe(
         frame(
             info("sda"),
@@ -212,7 +214,11 @@ def full(*, job_names: bool = True) -> Metrics:
             bursts_active=1,
         )
     )
-    metrics.checkpoint(checkpoint(durable_ns=1_700_000_001_000_000_000, verdict=verdict(), cost=Cost(gpu_seconds=8.0)))
+    metrics.checkpoint(
+        checkpoint(
+            durable_ns=1_700_000_001_000_000_000, verdict=verdict(), cost=Cost(gpu_seconds=8.0), step=100, run=RUN
+        )
+    )
     metrics.checkpoint(checkpoint(Kind.RESTORE, cache="warm"))
     return metrics
 
@@ -433,7 +439,7 @@ def test_no_label_holds_a_path_a_pid_or_a_job() -> None:
         "version kind framework pattern le device transport countable port link_layer collector process mode cache"
     )
     assert unnamed <= {*allowed.split(), "limit", "confidence"}
-    assert named - unnamed == {"training_job", "ranks"}
+    assert named - unnamed == {"training_job", "ranks", "run", "hpc_job", "nodes"}
     assert "job" not in {value for _, pairs in parsed(full(job_names=False)) for _, value in pairs}
 
 
@@ -457,12 +463,83 @@ def test_the_jobs_told_last_are_named() -> None:
     assert series["ckptprof_series_dropped_total", (("kind", "job"),)] == 4
 
 
+def test_the_fewest_metrics_are_sixty_at_most() -> None:
+    """However checkpoints go; each is on the whole page, too, with the same number, but for buckets of durations."""
+    few, every = full(job_names=False, minimal=True), full(job_names=False)
+    for metrics in (few, every):
+        metrics.level("trace")
+        for number, (mode, limit) in enumerate(itertools.product((*Mode, None), Limit)):
+            told = {"mode": mode, "verdict": verdict(limit, confidence=0.5 + number / 200), "step": number}
+            uid = f"{number} {mode} {limit}"
+            metrics.checkpoint(checkpoint(uid=uid, framework=f"f{number}", durable_ns=1_700_000_001 * 10**9, **told))
+            for cache in ("cold", "warm", "partly", None):
+                metrics.checkpoint(checkpoint(Kind.RESTORE, uid=f"{uid} {cache}", cache=cache, verdict=verdict(limit)))
+
+    found, whole = parsed(few), parsed(every)
+    assert 45 < len(found) <= 60
+    assert {name for name, value in found.items() if whole[name] != value} == set()
+
+
+def test_the_alerts_need_no_more_than_the_fewest_metrics() -> None:
+    """But for that on collectors; and with the names of jobs those on runs."""
+    rules = asset("dashboards/rules/ckptprof.rules.yml").read_text(encoding="utf-8")
+    expressions = re.sub(r"(?m)^\s*(#|summary:|description:|runbook_url:|- record:|- name:).*$", "", rules)
+    named = set(re.findall(r"(?<![:\w])ckptprof_\w+", expressions))
+
+    found = {name for name, _ in parsed(full(minimal=True))}
+
+    assert named - found == {"ckptprof_collector_success"}
+
+
+def test_the_newest_step_to_restore_is_told() -> None:
+    """None that broke off or may restore wrongly, also if that comes to light later; by its begin, not its end."""
+    metrics = Metrics()
+    second = 10**9
+    last = checkpoint(step=300, end_ns=300 * second, seconds=10, uid="last")
+    metrics.checkpoint(checkpoint(step=100, end_ns=100 * second, seconds=10))
+    metrics.checkpoint(checkpoint(Kind.RESTORE, step=900, end_ns=900 * second))
+    metrics.checkpoint(checkpoint(step=200, end_ns=350 * second, seconds=200))
+    metrics.checkpoint(last)
+    metrics.checkpoint(checkpoint(step=400, end_ns=400 * second, status=Status.INCOMPLETE))
+
+    series = parsed(metrics)
+    assert series["ckptprof_newest_restorable_step", ()] == 300
+    assert series["ckptprof_newest_restorable_timestamp_seconds", ()] == 290
+    risk = (Evidence(name=Risk.WRITE_FAILED.value, weight=0.0, text="EIO"),)
+    metrics.checkpoint(msgspec.structs.replace(last, evidence=risk, revision=1))
+    assert parsed(metrics)["ckptprof_newest_restorable_step", ()] == 200
+
+
+def test_what_all_nodes_of_a_run_tell_has_its_key() -> None:
+    """Of the sixteen told last, four series each; a save that is told again counts once, a copy in none."""
+    metrics, unnamed = (Metrics(job_names=True) for _ in range(2))
+    for number in range(20):
+        run = msgspec.structs.replace(RUN, key=f"slurm:alpha/{number}.0", job=str(number))
+        save = checkpoint(job=f"slurm-{number}", step=number, run=run)
+        for told in (save, msgspec.structs.replace(save, revision=1)):
+            metrics.checkpoint(told)
+        metrics.checkpoint(checkpoint(Kind.COPY, run=run))
+        metrics.checkpoint(checkpoint(Kind.RESTORE, job=f"slurm-{number}", run=run))
+        unnamed.checkpoint(msgspec.structs.replace(save, run=None))
+    series = parsed(metrics)
+
+    of_runs = {key: value for key, value in series.items() if "run" in dict(key[1])}
+    assert len(of_runs) == 4 * 16
+    last = (("run", "slurm:alpha/19.0"),)
+    assert series["ckptprof_run_saves_total", last] == 1
+    assert series["ckptprof_run_newest_restorable_step", last] == 19
+    info = (("hpc_job", "19"), ("nodes", "64"), *last, ("training_job", "slurm-19"))
+    assert series["ckptprof_run_info", info] == 1
+    assert series["ckptprof_series_dropped_total", (("kind", "run"),)] == 4
+    assert [name for name, _ in parsed(unnamed) if name.startswith("ckptprof_run")] == []
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_never_break_a_scrape(name: str) -> None:
     """Quotes, newlines, escape codes, surrogates and long names stay inside their one label."""
     metrics = Metrics(job_names=True)
     metrics.observe(frame(info(name, name), disk(name), nic(name), RdmaSample(name, 1, 1, 1, 1, 1), read=(name,)))
-    metrics.checkpoint(checkpoint(framework=name, job=name))
+    metrics.checkpoint(checkpoint(framework=name, job=name, run=Run(key=name, scheduler="slurm", job=name)))
     page = metrics.render()[0]
     assert b"\nevil_metric" not in page
     assert all(byte >= 0x20 or byte == 0x0A for byte in page)
@@ -477,7 +554,7 @@ def test_any_names_give_a_page_that_parses(names: list[str]) -> None:
     metrics = Metrics(job_names=True)
     metrics.observe(frame(*[sample for name in names for sample in (disk(name), nic(name))]))
     for name in names:
-        metrics.checkpoint(checkpoint(job=name))
+        metrics.checkpoint(checkpoint(job=name, run=Run(key=name, scheduler="flux")))
     assert parsed(metrics)
 
 
@@ -572,7 +649,7 @@ def test_the_page_stays_small_on_a_large_node() -> None:
     metrics.observe(
         frame(*[disk(f"nvme{number}n1") for number in range(12)], *[nic(f"e{number}") for number in range(8)])
     )
-    assert len(parsed(metrics)) < 320
+    assert len(parsed(metrics)) < 330
 
 
 _WHEN = re.compile(rb"(?<=[}] \d\.\d )\d+\.\d+$", re.MULTILINE)  # an exemplar was noted

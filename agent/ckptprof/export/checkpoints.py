@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from ckptprof.export.columns import Column, collect, unlabelled
 from ckptprof.export.diagnosis import DiagnosisFamilies
 from ckptprof.export.labels import UNKNOWN, Names
+from ckptprof.export.newest import Newest
 from ckptprof.model import Checkpoint, Kind, Status
 
 FRAMEWORKS_CAP = 24
@@ -34,8 +35,8 @@ class _Counted(NamedTuple):
 class CheckpointFamilies:
     """Counters of checkpoints; by kind they start at zero, so that a rate sees the first one too."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Start with nothing seen."""
+    def __init__(self, registry: CollectorRegistry, bounds: Sequence[float] = DURATION_BOUNDS_SECONDS) -> None:
+        """Start with nothing seen; `bounds` of the buckets of durations."""
         self.frameworks = Names(FRAMEWORKS_CAP)
         self._count = Counter(
             "ckptprof_checkpoints_total", "Checkpoints seen.", ["kind", "framework", "pattern"], registry=registry
@@ -46,11 +47,13 @@ class CheckpointFamilies:
         self._last = _LastFamilies(registry)
         self._course = _CourseFamilies(registry)
         self._diagnosis = DiagnosisFamilies(registry)
+        self._newest = Newest()
+        registry.register(self._newest)
         self._duration = Histogram(
             "ckptprof_checkpoint_duration_seconds",
             "Time from the first creation or data of a checkpoint to its last data or commit.",
             ["kind"],
-            buckets=DURATION_BOUNDS_SECONDS,
+            buckets=bounds,
             registry=registry,
         )
         self._told: dict[str, _Counted] = {}
@@ -58,17 +61,18 @@ class CheckpointFamilies:
             self._bytes.labels(kind.value)
             self._duration.labels(kind.value)
 
-    def add(self, checkpoint: Checkpoint) -> None:
-        """Count a checkpoint, or what is new of one that was counted before."""
+    def add(self, checkpoint: Checkpoint) -> bool:
+        """Count a checkpoint, or what is new of one that was counted before; return whether it is told first."""
         earlier = self._told.get(checkpoint.uid)
         counted = _counted(checkpoint, earlier)
         if earlier is None:
             if checkpoint.revision:  # counted so long ago that what was counted is forgotten
-                return
+                return False
             self._first(checkpoint)
             if len(self._told) >= REMEMBERED_CHECKPOINTS:
                 del self._told[next(iter(self._told))]
         self._told[checkpoint.uid] = counted
+        self._newest.add(checkpoint)
         if checkpoint.kind is Kind.SAVE:
             self._course.more(counted, earlier or _Counted())
             self._last.risk(checkpoint)
@@ -78,6 +82,7 @@ class CheckpointFamilies:
                 checkpoint, first=counted.diagnosed and not before.diagnosed,
                 gpu_seconds=counted.gpu_seconds - before.gpu_seconds,
             )  # fmt: skip
+        return earlier is None
 
     def _first(self, checkpoint: Checkpoint) -> None:
         if checkpoint.kind is Kind.COPY:

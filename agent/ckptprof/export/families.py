@@ -120,3 +120,20 @@ ACTIVE = (Column[bool]("trace_active", "1 while every read and write is traced, 
 DROPPED = (
     Column[int]("series_dropped_total", "Names over the cap of their kind, shown as `other`; jobs are left out.", int),
 )
+
+# For sites whose nodes have node_exporter, and which ask this one for checkpoints alone: with what the alerts need, but
+# for that on collectors. Names of families, which have no `_total`.
+MINIMAL_BOUNDS_SECONDS = (1, 10, 60, 600)
+MINIMAL = frozenset(
+    f"ckptprof_{name}"
+    for name in (
+        "build_info", "checkpoint_bytes", "checkpoint_duration_seconds", "checkpoint_gpu_seconds",
+        "checkpoint_restores", "checkpoint_saves", "checkpoint_stall_seconds", "incomplete_checkpoints",
+        "last_checkpoint_at_risk_seconds", "last_checkpoint_bytes", "last_checkpoint_duration_seconds",
+        "last_checkpoint_expected_seconds", "last_checkpoint_limit", "last_checkpoint_path_seconds",
+        "last_checkpoint_timestamp_seconds", "newest_restorable_step", "newest_restorable_timestamp_seconds",
+        "sampler_dropped_frames", "sampler_starved_seconds", "trace_active", "trace_lost_operations",
+        "recorder_dropped_frames", "recorder_detection_faults", "sampler_restarts", "samplers_stuck", "store_errors",
+        "store_damaged", "cpu_seconds", "resident_memory_bytes",
+    )
+)  # fmt: skip

@@ -1,13 +1,13 @@
 """The state behind /metrics: fed with frames, checkpoints and the recorder's own health, rendered on each scrape.
 
 Series are bounded whatever the machine does: 64 disks, 64 interfaces, 64 RDMA ports, 24 frameworks, 32 collectors.
-No label ever holds a path, a pid or a job, unless the names of jobs are asked for: then of 16 at most.
+No label ever holds a path, a pid or a job, unless the names of jobs are asked for: then of 16 jobs and 16 runs.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -19,11 +19,12 @@ from prometheus_client.openmetrics.exposition import ALLOWUTF8, generate_latest
 
 import ckptprof
 from ckptprof.export import families
-from ckptprof.export.checkpoints import FRAMEWORKS_CAP, CheckpointFamilies
+from ckptprof.export.checkpoints import DURATION_BOUNDS_SECONDS, FRAMEWORKS_CAP, CheckpointFamilies
 from ckptprof.export.columns import Column, Labels, collect, unlabelled
 from ckptprof.export.health import CollectorHealth, ProcessHealth, RecorderHealth
 from ckptprof.export.jobs import JobNames
 from ckptprof.export.labels import UNKNOWN, Names
+from ckptprof.export.newest import Runs
 from ckptprof.export.page import Encode, Page, Part
 from ckptprof.export.tables import About, Table
 from ckptprof.model import Checkpoint
@@ -75,8 +76,8 @@ values.ValueClass = values.MutexValue  # never files, also where the environment
 class Metrics:
     """What a scrape shows; every method may be called from any thread."""
 
-    def __init__(self, *, version: str = ckptprof.__version__, job_names: bool = False) -> None:
-        """Start with nothing seen but the counters of saves and restores at zero."""
+    def __init__(self, *, version: str = ckptprof.__version__, job_names: bool = False, minimal: bool = False) -> None:
+        """Start with nothing seen but the counters of saves and restores at zero; `minimal`: only what families say."""
         self._lock = threading.Lock()
         self._registry = CollectorRegistry()
         build = Gauge("ckptprof_build_info", "The version that runs; always 1.", ["version"], registry=self._registry)
@@ -85,8 +86,11 @@ class Metrics:
         self._leaving = {kind.counted.gone: table for kind, table in self._tables.items()}
         self._hosts = {kind: families.declared(kind.counted) for kind in SHOWN if not kind.counted.name}
         self._newest: dict[type, Any] = {}  # of the host
-        self._checkpoints = CheckpointFamilies(self._registry)
+        self._minimal = minimal
+        bounds = families.MINIMAL_BOUNDS_SECONDS if minimal else DURATION_BOUNDS_SECONDS
+        self._checkpoints = CheckpointFamilies(self._registry, bounds)
         self._jobs = JobNames() if job_names else None
+        self._runs = Runs() if job_names else None
         self._collectors = _Collectors()
         self._sampler: SamplerHealth | None = None
         self._trace: TraceHealth | None = None
@@ -140,9 +144,11 @@ class Metrics:
         """Count a checkpoint; of one that is told again (the same uid) only what is new."""
         with self._lock:
             self._told += 1
-            self._checkpoints.add(checkpoint)
+            is_first = self._checkpoints.add(checkpoint)
             if self._jobs is not None:
                 self._jobs.add(checkpoint)
+            if self._runs is not None:
+                self._runs.add(checkpoint, is_first=is_first)
 
     def recorder(self, health: RecorderHealth) -> None:
         """Take the recorder's newest account of itself."""
@@ -157,7 +163,27 @@ class Metrics:
             page = self._pages.get(content_type)
             if page is None:
                 page = self._pages[content_type] = _page(encode, content_type)
-            return page.render(self._parts()), content_type
+            return page.render(self._few() if self._minimal else self._parts()), content_type
+
+    def _few(self) -> Iterator[Part]:
+        """Yield what a page of the fewest series is made of; `render` holds the lock."""
+        processes = self._processes()
+        for part in (
+            Part(self._told, self._registry.collect),
+            _off(self._sampler, families.SAMPLER),
+            _off(self._tracing, families.ACTIVE),
+            _off(self._trace, families.TRACE),
+            _off(self._recorder, families.RECORDER),
+            Part(processes, partial(collect, families.PROCESS, processes)),
+        ):
+            yield Part(part.state, partial(_minimal, part.collect))
+        yield from self._named()
+
+    def _named(self) -> Iterator[Part]:
+        """Yield what tells of jobs, if that is asked for."""
+        for told in (self._jobs, self._runs):
+            if told is not None:
+                yield Part(self._told, told.collect)
 
     def _parts(self) -> Iterator[Part]:
         """Yield what the page is made of; `render` holds the lock."""
@@ -171,8 +197,7 @@ class Metrics:
         yield _off(self._trace, families.TRACE)
         yield _off(self._recorder, families.RECORDER)
         yield Part(self._collectors.changes, self._collectors.collect)
-        if self._jobs is not None:
-            yield Part(self._told, self._jobs.collect)
+        yield from self._named()
         processes, drops = self._processes(), self._drops()
         yield Part(processes, partial(collect, families.PROCESS, processes))
         yield Part(drops, partial(collect, families.DROPPED, drops))
@@ -192,6 +217,8 @@ class Metrics:
         }
         if self._jobs is not None:
             dropped["job"] = self._jobs.dropped
+        if self._runs is not None:
+            dropped["run"] = self._runs.dropped
         return [({"kind": kind}, count) for kind, count in dropped.items()]
 
     def _update(self, table: Table[Any], name: Callable[[Any], str], sample: Any) -> None:
@@ -245,6 +272,10 @@ def _page(encode: Encode, content_type: str) -> Page:
 def _off(sample: S | None, columns: Sequence[Column[S]]) -> Part:
     """Return the families without labels that are read off a sample."""
     return Part(sample, partial(collect, columns, unlabelled(sample)))
+
+
+def _minimal(collect_all: Callable[[], Iterable[Metric]]) -> Iterator[Metric]:
+    return (family for family in collect_all() if family.name in families.MINIMAL)
 
 
 def _word(value: object) -> str:

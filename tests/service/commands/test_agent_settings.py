@@ -67,14 +67,14 @@ def test_the_file_becomes_the_agents_options(tmp_path: Path, monkeypatch: pytest
     file = tmp_path / "config.toml"
     file.write_text(
         'level = "poll"\nrate = 4\nno_metrics = true\nlisten = "0.0.0.0:9"\nweb_config = "/w.yml"\n'
-        "timeline_days = 3\nmax_bytes = 16777216\njob_names = true\n"
+        'timeline_days = 3\nmax_bytes = 16777216\njob_names = true\nmetrics = "minimal"\n'
     )
 
     assert main(["agent", "--db", "x.db", "--config", str(file)]) == 0
     assert caught == [
         watch.AgentOptions(
             db="x.db", host="0.0.0.0", port=9, serve=False, base_hz=4.0, burst_hz=10.0, level="poll",  # noqa: S104
-            web_config=Path("/w.yml"), timeline_days=3, max_bytes=1 << 24, job_names=True,
+            web_config=Path("/w.yml"), timeline_days=3, max_bytes=1 << 24, job_names=True, minimal=True,
         )
     ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -27,13 +27,14 @@ TYPES: dict[str, Any] = {
     "level": str,
     "rate": Annotated[float, msgspec.Meta(ge=_LEAST_HZ, le=_MOST_HZ)],
     "no_metrics": bool,
+    "metrics": str,
     "job_names": bool,
     "listen": Annotated[str, _ADDRESS],
     "web_config": str,
     "timeline_days": Annotated[int, msgspec.Meta(ge=_LEAST_DAYS, le=_MOST_DAYS)],
     "max_bytes": Annotated[int, msgspec.Meta(ge=LEAST_BYTES)],
 }
-_LEVELS = ("auto", "trace", "poll")
+_WORDS = {"level": ("auto", "trace", "poll"), "metrics": ("full", "minimal")}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -72,8 +73,8 @@ def _check(where: str, key: str, value: object) -> None:
         msgspec.convert(value, TYPES[key], strict=True)
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}: {key}: {_in_words(str(error))}") from error
-    if key == "level" and value not in _LEVELS:
-        raise UsageError(f"{where}: level: it is one of {', '.join(_LEVELS)}, not {value!r}")
+    if key in _WORDS and value not in _WORDS[key]:
+        raise UsageError(f"{where}: {key}: it is one of {', '.join(_WORDS[key])}, not {value!r}")
 
 
 def _in_words(error: str) -> str:
@@ -122,9 +123,16 @@ Listen = Annotated[
     ),
 ]
 NoMetrics = Annotated[bool, typer.Option("--no-metrics", help="Do not serve /metrics.")]
+Metrics = Annotated[
+    Literal["full", "minimal"],
+    typer.Option(
+        "--metrics",
+        help="What /metrics tells: `minimal` tells of checkpoints and of ckptprof itself alone, by 60 series at most.",
+    ),
+]
 JobNames = Annotated[
     bool,
-    typer.Option("--job-names/--no-job-names", help="Name the last 16 jobs in /metrics, for whoever may read it."),
+    typer.Option("--job-names/--no-job-names", help="Name the last 16 jobs and runs in /metrics, for all its readers."),
 ]
 WebConfig = Annotated[
     Path | None,

@@ -12,7 +12,7 @@ from ckptprof.bounds import Amount, Count
 from ckptprof.cluster.fleet.runs import Told, counted, grouped, job_of, run_of
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.diagnose.plan.intervals import daly_exact
-from ckptprof.model import Checkpoint, Kind, Status
+from ckptprof.model import Kind
 
 OVERDUE = 2  # times its usual interval
 LEAST_SAVES = 3  # that tell what is usual
@@ -67,11 +67,6 @@ def newest(checkpoints: Sequence[ClusterCheckpoint], records: Iterable[NodeRecor
     return Newest(checkpoints=len(every), node_seconds=spent, restarts=restarts, jobs=tuple(told))
 
 
-def is_restorable(one: Checkpoint) -> bool:
-    """Return whether a save is whole, as far as that was seen."""
-    return one.kind is Kind.SAVE and one.status is Status.COMPLETE and not one.risks
-
-
 def _seen_until(records: Iterable[NodeRecord], now_ns: int) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in records:
@@ -92,7 +87,7 @@ def _seconds(mine: Sequence[ClusterCheckpoint]) -> float:
 def _row(runs: Mapping[str, Sequence[ClusterCheckpoint]], seen: Mapping[str, int], mttf: float | None) -> NewestRow:
     every = [one for mine in runs.values() for one in mine]
     saves = [one.whole for one in every if one.whole.kind is Kind.SAVE]
-    whole = max(filter(is_restorable, saves), key=lambda one: one.start_ns, default=None)
+    whole = max((one for one in saves if one.is_restorable), key=lambda one: one.start_ns, default=None)
     last_ns = max(one.whole.end_ns for one in every)
     until_ns = max([last_ns, *(seen.get(part.host, 0) for one in every for part in one.nodes)])
     age = None if whole is None else (until_ns - whole.start_ns) / _NS
@@ -127,7 +122,7 @@ def _row(runs: Mapping[str, Sequence[ClusterCheckpoint]], seen: Mapping[str, int
 def _resumed(runs: Sequence[Sequence[ClusterCheckpoint]]) -> Iterable[float]:
     """Return for each run after one that could be restored when it had restored, from the end of that one's newest."""
     for before, after in pairwise(runs):
-        kept = [one.whole.end_ns for one in before if is_restorable(one.whole)]
+        kept = [one.whole.end_ns for one in before if one.whole.is_restorable]
         back = [one.whole.end_ns for one in after if one.whole.kind is Kind.RESTORE]
         if kept and back and min(back) > max(kept):
             yield (min(back) - max(kept)) / _NS

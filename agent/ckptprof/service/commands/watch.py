@@ -55,6 +55,7 @@ class AgentOptions:
     port: int | None = None  # None: the default port, given up with a warning if it is taken
     serve: bool = True
     job_names: bool = False  # in the metrics
+    minimal: bool = False  # the fewest metrics
     base_hz: float = 10.0
     burst_hz: float = 25.0
     fixed_rate: bool = False
@@ -100,7 +101,7 @@ class Agent:
             sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
             from ckptprof.export.metrics import Metrics  # noqa: PLC0415 - prometheus_client takes 50 ms to import
 
-            metrics = Metrics(job_names=self._options.job_names)
+            metrics = Metrics(job_names=self._options.job_names, minimal=self._options.minimal)
             server = self._serve(metrics, guard)
             live = serve_beside(self._options.db, messages.warn)
             recorder = self._recorder(writer, metrics, live)

@@ -26,10 +26,9 @@ def of(told: Collisions) -> Sheet:
     """Return which jobs save at the same time."""
     facts = [("Seen", units.plural(told.checkpoints, "checkpoint"))]
     if told.elsewhere:
-        text = (
-            f"{units.plural(told.elsewhere, 'save')} on disks of a node, or where nobody can tell: compared with none"
-        )
-        facts.append(("Not here", text))
+        saves = units.plural(told.elsewhere, "save")
+        where = "on disks of a node, in object stores, or where nobody can tell"
+        facts.append(("Not here", f"{saves} {where}: compared with none"))
     nothing = "No two jobs saved at the same time on storage that they share."
     notes = (
         "COST is by how much the saves that met took longer than those that met none.",
