@@ -132,11 +132,14 @@ def _consolidated(parts: list[Transfer]) -> list[Transfer]:
 
 
 def _duplicates(parts: list[Transfer]) -> list[Transfer]:
-    """Return the files that one process wrote to two folders under the same names, in the same sizes."""
+    """Return the files that one process wrote to two checkpoints under the same names, in the same sizes.
+
+    Two folders of one checkpoint are parts of it: the weights and their average, an actor and a critic.
+    """
     pairs: dict[tuple[str, str], list[Transfer]] = {}
     for first, *others in _alike(parts, lambda part: (part.file_name, part.bytes)):
         for later in others:
-            if later.folder != first.folder:
+            if later.name.directory != first.name.directory:
                 pairs.setdefault((first.folder, later.folder), []).append(later)
     return [part for pair in pairs.values() if len(pair) > 1 for part in pair]
 
