@@ -11,7 +11,6 @@ import pickle
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -42,16 +41,19 @@ def _newest_last(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*"), key=lambda one: int(one.name.partition("-")[2]))
 
 
-def _resumed(life: Life, fitted: Fitted) -> int:
+def _loaded(folder: Path) -> dict[str, torch.Tensor]:
+    weights: dict[str, torch.Tensor] = {}
+    for shard in sorted(folder.glob("*.safetensors")):
+        weights |= load_file(shard)
+    return weights
+
+
+def _resumed(life: Life, fitted: Fitted, average: torch.nn.Module) -> int:
     newest = _newest_last(life.folder)[-1]
     step = int(newest.name.partition("-")[2])
     with life.restore(newest, step=step) as row, row.part("read"):
-        weights: dict[str, Any] = {}
-        for shard in sorted((newest / "unet").glob("*.safetensors")):
-            weights |= load_file(shard)
-        for shard in sorted((newest / "unet_ema").glob("*.safetensors")):
-            load_file(shard)
-        fitted.load({"model": weights, "optimizer": torch.load(newest / "optimizer.bin")})
+        average.load_state_dict(_loaded(newest / "unet_ema"))
+        fitted.load({"model": _loaded(newest / "unet"), "optimizer": torch.load(newest / "optimizer.bin")})
         pickle.loads((newest / "random_states_0.pkl").read_bytes())  # noqa: S301 - our own
     return step
 
@@ -61,7 +63,7 @@ def main() -> None:
     life, fitted = Life(__doc__), Fitted(8)
     average = copy.deepcopy(fitted.model)
     generator = np.random.default_rng(1)
-    step = _resumed(life, fitted) if life.again else 0
+    step = _resumed(life, fitted, average) if life.again else 0
     for _ in range(2 if life.again else 4):
         fitted.train(3.5)
         step += 500

@@ -125,12 +125,12 @@ def test_a_second_folder_of_the_same_files_is_a_duplicate() -> None:
     assert reasons(amplified(*parts)) == {"duplicate": 301 * MIB}
 
 
-def test_two_folders_in_that_of_a_step_are_two_parts_of_a_state() -> None:
-    """Weights and their average have the same shapes and shards of the same names; which are equal is unknown."""
+def test_alike_parts_of_one_checkpoint_are_no_duplicates() -> None:
+    """The weights and their average, as diffusers saves them, have the same names and sizes, and other values."""
     parts = [
-        part_of(f"/out/checkpoint-500/{folder}/model-{shard:05}-of-00002.safetensors", 50 * MIB)
+        part_of(f"/out/checkpoint-10/{folder}/diffusion_pytorch_model-{n:05d}-of-00002.safetensors", 50 * MIB)
         for folder in ("unet", "unet_ema")
-        for shard in (1, 2)
+        for n in (1, 2)
     ]
     assert reasons(amplified(*parts)) == {}
 

@@ -72,3 +72,19 @@ def test_a_copy_is_as_large_as_its_stage(percent: float, *, asked: bool, joined:
     written, _ = join_stages([moved(1, f"{TMP}ab", 1, SIZE), target], [moved(1, f"{TMP}ab", 2, SIZE, writes=False)])
 
     assert (written == [target]) is joined
+
+
+@pytest.mark.parametrize(("stage", "joined"), [(f"{TMP}ab12cd34/model.pt", True), ("/work/model.pt", False)])
+def test_a_copy_by_threads_at_once_may_show_half_of_what_it_read(stage: str, *, joined: bool) -> None:
+    """As Ray Train copies what was written to a temporary folder: the counters of a process are those of all files."""
+
+    def moved(inode: int, path: str, start_s: int, size: int, *, writes: bool = True) -> Transfer:
+        at_ns = start_s * SECOND_NS
+        transfer = Transfer((1, 1), (8, inode), writes, path, at_ns, at_ns + SECOND_NS, at_ns, size=SIZE)
+        transfer.start_ns, transfer.end_ns, transfer.bytes = at_ns, at_ns + SECOND_NS, size
+        return transfer
+
+    target = moved(2, "/run/checkpoint_000001/model.pt", 2, SIZE)
+    written, _ = join_stages([moved(1, stage, 1, SIZE), target], [moved(1, stage, 2, SIZE // 2, writes=False)])
+
+    assert (written == [target]) is joined

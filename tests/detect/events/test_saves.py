@@ -433,6 +433,22 @@ def test_a_file_that_is_written_elsewhere_and_renamed_is_followed() -> None:
     assert all("renamed" in {reason.name for reason in one.evidence} for one in saves)
 
 
+def test_a_file_whose_inode_is_that_of_a_deleted_one_is_no_new_name_of_it() -> None:
+    """The oldest checkpoint is deleted right before the next is written: the first inode that is free is its own."""
+    stage = Stage(facts=False)
+    trainer = stage.process()
+    moves = []
+    for step, start_s in ((500, 3.0), (1000, 6.0)):
+        path = f"/run/checkpoint-{step}/model.safetensors"
+        moves.append(move := stage.write(trainer, path, start_s, 0.6, 60 * MIB))
+        for number, one in enumerate(moves[:-1]):  # it is not known yet who has written the new one
+            at_s = move.closed_s - 0.5 + number / 100
+            at_ns = MONOTONIC_NS + int(at_s * SECOND_NS)
+            stage.extra.append((at_s, FileEvent(at_ns, "renamed", 2049, one.inode, one.bytes, path)))
+
+    assert [one.step for one in stage.play(30)] == [500, 1000]
+
+
 def test_a_step_of_which_nothing_was_seen_under_its_last_name_is_told_by_it() -> None:
     """Orbax writes below two temporary folders and renames both; who asks too early sees neither rename."""
     stage = Stage()

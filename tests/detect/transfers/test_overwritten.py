@@ -280,3 +280,16 @@ def test_a_file_that_is_emptied_and_written_anew_while_it_is_open_is_one_save(*,
         assert found == [(2 * SIZE, pytest.approx(1.5, abs=0.1))]
     else:
         assert [size for size, _ in found] == [SIZE, 2 * SIZE]
+
+
+def test_a_file_that_has_the_inode_of_a_deleted_one_begins_with_its_birth() -> None:
+    """The oldest checkpoint is deleted right before the next is written: what ended then was another file."""
+    stage = Stage(hz=2.0)
+    job = stage.process()
+    old = stage.write(job, "/run/checkpoint-1/model.safetensors", 3.0, 0.5, SIZE)
+    stage.extra.append(closing(old))
+    stage.write(job, "/run/checkpoint-2/model.safetensors", 9.3, 0.4, SIZE, inode=old.inode, seen_open=False)
+
+    starts = [one.start_ns for one in stage.play(20)]
+
+    assert starts[1] == pytest.approx(stage.wall(9.3), abs=SECOND_NS // 50)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 
 from ckptprof.detect.describe.risks import wrote_all
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.tolerances import ALL_SHARE, HEADER_BYTES, TELLING_BYTES, is_like
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.frameworks.names import is_alias, step_of
+from ckptprof.frameworks.names import is_alias
 from ckptprof.frameworks.table import CONSOLIDATED, SHARDED
 from ckptprof.model import Overhead
 
@@ -133,22 +132,16 @@ def _consolidated(parts: list[Transfer]) -> list[Transfer]:
 
 
 def _duplicates(parts: list[Transfer]) -> list[Transfer]:
-    """Return the files that one process wrote to two folders under the same names, in the same sizes.
+    """Return the files that one process wrote to two checkpoints under the same names, in the same sizes.
 
-    Two folders in that of a step are two parts of its state, of which the names say nothing: weights and their average.
+    Two folders of one checkpoint are parts of it: the weights and their average, an actor and a critic.
     """
     pairs: dict[tuple[str, str], list[Transfer]] = {}
     for first, *others in _alike(parts, lambda part: (part.file_name, part.bytes)):
         for later in others:
-            if later.folder != first.folder and not _in_one_step(first.folder, later.folder):
+            if later.name.directory != first.name.directory:
                 pairs.setdefault((first.folder, later.folder), []).append(later)
     return [part for pair in pairs.values() if len(pair) > 1 for part in pair]
-
-
-def _in_one_step(one: str, other: str) -> bool:
-    pairs = zip(one.split("/")[:-1], other.split("/")[:-1], strict=False)
-    shared = [mine for mine, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
-    return bool(shared) and step_of(shared[-1]) is not None
 
 
 _EXPLAINED = (

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 
 from ckptprof.detect.tolerances import ALL_SHARE, COMMIT_NS, HEADER_BYTES, MAX_EACH, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.frameworks.names import read_name
 
 _UNSEEN = 0.5  # of a file at least was seen by the last look at it
 
@@ -50,10 +51,15 @@ def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Tr
         return None
     for part in readings:
         after = stage.end_ns - STAMP_NS <= part.end_ns and part.start_ns <= stage.end_ns + COMMIT_NS
-        whole = part.is_open or part.bytes >= stage.bytes * ALL_SHARE
+        whole = part.is_open or part.bytes >= stage.bytes * ALL_SHARE or _may_be_whole(stage, part)
         if id(part) not in gone and after and whole and part.start_ns >= stage.start_ns:
             return part
     return None
+
+
+def _may_be_whole(stage: Transfer, reading: Transfer) -> bool:
+    """Return whether more may have been read of a file in a folder of `tempfile` than was seen: it was polled."""
+    return reading.operations is None and read_name(stage.folder).staging
 
 
 def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], taken: set[int]) -> Transfer | None:

@@ -23,6 +23,7 @@ from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
+from ckptprof.frameworks.names import read_name
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity, FileEvent, FileFact, FileLifeEvent, FileScan, ProcessExit
 
@@ -85,10 +86,14 @@ class Transfers:
             self.facts.note(at_ns, fact)
 
     def _rename(self, event: FileEvent) -> None:
-        """Follow a file into a watched folder, under whatever name it was written; a trace tells of that itself."""
+        """Follow a file into a watched folder, under whatever name it was written; a trace tells of that itself.
+
+        A file that has the name of one step never gets that of another: it is deleted, and its inode is the next one's.
+        """
+        step = read_name(event.path).step
         for transfer in (*self.waiting, *self.polled.done, *self.polled.open_transfers()):
             is_it = transfer.writes and transfer.file == (event.device, event.inode) and transfer.operations is None
-            if is_it and transfer.path != event.path:
+            if is_it and transfer.path != event.path and not _is_of_other_step(transfer.path, step):
                 transfer.rename(event.path)
 
     def update(self, now_ns: int) -> None:
@@ -193,3 +198,9 @@ class Transfers:
         self.facts.forget_before(at_ns)
         self.recent.forget_before(at_ns)
         self.openings.forget_before(min(at_ns, counted_since_ns))
+
+
+def _is_of_other_step(path: str, step: int | None) -> bool:
+    """Return whether a file has its last name already, and that tells another step than this."""
+    name = read_name(path)
+    return not name.temporary and None not in {name.step, step} and name.step != step
