@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.machine import need, postgres_programs
+from tests.patience import wait_until
 
 from ckptprof.store.fleet.connecting import connected
 from ckptprof.store.fleet.steps import migrate
@@ -47,6 +49,15 @@ class Server:
         with psycopg.connect(**where, autocommit=True) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
+
+    def answers(self) -> bool:
+        """Return whether it can be asked."""
+        import psycopg  # noqa: PLC0415 # an extra
+
+        try:
+            return bool(self.ask("SELECT 1"))
+        except psycopg.OperationalError:
+            return False
 
     def database(self) -> str:
         """Make a database that is ready for nodes; return its name."""
@@ -95,12 +106,17 @@ def served() -> Iterator[Server]:
             "unix_socket_directories": folder, "listen_addresses": "localhost", "port": port, "fsync": "off",
             "ssl": "on", "ssl_cert_file": folder / "server.crt", "ssl_key_file": folder / "server.key",
         }  # fmt: skip
-        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        call(programs / "pg_ctl", "-D", data, "-o", options, "-l", folder / "log", "-w", "start")
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        dying = ["setpriv", "--pdeathsig=INT", *(own[1:] or ["--"])]  # with whoever started it, however that ends
+        started = Server(folder, port)
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen([*dying, programs / "postgres", "-D", data, *options], stderr=log, cwd=folder)
         try:
-            yield Server(folder, port)
+            wait_until(lambda: process.poll() is not None or started.answers(), "PostgreSQL does not answer")
+            yield started
         finally:
-            call(programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+            process.send_signal(signal.SIGQUIT)  # at once
+            process.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
