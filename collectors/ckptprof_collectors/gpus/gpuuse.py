@@ -69,7 +69,8 @@ class GpuLooker:
                 one.number,
                 tuple((at_us * 1000 - behind_ns, percent) for at_us, percent in one.points),
                 one.others,
-                *(one.moved or (None, None)),
+                None if one.moved is None else one.moved[0],
+                None if one.moved is None else one.moved[1],
             )
             for one in seen
             for pid in sorted(one.pids)
