@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 _MIB = 1 << 20
-_MOST = 1 << 62  # more is nonsense
+_MOST = 1 << 62  # bytes; more is nonsense
 
 
 class Pcie:
@@ -73,7 +73,7 @@ class _Gpm:
         for place in range(len(self._metrics)):
             told = asked.metrics[place]
             moved = told.value * _MIB * (now - self._at)
-            if told.nvmlReturn == nvml.NVML_SUCCESS and 0 <= moved < _MOST:
+            if told.nvmlReturn == nvml.NVML_SUCCESS and 0 <= moved < _MOST - self._moved[place]:
                 self._moved[place] += int(moved)
         self._before, self._next, self._at = self._next, self._before, now
         return self._moved[0], self._moved[1]

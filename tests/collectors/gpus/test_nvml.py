@@ -8,13 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from tests.patience import PATIENCE_SECONDS
 
 from ckptprof_collectors.gpus import nvml
 from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
+from ckptprof_collectors.gpus.pcie import Pcie
 
 _DRIVER = r"""
 #include <stddef.h>
@@ -202,10 +205,10 @@ def test_without_a_driver_nothing_is_imported_and_nothing_told(monkeypatch: pyte
 
 
 def test_how_busy_a_gpu_was_is_told_once_of_each_who_computes_on_it(driver: Path) -> None:
-    """What the driver kept of the last seconds, by our own clock; a GPU without news is left out."""
+    """What the driver kept of the last seconds, by our own clock; of one without news only what it sent."""
     (asked_first, first), (asked_again, again), reason = run(driver, _LOOK)
 
-    assert (asked_first, asked_again, again, reason) == (True, True, [], None)
+    assert (asked_first, asked_again, again, reason) == (True, True, [[100, 1000, 0, 1, []]], None)
     assert [row[:4] for row in first] == [[100, 1000, 0, 1], [101, 1010, 1, 0]]  # another one is on GPU 0
     ends_us = [1767225599000000 + 200000 * number for number in range(5)]
     for row, uses in zip(first, ([90, 91, 92, 93, 94], [90, 91, 92, 0, 0]), strict=True):
@@ -231,7 +234,7 @@ def moved(driver: Path, **environment: str) -> tuple[list[dict[str, list[int] | 
 
 
 def test_what_a_gpu_sends_is_told_by_gpm_or_by_its_counters(driver: Path) -> None:
-    """From the second look on; GPM tells a rate, which is added up. One that has neither is left alone."""
+    """From the second look on; GPM tells a rate, which is added up. One that has neither is asked once, and counts."""
     (first, second, third), reason = moved(driver)
 
     assert (reason, set(first.values())) == (None, {None})
@@ -239,7 +242,7 @@ def test_what_a_gpu_sends_is_told_by_gpm_or_by_its_counters(driver: Path) -> Non
     assert third["0"] is not None
     assert 0 < second["0"][0] < third["0"][0]
     assert second["0"][0] > 1000 * second["0"][1]
-    assert (second["1"], third["1"]) == ([2197, 2198], [3197, 3198])
+    assert (second["1"], third["1"]) == ([3197, 3198], [4197, 4198])
     assert "3" not in second
 
 
@@ -261,3 +264,16 @@ def test_a_rate_that_cannot_be_adds_nothing(driver: Path, odd: str) -> None:
     assert third["0"] is not None
     assert (second["0"][0], third["0"][0]) == (0, 0)
     assert third["0"][1] >= second["0"][1]
+
+
+def test_rates_that_cannot_be_come_to_a_sum_that_can_be_kept() -> None:
+    """A sum of 64 bits has room for a few of them."""
+    told = [SimpleNamespace(metricId=None, value=1e12, nvmlReturn=0) for _ in range(2)]
+    nvml = MagicMock(NVMLError=OSError, NVML_SUCCESS=0)
+    nvml.c_nvmlGpmMetricsGet_t.return_value.metrics = told
+    pcie = Pcie(nvml, clock=iter(range(9)).__next__)
+    looks = [pcie.read(0, None) for _ in range(9)]
+
+    assert looks[0] is None
+    assert looks[1] == (10**12 << 20, 10**12 << 20)
+    assert looks[4] == looks[8] == (4 * 10**12 << 20, 4 * 10**12 << 20)

@@ -50,3 +50,14 @@ def test_without_a_look_before_and_since_nothing_is_known() -> None:
     anew = looked((10, use(100, 0, 10 * MIB)), (20, use(100, 0, 3 * MIB)), (30, use(100, 0, 4 * MIB)))
     assert anew.sent_bytes([RANK], 15 * SECOND, 25 * SECOND) is None
     assert anew.sent_bytes([RANK], 21 * SECOND, 25 * SECOND) == MIB
+
+
+def test_the_looks_of_days_are_bounded() -> None:
+    """Of each GPU a few hundred are kept, the older the farther apart."""
+    made, most = GpuTraffic(), 0
+    for number in range(10_000):
+        made.take(frame(2 * number * SECOND, 0, use(100, 0, number * MIB)))
+        most = max(most, len(made._sent[0]))
+
+    assert 256 < most <= 512
+    assert made.sent_bytes([RANK], 19_990 * SECOND, 19_994 * SECOND) == 3 * MIB

@@ -192,7 +192,8 @@ def at_mount(one: Checkpoint) -> list[MountRow]:
     mount = one.measures.mount if one.measures is not None else None
     if one.measures is not None and mount is not None and mount.paths:
         devices = {device.device: device for device in one.measures.devices}
-        return [_path(path, devices.get(path.device)) for path in mount.paths]
+        writes = one.kind is not Kind.RESTORE
+        return [_path(path, devices.get(path.device), writes=writes) for path in mount.paths]
     if mount is None or mount.client is None:
         return []
     servers = [
@@ -209,11 +210,11 @@ def at_mount(one: Checkpoint) -> list[MountRow]:
     return servers + operations
 
 
-def _path(path: PathMeasure, device: DeviceMeasure | None) -> MountRow:
+def _path(path: PathMeasure, device: DeviceMeasure | None, *, writes: bool) -> MountRow:
     name = clean(", ".join(word for word in (path.device, path.target, path.state, path.ana_state) if word))
     if device is None:
         return MountRow(name, *(units.NOT_SEEN,) * 5)
-    wait = device.write_wait_seconds if device.write_wait_seconds is not None else device.read_wait_seconds
+    wait = device.write_wait_seconds if writes else device.read_wait_seconds
     moved, requests = device.read_bytes + device.written_bytes, device.reads + device.writes
     told = units.size(moved), units.count(requests), units.latency(wait)
     return MountRow(name, *told, units.NOT_SEEN, units.NOT_SEEN)
