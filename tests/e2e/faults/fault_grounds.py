@@ -367,13 +367,6 @@ def _rclone(work: Path, url: str) -> list[str]:
     return ["env", "-u", "AWS_CA_BUNDLE", "rclone", "mount", "--config", str(config), "--daemon", "far:bucket"]
 
 
-def _packed(work: Path, url: str) -> list[str]:
-    *command, _ = _rclone(work, url)
-    with (work / "rclone.conf").open("a") as config:
-        config.write("[packed]\ntype = compress\nremote = far:bucket\nmode = gzip\n")
-    return [*command, "packed:"]
-
-
 def _cached(work: Path, url: str) -> list[str]:
     small = ("--vfs-cache-max-size", "1", "--vfs-cache-poll-interval", "200ms", "--vfs-write-back", "0s")
     return [*_rclone(work, url), "--vfs-cache-mode", "full", "--cache-dir", str(work / "cache"), *small]
@@ -382,7 +375,6 @@ def _cached(work: Path, url: str) -> list[str]:
 _MOUNTED_BY: dict[str, Callable[[Path, str], list[str]]] = {
     "s3fs": _s3fs,
     "rclone": _rclone,
-    "rclone-packed": _packed,  # which compresses
     "rclone-cached": _cached,  # in files, which it removes once nobody has them open
 }
 
