@@ -589,6 +589,8 @@ class GpuUse(msgspec.Struct, frozen=True, array_like=True, tag="gpu"):
     gpu: int  # its index
     points: tuple[tuple[int, int], ...]  # (CLOCK_MONOTONIC ns, percent of the time before in which a kernel ran)
     others: int = 0  # processes that compute on it besides those that were asked for
+    sent_bytes: int | None = None  # by the GPU over PCIe, whoever's, since it was first asked for; cumulative
+    received_bytes: int | None = None
 
 
 class GpuDirectSample(msgspec.Struct, frozen=True, array_like=True, tag="gpudirect"):

@@ -16,6 +16,7 @@ from tests.silentfuse import silent
 from ckptprof.cli.checks import host, training
 from ckptprof.cli.checks import kernel as checks
 from ckptprof.cli.main import main
+from ckptprof.errors import StoreError
 from ckptprof.report.doctor import Check, degraded, groups
 from ckptprof_collectors.gpus.nvml import Gpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
@@ -262,6 +263,19 @@ def test_a_database_behind_a_server_that_hangs_is_told_so(tmp_path: Path) -> Non
     assert (done.returncode, found["database"]["status"]) == (4, "fail")
     assert f"{made.place}/x.db: its file system has not answered" in found["database"]["text"]
     assert "disk-free" not in found
+
+
+def test_a_user_without_a_home_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to do, from the process that looked."""
+
+    def homeless() -> Path:
+        raise StoreError("no home", hint="name one")
+
+    monkeypatch.setattr(host, "path_to_read", homeless)
+    with pytest.raises(StoreError, match="no home") as told:
+        host.recorded(None)
+
+    assert told.value.hint == "name one"
 
 
 @pytest.mark.root

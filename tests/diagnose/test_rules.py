@@ -81,6 +81,25 @@ def test_python_stacks_refine_serialisation(level: Level) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("sent", "is_told"),
+    [(GIB, True), (GIB // 4, False), (0, False), (None, False), (-GIB, False), (float("nan"), False)],
+)
+def test_what_gpus_sent_over_pcie_speaks_for_copies(sent: Any, *, is_told: bool) -> None:
+    """Of tensors that are copied one by one, and of a state that is staged: as much as a third of it, and more."""
+    at = thread(Level.TRACE, 20, user=18, copy=2)
+    copied = save(Level.TRACE, 20, measured(at, processes=(process(stacks={"copy": 10}),), gpu_sent_bytes=sent))
+    before = BeforeMeasure(held_ns=ns(20), grown_bytes=GIB, growing_ns=ns(19), busy=0.1)
+    at = thread(Level.TRACE, 2, copy=2)
+    staged = save(Level.TRACE, 2, measured(at, before=before, gpu_sent_bytes=sent), stall_ns=ns(22))
+    for checkpoint, name in ((copied, "copies"), (staged, "staging")):
+        verdict = diagnose(checkpoint).verdict
+        assert verdict is not None
+        assert verdict.cause == name
+        told = any("its GPUs sent 1.07 GB over PCIe since the look before" in one for one in verdict.evidence)
+        assert told == is_told
+
+
 def test_a_thread_of_the_trainer_fights_for_its_lock() -> None:
     """In the background; another process does not."""
     at = thread(Level.TRACE, 20, user=18, copy=2)

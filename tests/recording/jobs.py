@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ sys.path[:0] = [str(E2E), str(E2E / "faults"), str(ROOT / "examples")]
 import framework_jobs  # noqa: E402 - found by the line above
 from everyday.table import TASKS  # noqa: E402
 from fault_cases import CASES, Case, Work  # noqa: E402
-from fault_grounds import loop, sshfs  # noqa: E402
+from fault_grounds import loop, s3, sshfs  # noqa: E402
 from recorder import FORGET  # noqa: E402
 from tests.leftovers import own  # noqa: E402
 
@@ -124,6 +125,20 @@ def fault(case: Case, work: Work, *, planted: bool) -> Job:
         before=before,
         limits=case.limits if planted else case.control_limits,
         skip=case.skip,
+    )
+
+
+def over_fuse(ground: Ground, *, restores: bool = False) -> Job:
+    """Return a job that saves twice into a mount behind a narrow path, or restores from it what was saved before."""
+    worker = f"{{python}} {E2E}/faults/fault_worker.py --dir {{dir}} --truth {{truth}} --size-mb 24"
+    saves, once = f"{worker} --saves 2 --way torch-save", f"{worker} --saves 1 --way torch-save"
+    return Job(
+        f"{worker} --saves 1 --restore read" if restores else saves,
+        "test_fuse_mounts.py",
+        host="links",
+        ground=ground,
+        before=f"{once} && rm {{truth}} && {FORGOTTEN} {{dir}}" if restores else None,
+        limits=("network",),
     )
 
 
@@ -310,6 +325,9 @@ JOBS = {
     "reads-its-data": Job(
         f"{{python}} -c {shlex.quote(STREAM_DATA)} {{big}}/step_500.pt", "test_no_checkpoint.py", held=True
     ),
+    "fuse-sshfs": over_fuse(partial(sshfs, 160, routed=True, encrypted=True)),
+    "fuse-rclone": over_fuse(partial(s3, 160, by="rclone", routed=True)),
+    "fuse-rclone-restore": over_fuse(partial(s3, 160, by="rclone"), restores=True),
     **{f"fault-{case.name}": fault(case, case.fault, planted=True) for case in CASES},
     **{f"control-{case.name}": fault(case, case.control, planted=False) for case in CASES},
 }  # fmt: skip

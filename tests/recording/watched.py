@@ -25,6 +25,7 @@ from ckptprof_collectors.samples import (
     FileActivity,
     FileFact,
     FileScan,
+    FuseDaemon,
     FuseSample,
     Gone,
     MemorySample,
@@ -127,6 +128,7 @@ class Scrubber:
     host: str = ""  # "": nothing; disks: devices, mounts and memory; links: these, and networks
     devices: set[str] = field(default_factory=set)
     numbers: set[tuple[int, int]] = field(default_factory=set)
+    servers: set[int] = field(default_factory=set)  # pids of those who serve the mount
 
     def frame(self, frame: Frame) -> Frame:
         """Return what is kept of a frame."""
@@ -145,6 +147,8 @@ class Scrubber:
                 mount = max(above, key=lambda one: len(one.mount_point))
                 self.numbers.add((mount.major, mount.minor))
                 self._take(mount.device, infos)
+        daemons = (one for one in samples if isinstance(one, FuseDaemon) and (one.major, one.minor) in self.numbers)
+        self.servers |= {pid for one in daemons for pid, _ in one.processes}
 
     def _take(self, device: str | None, infos: Mapping[str, DeviceInfo]) -> None:
         info = infos.get(device or "")
@@ -155,6 +159,8 @@ class Scrubber:
                 self._take(below, infos)
 
     def _kept(self, sample: Sample) -> Sample | None:
+        if isinstance(sample, TcpSample) and sample.pid in self.servers and self.host == "links":
+            return sample
         if isinstance(sample, OURS) or (getattr(sample, "pid", None) or next(iter(self.pids))) not in self.pids:
             return None
         if isinstance(sample, DISKS):

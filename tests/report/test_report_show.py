@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ckptprof.measures import Measures, MountMeasure, OperationMeasure, ServerMeasure
+from ckptprof.measures import Measures, MountMeasure, OperationMeasure, PathMeasure, ServerMeasure
 from ckptprof.model import (
     Checkpoint,
     Clock,
@@ -479,6 +479,35 @@ def test_what_the_client_of_its_mount_counted_has_a_section(detailed_checkpoint:
     assert "and 37 servers more, which moved less" in text
     assert "3 answers to ask again later" in text
     assert "At its mount meanwhile" not in lines(msgspec.structs.replace(mount, client=None), 80)
+
+
+def test_the_paths_to_a_disk_behind_a_fabric_have_a_section(detailed_checkpoint: Checkpoint, zone: timezone) -> None:
+    """Where each leads, and for how long it could not be used; what was not seen is left open."""
+    paths = (
+        PathMeasure(device="nvme1c1n1", transport="tcp", target="10.0.0.3", port=4420, state="connecting",
+                    lost_seconds=8.5, ana_state="non-optimized"),
+        PathMeasure(device="nvme1\x1b", transport="fc"),
+    )  # fmt: skip
+    mount = MountMeasure(mount_point="/ckpt", fs_type="ext4", source="/dev/nvme1n1", remote=False, paths=paths)
+    told = msgspec.structs.replace(detailed_checkpoint, measures=Measures(mount=mount))
+
+    for width in (60, 160):
+        lines = show.render(told, width=width, colour=False, zone=zone).splitlines()
+        assert "At its mount meanwhile" in lines
+        assert max(map(cells, lines)) <= width
+        assert "\x1b" not in "".join(lines)
+    text = show.render(told, width=160, colour=False, zone=zone)
+    assert re.search(r"nvme1c1n1 +10\.0\.0\.3 port 4420 +tcp +connecting +8\.50 s +non-optimized", text)
+    assert re.search(r"nvme1\\x1b +- +fc +- +- +-", text)
+
+
+def test_the_engine_of_cufile_is_told_where_it_is_known(detailed_checkpoint: Checkpoint, zone: timezone) -> None:
+    """Of another save there is no line."""
+    pattern = msgspec.structs.replace(detailed_checkpoint.pattern, engine="nvfs")
+    told = msgspec.structs.replace(detailed_checkpoint, pattern=pattern)
+
+    assert re.search(r"Engine +nvfs: cuFile by its driver", show.render(told, width=120, colour=False, zone=zone))
+    assert "Engine" not in show.render(detailed_checkpoint, width=120, colour=False, zone=zone)
 
 
 def test_a_fuse_mount_is_told_with_who_serves_it(detailed_checkpoint: Checkpoint, zone: timezone) -> None:

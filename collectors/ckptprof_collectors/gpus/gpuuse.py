@@ -66,10 +66,12 @@ class GpuLooker:
             GpuUse(
                 pid,
                 starts[pid],
-                number,
-                tuple((at_us * 1000 - behind_ns, percent) for at_us, percent in points),
-                others,
+                one.number,
+                tuple((at_us * 1000 - behind_ns, percent) for at_us, percent in one.points),
+                one.others,
+                None if one.moved is None else one.moved[0],
+                None if one.moved is None else one.moved[1],
             )
-            for number, pids, others, points in seen
-            for pid in sorted(pids)
+            for one in seen
+            for pid in sorted(one.pids)
         ]

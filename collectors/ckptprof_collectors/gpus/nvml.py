@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
+
+from ckptprof_collectors.gpus.pcie import Pcie
 
 LIBRARY = "libnvidia-ml.so.1"
 MAX_GPUS = 64
 Points = list[tuple[int, int]]  # (microseconds of the wall clock, percent)
+
+
+class Seen(NamedTuple):
+    """What was seen of one GPU."""
+
+    number: int
+    pids: set[int]  # who of those that were asked for computes on it
+    others: int  # how many do besides
+    points: Points  # its use since it was told last
+    moved: tuple[int, int] | None  # bytes that it sent and received over PCIe, cumulative
 
 
 class Gpus:
@@ -21,6 +33,7 @@ class Gpus:
         """Ask nothing yet."""
         self._nvml: Any = None
         self._asked = False
+        self._pcie: Pcie | None = None
         self._told_us: dict[int, int] = {}  # by GPU: up to when its use was told
         self.has_library = False
         self.reason: str | None = None  # why nothing is told
@@ -55,8 +68,8 @@ class Gpus:
             return None
         return found or None
 
-    def busy(self, pids: Collection[int]) -> list[tuple[int, set[int], int, Points]]:
-        """Return (GPU, who of these computes on it, how many others, its use): what was kept since the last call.
+    def busy(self, pids: Collection[int]) -> list[Seen]:
+        """Return the GPUs on which one of these computes, with what was kept of their use since the last call.
 
         A point is the share in percent of the sixth of a second to a second before it in which a kernel ran, whoever's;
         some seconds of them are kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES, NVML API reference).
@@ -65,14 +78,16 @@ class Gpus:
         if nvml is None or not pids:
             return []
         wanted, found = set(pids), []
+        pcie = self._pcie = self._pcie or Pcie(nvml)
         try:
             for number in range(min(MAX_GPUS, nvml.nvmlDeviceGetCount())):
                 handle = nvml.nvmlDeviceGetHandleByIndex(number)
                 running = {one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
                 own = wanted & running
                 points = self._points(nvml, number, handle) if own else []
-                if points:
-                    found.append((number, own, len(running - own), points))
+                moved = pcie.read(number, handle) if own else None
+                if points or moved:
+                    found.append(Seen(number, own, len(running - own), points, moved))
         except nvml.NVMLError as error:
             self.reason = f"NVML: {error}"
         return found

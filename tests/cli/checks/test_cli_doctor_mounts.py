@@ -10,6 +10,7 @@ import pytest
 from tests.collectors.mounts.mountstats import block, put
 from tests.collectors.processes.processtree import ProcessTree
 from tests.lustretree import LustreTree
+from tests.nvmetree import NvmeTree
 from tests.silentfuse import silent
 
 from ckptprof.cli.checks import mounts
@@ -123,3 +124,18 @@ def test_of_many_a_few_are_told(tmp_path: Path) -> None:
     assert told(tmp_path / "local") == []
     (unknown,) = mounts.remote(KernelFs(tmp_path / "nowhere"))
     assert unknown.status == "warn"
+
+
+def test_a_disk_behind_a_fabric_is_told_with_its_paths(tmp_path: Path) -> None:
+    """One that cannot be used is a warning; of a disk of this host nothing is said."""
+    tree = NvmeTree(tmp_path / "far")
+    (live,) = mounts.paths(tree.fs)
+    tree.state(1, "connecting")
+    (lost,) = mounts.paths(tree.fs)
+
+    assert (live.id, live.status, live.fix) == ("disk:nvme1n1", "ok", None)
+    assert live.text.startswith("nvme1n1 is reached over tcp by 2 paths: ")
+    assert lost.status == "warn"
+    assert lost.text == "nvme1n1 is reached over tcp by 2 paths: nvme1c1n1 to 10.0.0.3 is connecting"
+    assert mounts.paths(NvmeTree(tmp_path / "near", transport="pcie").fs) == []
+    assert mounts.paths(KernelFs(tmp_path / "none", tmp_path / "none", tmp_path / "none")) == []

@@ -8,13 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from tests.patience import PATIENCE_SECONDS
 
 from ckptprof_collectors.gpus import nvml
 from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
+from ckptprof_collectors.gpus.pcie import Pcie
 
 _DRIVER = r"""
 #include <stddef.h>
@@ -70,6 +73,52 @@ int nvmlDeviceGetSamples(void *device, int kind, unsigned long long since_us, in
 	return 0;
 }
 """
+_TRAFFIC = r"""
+/* GPU 0 has GPM, GPU 1 counts bytes, GPU 3 tells neither; each look finds as much more as the first */
+struct support { unsigned version, supported; };
+struct metric { unsigned id; int result; double value; const char *info[3]; };
+struct metrics { unsigned version, number; void *from, *to; struct metric each[2]; };
+struct field { unsigned id, scope; long long at, latency; int type, result; union { unsigned long long u; } value; };
+static int looks;
+int nvmlGpmQueryDeviceSupport(void *device, struct support *told)
+{
+	if (getenv("OLD_DRIVER"))
+		return 13; /* NVML_ERROR_FUNCTION_NOT_FOUND */
+	told->supported = (size_t)device == 1;
+	return 0;
+}
+int nvmlGpmSampleAlloc(void **sample) { *sample = calloc(1, 8); return 0; }
+int nvmlGpmSampleGet(void *device, int *sample) { *sample = ++looks; return 0; }
+int nvmlGpmMetricsGet(struct metrics *asked)
+{
+	const char *odd = getenv("ODD");
+
+	if (*(int *)asked->to <= *(int *)asked->from || asked->each[0].id != 20 || asked->each[1].id != 21)
+		return 2;
+	asked->each[0].value = odd ? atof(odd) : 1e6; /* MiB/s */
+	asked->each[1].value = 1.0;
+	asked->each[0].result = asked->each[1].result = 0;
+	return 0;
+}
+int nvmlDeviceGetFieldValues(void *device, int number, struct field *found)
+{
+	static unsigned long long count;
+
+	count += 1000;
+	for (int place = 0; place < number; place++) {
+		found[place].result = (size_t)device == 2 ? 0 : 3;
+		found[place].value.u = count + found[place].id;
+	}
+	return 0;
+}
+"""
+_MOVED = """
+import json
+from ckptprof_collectors.gpus.nvml import Gpus
+gpus = Gpus()
+looks = [{one.number: one.moved for one in gpus.busy([100, 101])} for _ in range(3)]
+print(json.dumps([looks, gpus.reason]))
+"""
 _LOOK = """
 import json, time
 from ckptprof_collectors.gpus.gpuuse import GpuLooker
@@ -102,7 +151,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("not installed: a C compiler")
     folder = tmp_path_factory.mktemp("nvml")
-    (folder / "nvml.c").write_text(_DRIVER + _USES)
+    (folder / "nvml.c").write_text(_DRIVER + _USES + _TRAFFIC)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / LIBRARY, folder / "nvml.c"], check=True)
     return folder
 
@@ -156,10 +205,10 @@ def test_without_a_driver_nothing_is_imported_and_nothing_told(monkeypatch: pyte
 
 
 def test_how_busy_a_gpu_was_is_told_once_of_each_who_computes_on_it(driver: Path) -> None:
-    """What the driver kept of the last seconds, by our own clock; a GPU without news is left out."""
+    """What the driver kept of the last seconds, by our own clock; of one without news only what it sent."""
     (asked_first, first), (asked_again, again), reason = run(driver, _LOOK)
 
-    assert (asked_first, asked_again, again, reason) == (True, True, [], None)
+    assert (asked_first, asked_again, again, reason) == (True, True, [[100, 1000, 0, 1, []]], None)
     assert [row[:4] for row in first] == [[100, 1000, 0, 1], [101, 1010, 1, 0]]  # another one is on GPU 0
     ends_us = [1767225599000000 + 200000 * number for number in range(5)]
     for row, uses in zip(first, ([90, 91, 92, 93, 94], [90, 91, 92, 0, 0]), strict=True):
@@ -176,3 +225,55 @@ def test_a_driver_that_keeps_no_use_is_asked_once(driver: Path, environment: dic
 
     assert (asked_first, first, asked_again) == (True, [], False)
     assert reason.startswith("NVML: ")
+
+
+def moved(driver: Path, **environment: str) -> tuple[list[dict[str, list[int] | None]], str | None]:
+    """Return what each GPU sent and received, as three looks tell it, and why nothing is told."""
+    looks, reason = run(driver, _MOVED, **environment)
+    return looks, reason
+
+
+def test_what_a_gpu_sends_is_told_by_gpm_or_by_its_counters(driver: Path) -> None:
+    """From the second look on; GPM tells a rate, which is added up. One that has neither is asked once, and counts."""
+    (first, second, third), reason = moved(driver)
+
+    assert (reason, set(first.values())) == (None, {None})
+    assert second["0"] is not None
+    assert third["0"] is not None
+    assert 0 < second["0"][0] < third["0"][0]
+    assert second["0"][0] > 1000 * second["0"][1]
+    assert (second["1"], third["1"]) == ([3197, 3198], [4197, 4198])
+    assert "3" not in second
+
+
+def test_a_driver_of_before_gpm_counts_bytes(driver: Path) -> None:
+    """It is asked for what it has."""
+    (_, second, _), reason = moved(driver, OLD_DRIVER="1")
+
+    assert reason is None
+    assert "0" not in second
+    assert second["1"] is not None
+
+
+@pytest.mark.parametrize("odd", ["-5", "nan", "inf", "1e300"])
+def test_a_rate_that_cannot_be_adds_nothing(driver: Path, odd: str) -> None:
+    """What it received meanwhile is told all the same."""
+    (_, second, third), _ = moved(driver, ODD=odd)
+
+    assert second["0"] is not None
+    assert third["0"] is not None
+    assert (second["0"][0], third["0"][0]) == (0, 0)
+    assert third["0"][1] >= second["0"][1]
+
+
+def test_rates_that_cannot_be_come_to_a_sum_that_can_be_kept() -> None:
+    """A sum of 64 bits has room for a few of them."""
+    told = [SimpleNamespace(metricId=None, value=1e12, nvmlReturn=0) for _ in range(2)]
+    nvml = MagicMock(NVMLError=OSError, NVML_SUCCESS=0)
+    nvml.c_nvmlGpmMetricsGet_t.return_value.metrics = told
+    pcie = Pcie(nvml, clock=iter(range(9)).__next__)
+    looks = [pcie.read(0, None) for _ in range(9)]
+
+    assert looks[0] is None
+    assert looks[1] == (10**12 << 20, 10**12 << 20)
+    assert looks[4] == looks[8] == (4 * 10**12 << 20, 4 * 10**12 << 20)

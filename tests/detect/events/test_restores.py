@@ -17,6 +17,7 @@ from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof.model import Kind
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, ProcessIo
 
@@ -200,7 +201,9 @@ def test_a_read_from_a_device_with_a_limit_is_reached_back_to_over_its_pauses(pa
     history = ProcessHistory(pieces, None, None, pieces[0].start_ns)
     stream = Transfer((100, 1), (8, 7), False, "/run/step_7.pt", met, met, met, looks=[Look(met, 14 * MIB, 64 * MIB)])  # noqa: FBT003 - it reads
 
-    begin_ns, _ = read_edges(stream, history, cast("Openings", SimpleNamespace(opened_between=lambda *_: None)))
+    begin_ns, _ = read_edges(
+        stream, history, cast("Openings", SimpleNamespace(opened_between=lambda *_: None)), ThreadLooks()
+    )
 
     assert (met - begin_ns) / 1e6 == pytest.approx(back_ms, abs=25)
 

@@ -16,6 +16,7 @@ from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.remembered import SavedFiles
 from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileEvent, ProcessIo, ProcessStat
 
@@ -248,7 +249,7 @@ def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_loo
     stream = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns + SECOND_NS // 5,
                     before_ns=at_ns - SECOND_NS, looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
 
-    assert read_edges(stream, history, book) == (at_ns, at_ns + SECOND_NS // 5)
+    assert read_edges(stream, history, book, ThreadLooks()) == (at_ns, at_ns + SECOND_NS // 5)
 
 
 @pytest.mark.parametrize(("growing", "began"), [(10, 0), (4, 6), (0, 9)])
@@ -265,7 +266,7 @@ def test_a_reading_by_one_call_begins_where_memory_began_to_grow_for_it(growing:
     stream = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=end_ns,
                     before_ns=at_ns - SECOND_NS, looks=[Look(at_ns, 0, SIZE)], size=SIZE)  # fmt: skip
 
-    assert read_edges(stream, history, book) == (at_ns + began * look_ns, end_ns)
+    assert read_edges(stream, history, book, ThreadLooks()) == (at_ns + began * look_ns, end_ns)
 
 
 def test_a_file_that_is_gone_is_as_large_as_it_was_when_it_was_closed() -> None:

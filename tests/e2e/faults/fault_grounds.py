@@ -26,6 +26,7 @@ from typing import Protocol
 
 from recorder import PATIENCE_SECONDS, wait_until
 from tests.leftovers import given_back, own, own_link  # found by recorder
+from tests.machine import PATH
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 _MAKE = {  # nothing is discarded: the image would lose its memory
@@ -256,12 +257,13 @@ def sshfs(
     *,
     server_bytes: int | None = None,
     routed: bool = False,
+    encrypted: bool = False,
     user: int | None = None,
     healthy: Healthy = _nothing,
 ) -> Iterator[Path]:
     """Give a FUSE mount over a network, by SFTP; `server_bytes`: its server takes so many a second.
 
-    `routed`: it is shaped beyond this host. `user`: the mount is that user's.
+    `routed`: it is shaped beyond this host. `encrypted`: by an SSH server of its own. `user`: the mount is that user's.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_alone_with("links"))
@@ -274,13 +276,39 @@ def sshfs(
         stack.callback(link.close)
         link.open()
         program = "/usr/lib/openssh/sftp-server" if server_bytes is None else f"{sys.executable} {SLOW} {server_bytes}"
-        link.serve("socat", "TCP-LISTEN:2022,fork,reuseaddr,nodelay", f"EXEC:{program}")
-        _until(lambda: call("sshfs", f"{link.server}:{behind}", place, "-o", "directport=2022", user=user))
+        options = "directport=2022"
+        if encrypted:
+            options = _by_ssh(stack, link, program)
+        else:
+            link.serve("socat", "TCP-LISTEN:2022,fork,reuseaddr,nodelay", f"EXEC:{program}")
+        _until(lambda: call("sshfs", f"{link.server}:{behind}", place, "-o", options, user=user))
         stack.callback(_unmount, place)
         if server_bytes is None:
             healthy(place)
         link.shape(megabits)
         yield place
+
+
+def _by_ssh(stack: contextlib.ExitStack, link: Link, program: str) -> str:
+    """Start an SSH server of its own, which runs a program for SFTP, and return the options by which sshfs reaches it.
+
+    It has folders and a list of users that nobody else sees: one that is installed may never have run.
+    """
+    keys = Path(tempfile.mkdtemp(prefix=own("keys-")))
+    stack.callback(shutil.rmtree, keys)
+    for name in ("host", "mine"):
+        call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name)
+    users = keys / "passwd"
+    users.write_text(f"{Path('/etc/passwd').read_text()}sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n")
+    told = (f"Subsystem=sftp {program}", f"AuthorizedKeysFile={keys}/mine.pub", "StrictModes=no", "PidFile=none")
+    options = " ".join(f"-o '{one}'" for one in told)
+    server = shutil.which("sshd", path=PATH)  # it starts itself anew by its whole path
+    link.serve(
+        "sh", "-ec",
+        f"mount -t tmpfs none /run; mkdir /run/sshd; mount --bind {users} /etc/passwd; "
+        f"exec {server} -D -f /dev/null -p 2022 -h {keys}/host {options}",
+    )  # fmt: skip
+    return f"port=2022,IdentityFile={keys}/mine,StrictHostKeyChecking=no,UserKnownHostsFile=/dev/null,BatchMode=yes"
 
 
 SLOW = Path(__file__).with_name("slow_sftp.py")
@@ -339,7 +367,16 @@ def _rclone(work: Path, url: str) -> list[str]:
     return ["env", "-u", "AWS_CA_BUNDLE", "rclone", "mount", "--config", str(config), "--daemon", "far:bucket"]
 
 
-_MOUNTED_BY: dict[str, Callable[[Path, str], list[str]]] = {"s3fs": _s3fs, "rclone": _rclone}
+def _cached(work: Path, url: str) -> list[str]:
+    small = ("--vfs-cache-max-size", "1", "--vfs-cache-poll-interval", "200ms", "--vfs-write-back", "0s")
+    return [*_rclone(work, url), "--vfs-cache-mode", "full", "--cache-dir", str(work / "cache"), *small]
+
+
+_MOUNTED_BY: dict[str, Callable[[Path, str], list[str]]] = {
+    "s3fs": _s3fs,
+    "rclone": _rclone,
+    "rclone-cached": _cached,  # in files, which it removes once nobody has them open
+}
 
 
 def _until(step: Callable[[], object]) -> None:

@@ -60,6 +60,7 @@ def everything(fs: KernelFs, db: str | Path | None, *, run: Path, at: tuple[str,
         kernel.network(fs),
         kernel.tcp(fs),
         *mounts.remote(fs),
+        *mounts.paths(fs),
         kernel.pressure(fs),
         kernel.delay_accounting(fs),
         kernel.udev(run),
@@ -107,7 +108,7 @@ def recorded(db: str | Path | None, *, patience_seconds: float = _PATIENCE_SECON
         return Recorded(stored, tuple(room(where)), newest, _is_written(where))
 
     try:
-        return apart(look, str(db or Path("~").expanduser()), patience_seconds=patience_seconds)
+        return apart(look, "the database" if db is None else str(db), patience_seconds=patience_seconds)
     except HangsError as error:
         fix = "end the mount that hangs (`umount -f`, or its server), or name a database elsewhere with --db"
         return Recorded(Check("database", "fail", str(error), fix))

@@ -9,6 +9,8 @@ from ckptprof.detect.world.host.devices import is_elsewhere
 from ckptprof.report.doctor import Check
 from ckptprof.service.probing.apart import HangsError, Say, apart
 from ckptprof.service.sampler.population import page_bytes
+from ckptprof.units import plural
+from ckptprof_collectors.devices.blockdevices import BlockDevices
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.mounts.clients import CLIENTS
 from ckptprof_collectors.mounts.fuseconnections import is_fuse
@@ -16,11 +18,12 @@ from ckptprof_collectors.mounts.mountinfo import Mounts
 from ckptprof_collectors.mounts.remotefs import program_of
 from ckptprof_collectors.networks.unixpeers import peers
 from ckptprof_collectors.processes.fusedaemons import FuseDaemons
-from ckptprof_collectors.samples import ClientSample, FuseDaemon, FuseSample, MountInfo
+from ckptprof_collectors.samples import ClientSample, FuseDaemon, FuseSample, MountInfo, NvmePath
 
 MAX_MOUNTS = 16  # of which each has a line
 PATIENCE_SECONDS = 5.0  # with processes that hold whoever reads of them
 _BLIND = "what limits a save there is told by links and connections alone"
+_LIVE = ("live", None)  # or not known
 _Device = tuple[int, int]
 
 
@@ -113,3 +116,26 @@ def _readable(one: ClientSample) -> str:
     over = f" over {one.transport}" if one.transport else ""
     unseen = "".join(f"; out of sight: {clause}" for clause in one.unseen)
     return f"{one.client}{over} tells {told or 'nothing'}{unseen}"
+
+
+def paths(fs: KernelFs) -> list[Check]:
+    """Say of each disk behind a fabric how it is reached, and which of its paths cannot be used."""
+    try:
+        collector = BlockDevices(fs)
+    except UnavailableError:  # another check tells of it
+        return []
+    found: dict[str, list[NvmePath]] = {}
+    with contextlib.closing(collector), contextlib.suppress(OSError):
+        for one in collector.read():
+            if isinstance(one, NvmePath):
+                found.setdefault(one.head, []).append(one)
+    return [_reached(head, own) for head, own in list(found.items())[:MAX_MOUNTS]]
+
+
+def _reached(head: str, own: Sequence[NvmePath]) -> Check:
+    over = "/".join(sorted({one.transport for one in own}))
+    text = f"{head} is reached over {over} by {plural(len(own), 'path')}"
+    bad = [f"{one.device} to {one.target or 'its target'} is {one.state}" for one in own if one.state not in _LIVE]
+    if not bad:
+        return Check(f"disk:{head}", "ok", f"{text}: their states and targets are told, and the time of each request")
+    return Check(f"disk:{head}", "warn", f"{text}: {', '.join(bad)}", "`nvme list-subsys` shows the state of each path")

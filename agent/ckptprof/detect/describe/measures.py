@@ -8,7 +8,7 @@ from ckptprof.detect.describe.before_save import before_of
 from ckptprof.detect.describe.clean_up import clean_up_of
 from ckptprof.detect.describe.connections import connections_of
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.process_measures import processes_of
+from ckptprof.detect.describe.process_measures import members_of, processes_of
 from ckptprof.detect.describe.thread_measures import acts_of, measured
 from ckptprof.detect.tolerances import WHOLE_SHARE
 from ckptprof.detect.world.host.device_counters import Users
@@ -23,16 +23,21 @@ def measures_of(draft: Draft) -> Measures:
     acts = acts_of(draft)
     mount = draft.world.devices.mount_of(draft.path)
     files, spent_ns, after_ns = clean_up_of(draft)
+    before = before_of(draft)
+    held_ns = before.held_ns if before is not None else 0
     return Measures(
         threads=measured(draft, acts),
         processes=processes_of(draft, acts),
         devices=_devices(draft),
         connections=connections_of(draft),
+        gpu_sent_bytes=world.gpu_traffic.sent_bytes(members_of(draft), start_ns - held_ns, end_ns)
+        if candidate.writes
+        else None,
         gpudirect=world.gpudirect.measure(start_ns, end_ns),
         links=world.devices.links.measures(start_ns, end_ns, writes=candidate.writes),
         mount=_mount(draft, mount) if mount is not None else None,
         memory=world.memory.between(start_ns, end_ns),
-        before=before_of(draft),
+        before=before,
         clean_up_ns=spent_ns,
         clean_up_files=files,
         clean_up_after_ns=after_ns,

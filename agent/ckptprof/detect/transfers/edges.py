@@ -21,11 +21,13 @@ from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, runs
+from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileFact
 
 CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
 FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
+_READS = frozenset({"data"})
 MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the noise of code that is paged in
 
 
@@ -62,9 +64,11 @@ def write_edges(
         birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
         start = _begin(transfer, start, latest, birth).narrowed(opened).narrowed(birth, STAMP_NS).best
         written = Bounds(start, end, latest).narrowed(modified, STAMP_NS)
+        heard = openings.closed_between(transfer.file, high) if transfer.closed_ns is None else None
         if written.best == modified:
-            heard = openings.closed_between(transfer.file, high) if transfer.closed_ns is None else None
             end = _last_call(transfer, history, written.best, heard or high)
+        elif modified is None:
+            end = _counted(transfer, history, end, end, heard or high)
     end = max(end, _closed(transfer, history, openings, end, threads.met_until(transfer.process, "close", end)))
     if fact is not None:
         synced = threads.met_until(transfer.process, "sync", end)
@@ -127,18 +131,27 @@ def is_coarse(fact: FileFact) -> bool:
 def _last_call(transfer: Transfer, history: ProcessHistory, modified_ns: int, high: int) -> int:
     """Return when the last write ended: a file is stamped as its last write(2) begins, which may be one for all of it.
 
-    Only for a file that was seen open, while it was: what its process wrote otherwise may have gone elsewhere. But what
-    the file has and no call had written by then came later: a call is counted as it ends, and a server may stamp a file
-    with the time of its opening (rclone).
+    Only for a file that was seen open, while it was: what its process wrote otherwise may have gone elsewhere. A server
+    may stamp a file with the time of its opening (rclone).
     """
     if not transfer.looks:
         return modified_ns
     later = [one for one in history.between(modified_ns, high) if one.start_ns >= modified_ns]
     dirtied = runs(((one.start_ns, one.end_ns, one.wrote_bytes) for one in later), gap_ns=CLOSED_LATE_NS)
     is_next = bool(dirtied) and dirtied[0].start_ns - modified_ns <= CLOSED_LATE_NS
-    end = dirtied[0].end_ns if is_next else modified_ns
-    size = transfer.fact.size if transfer.fact is not None else 0
-    before = history.between(min(transfer.looks[0].at_ns, modified_ns), modified_ns)
+    return _counted(transfer, history, modified_ns, dirtied[0].end_ns if is_next else modified_ns, high)
+
+
+def _counted(transfer: Transfer, history: ProcessHistory, since_ns: int, end: int, high: int) -> int:
+    """Return when the call ended that wrote what the file has and none had written by a time: it is counted then.
+
+    That is `end` where nothing is missing, or the file was not seen open.
+    """
+    if not transfer.looks or transfer.fact is None:
+        return end
+    size = transfer.fact.size
+    later = [one for one in history.between(since_ns, high) if one.start_ns >= since_ns]
+    before = history.between(min(transfer.looks[0].at_ns, since_ns), since_ns)
     missing = size - transfer.looks[0].size - sum(one.written_bytes for one in before)
     for run in runs((one.start_ns, one.end_ns, one.written_bytes) for one in later):
         if missing > LITTLE_SHARE * size and run.start_ns - end > CLOSED_LATE_NS:
@@ -167,7 +180,9 @@ def _rests(history: ProcessHistory, low: int, high: int) -> bool:
     return not busy or sum(busy) / len(busy) < FSYNC_BUSY
 
 
-def read_edges(transfer: Transfer, history: ProcessHistory, openings: Openings) -> tuple[int, int]:
+def read_edges(
+    transfer: Transfer, history: ProcessHistory, openings: Openings, threads: ThreadLooks
+) -> tuple[int, int]:
     """Return (start, end) of a transfer that reads."""
     low, high = transfer.span
     if transfer.before_ns >= transfer.first_ns and not transfer.is_mapped:
@@ -187,7 +202,12 @@ def read_edges(transfer: Transfer, history: ProcessHistory, openings: Openings) 
     if not found:
         return transfer.first_ns, transfer.last_ns
     start = found[0].start_ns
-    return (start if transfer.is_mapped else _asked(history, low, start)), found[0].end_ns
+    if not transfer.is_mapped:
+        start = _asked(history, low, start)
+        met = threads.row(transfer.process, _READS, low, start, NEAR_NS)
+        if met is not None and start - met[2] <= NEAR_NS:  # in the call that returned then: none did before
+            start = met[1]
+    return start, found[0].end_ns
 
 
 def _asked(history: ProcessHistory, low: int, counted: int) -> int:

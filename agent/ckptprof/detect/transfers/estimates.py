@@ -116,7 +116,7 @@ class Estimates:
         elsewhere = sum(other.counted_bytes for other in openings[1:])
         if transfer.mapping is None or history is None:  # it was gone before anybody looked
             return start_ns, end_ns, max(size, leapt_bytes_of(transfer) - elsewhere)
-        edges = read_edges(transfer.mapping, history, self._openings)
+        edges = read_edges(transfer.mapping, history, self._openings, self._world.threads)
         # the memory of a process tells no file: what it was seen to touch of others meanwhile is not of this one
         elsewhere += sum(
             other.counted_bytes
@@ -135,7 +135,7 @@ class Estimates:
         if transfer.writes:
             edges = write_edges(transfer, history, self._world, self._openings)
         else:
-            edges = read_edges(transfer, history, self._openings)
+            edges = read_edges(transfer, history, self._openings, self._world.threads)
         return *edges, part_bytes(transfer, history, edges)
 
     def _state_of(self, transfer: Transfer) -> tuple[object, ...] | None:
@@ -175,8 +175,8 @@ class Estimates:
     def _unsaid_bytes(self, transfer: Transfer) -> int:
         """Return what a process wrote while a file was open that is empty as far as polling saw; 0: it is not empty.
 
-        A server gets what was written as late as in close(2), and asked for the size only later. Of a process whose
-        calls are counted, a file is empty that none was counted of.
+        A server gets what was written as late as in close(2), and asked for the size only later: what it said before
+        tells nothing. Of a process whose calls are counted, a file is empty that none was counted of.
         """
         if isinstance(transfer, TracedTransfer) or not transfer.writes or transfer.is_mapped:
             return 0
@@ -185,7 +185,9 @@ class Estimates:
         if transfer.fact is None:  # it may be deleted since
             size = max(transfer.size, self._openings.size_when_closed(transfer))
             transfer.take_size(size, said=transfer.is_size_said)
-        if transfer.size or transfer.fact is not None:
+        elif transfer.fact.size or transfer.fact_at_ns >= (transfer.closed_ns or transfer.last_ns):
+            return 0
+        if transfer.size:
             return 0
         history = self._world.histories[transfer.process]
         written = history.wrote_bytes(transfer.begin.least - BESIDE_NS, transfer.end.most)

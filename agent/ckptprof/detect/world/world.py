@@ -11,6 +11,7 @@ from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host.devices import Devices
 from ckptprof.detect.world.host.folders import Folders
 from ckptprof.detect.world.host.fuse_mounts import FuseMounts
+from ckptprof.detect.world.host.gpu_traffic import GpuTraffic
 from ckptprof.detect.world.host.gpudirect import GpuDirect
 from ckptprof.detect.world.host.host_memory import HostMemory
 from ckptprof.detect.world.jobs import Jobs
@@ -63,6 +64,7 @@ class World:
         self.devices = Devices()
         self.folders = Folders()
         self.gpudirect = GpuDirect()
+        self.gpu_traffic = GpuTraffic()
         self.memory = HostMemory()
         self.fuse = FuseMounts(header.ticks_per_second)
         self.over_ns: int | None = None  # when the recording ended
@@ -82,6 +84,7 @@ class World:
             self.clock.note(frame.at_ns, told)
         self.devices.take(samples)
         self.gpudirect.take(samples)
+        self.gpu_traffic.take(samples)
         for info in samples.of(ProcessInfo):
             self.jobs.observe(info)
         for gone in samples.of(ProcessExit):

@@ -112,5 +112,7 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
     slow = before is not None and some(before.busy) >= _COMPUTES * had_cpu and speed < _PACKING
     built = grown > _COPIES * some(sight.checkpoint.bytes)  # what is written was made of it
     limit = Limit.SERIALIZE if packs >= MOST or slow or built else Limit.STAGING
-    text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}"
+    sent = some(sight.measures.gpu_sent_bytes)
+    copied = f"; its GPUs sent {size(sent)} over PCIe since the look before" if sent >= _MOVED * grown else ""
+    text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}{copied}"
     return Spent(Cause.GREW, limit, spent, text)

@@ -7,7 +7,7 @@ from ckptprof.diagnose.rules.rule import Rule, spent
 from ckptprof.diagnose.rules.seen import MUCH, in_background, is_far, is_restore, is_save, pressed, stacks_in
 from ckptprof.diagnose.sight import MOST, NS, look, some
 from ckptprof.model import Checkpoint
-from ckptprof.units import seconds
+from ckptprof.units import seconds, size
 from ckptprof.verdicts import Limit
 
 
@@ -167,12 +167,22 @@ OBJECTS = Rule(
     without="as tensors",
 )
 
+
+def _copied(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
+    """Say how often it was met copying, and what its GPUs sent."""
+    told = stacks_in("copy")(checkpoint, accounts)
+    sent = some(look(checkpoint).measures.gpu_sent_bytes)
+    if told is None or sent < MUCH * max(1, checkpoint.bytes):
+        return told
+    return f"{told}; its GPUs sent {size(sent)} over PCIe since the look before"
+
+
 # torch.save copies each tensor from the GPU when it comes to write it, into memory that is not pinned.
 COPIES = Rule(
     name="copies",
     limits=(Limit.SERIALIZE,),
     when=is_save,
-    words=stacks_in("copy"),
+    words=_copied,
     exclusion="the stack is in pickle, in a checksum or in compression",
     remedy="copy the state at once, into pinned memory that is kept between saves, and write it in the background",
     remedies={

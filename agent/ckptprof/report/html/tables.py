@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from ckptprof import units
+from ckptprof.measures import DeviceMeasure, PathMeasure
 from ckptprof.model import Checkpoint, Kind, Stream
 from ckptprof.report import account, course, rows
 from ckptprof.report.clean import clean, recorded
@@ -63,7 +64,7 @@ class RankRow:
 
 @dataclass(frozen=True)
 class MountRow:
-    """A kind of operation of a remote mount, or a server of it."""
+    """A kind of operation of a remote mount, or a server of it; or a path to a disk behind a fabric."""
 
     name: str
     moved: str
@@ -184,8 +185,15 @@ def ranks(jobs: Mapping[str, Sequence[Lateness]]) -> list[RankRow]:
 
 
 def at_mount(one: Checkpoint) -> list[MountRow]:
-    """Return what the client of its mount did meanwhile: servers that took a share of the data, then operations."""
+    """Return what the client of its mount did meanwhile: servers that took a share of the data, then operations.
+
+    Of a disk behind a fabric its paths.
+    """
     mount = one.measures.mount if one.measures is not None else None
+    if one.measures is not None and mount is not None and mount.paths:
+        devices = {device.device: device for device in one.measures.devices}
+        writes = one.kind is not Kind.RESTORE
+        return [_path(path, devices.get(path.device), writes=writes) for path in mount.paths]
     if mount is None or mount.client is None:
         return []
     servers = [
@@ -200,6 +208,16 @@ def at_mount(one: Checkpoint) -> list[MountRow]:
         for each in mount.operations
     ]  # fmt: skip
     return servers + operations
+
+
+def _path(path: PathMeasure, device: DeviceMeasure | None, *, writes: bool) -> MountRow:
+    name = clean(", ".join(word for word in (path.device, path.target, path.state, path.ana_state) if word))
+    if device is None:
+        return MountRow(name, *(units.NOT_SEEN,) * 5)
+    wait = device.write_wait_seconds if writes else device.read_wait_seconds
+    moved, requests = device.read_bytes + device.written_bytes, device.reads + device.writes
+    told = units.size(moved), units.count(requests), units.latency(wait)
+    return MountRow(name, *told, units.NOT_SEEN, units.NOT_SEEN)
 
 
 def files(one: Checkpoint) -> list[FileRow]:

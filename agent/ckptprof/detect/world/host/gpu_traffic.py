@@ -1,0 +1,48 @@
+"""What GPUs sent over PCIe, which is what copies from them to their host take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import MOST_BYTES, CounterHistories, CounterHistory
+from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof_collectors.samples import GpuUse
+
+_EACH_BYTES = MOST_BYTES >> 4  # a look each two seconds of a save
+
+
+class GpuTraffic:
+    """The recent past of each GPU, and who computes on it."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._sent: CounterHistories[int] = CounterHistories(
+            lambda: CounterHistory(1, rising=1, most_bytes=_EACH_BYTES)
+        )
+        self._used: Bounded[ProcessKey, set[int]] = Bounded(MAX_THINGS, set)
+
+    def take(self, samples: FrameSamples) -> None:
+        """Take what a frame tells of them."""
+        for one in samples.of(GpuUse):
+            if one.sent_bytes is None:
+                continue
+            self._used.update_of((one.pid, one.start_ticks)).add(one.gpu)
+            past = self._sent.update_of(one.gpu)
+            if past.last_ns < samples.at_ns:  # of several processes each tells the same
+                past.add(samples.at_ns, (one.sent_bytes,))
+
+    def sent_bytes(self, processes: Iterable[ProcessKey], start_ns: int, end_ns: int) -> int | None:
+        """Return what the GPUs of some processes sent from the look before a time to the one after another.
+
+        To the last look where none is after it; None: none of them was looked at before the first time, and since.
+        """
+        gpus = {gpu for process in processes for gpu in self._used[process]}
+        found = [
+            pair[1][0] - pair[0][0]
+            for gpu in gpus
+            if (past := self._sent[gpu]) and past.first_ns <= start_ns < past.last_ns
+            if (pair := past.around(start_ns, end_ns)) is not None
+        ]
+        return sum(found) if found else None
