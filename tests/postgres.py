@@ -24,6 +24,9 @@ hostssl all all 127.0.0.1/32 scram-sha-256
 """
 
 
+_TRIES = 5
+
+
 class Server:
     """Whoever has the socket may be its owner; every other role has a password, which is its name."""
 
@@ -64,6 +67,12 @@ class Server:
         return name
 
 
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @contextlib.contextmanager
 def served() -> Iterator[Server]:
     """Start one for a while; as root it runs as the user postgres."""
@@ -81,9 +90,6 @@ def served() -> Iterator[Server]:
         for path in (folder, data, folder / "server.key", folder / "server.crt"):
             shutil.chown(path, "postgres", "postgres")
         folder.chmod(0o755)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
 
     def call(*command: str | Path) -> None:
         subprocess.run([*own, *command], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=folder)
@@ -92,11 +98,19 @@ def served() -> Iterator[Server]:
         call(programs / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8")
         (data / "pg_hba.conf").write_text(_HBA)
         settings = {
-            "unix_socket_directories": folder, "listen_addresses": "localhost", "port": port, "fsync": "off",
+            "unix_socket_directories": folder, "listen_addresses": "localhost", "fsync": "off",
             "ssl": "on", "ssl_cert_file": folder / "server.crt", "ssl_key_file": folder / "server.key",
         }  # fmt: skip
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        call(programs / "pg_ctl", "-D", data, "-o", options, "-l", folder / "log", "-w", "start")
+        for tries_left in reversed(range(_TRIES)):
+            port = _free_port()
+            try:
+                listen = f"{options} -c port={port}"
+                call(programs / "pg_ctl", "-D", data, "-o", listen, "-l", folder / "log", "-w", "-t", "300", "start")
+                break
+            except subprocess.CalledProcessError:  # somebody else took the port meanwhile
+                if not tries_left:
+                    raise
         try:
             yield Server(folder, port)
         finally:
