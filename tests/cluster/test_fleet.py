@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timezone
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ from ckptprof.cluster.fleet.stragglers import stragglers
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.diagnose.plan.intervals import daly_exact
-from ckptprof.model import Evidence, Kind, Risk, Session, Status
+from ckptprof.model import Evidence, Kind, Medium, Risk, Session, Status
 from ckptprof.verdicts import Limit
 
 HOLD = HOLD_NS / SECOND
@@ -172,6 +173,32 @@ def test_the_newest_step_is_the_last_one_that_is_whole() -> None:
     assert (one.mttf_seconds, one.best_interval_seconds) == (None, None)
 
 
+@pytest.mark.parametrize(
+    "missing",
+    [
+        {"ends": {3: 11}, "lost": {3: [11]}}, {"ends": {3: 10}, "lost": {3: [10, 11]}}, {"lost": {3: [11]}},
+    ],
+    ids=["its node died in it", "and in the one before", "it was watched and wrote nothing"],
+)  # fmt: skip
+def test_a_save_without_the_part_of_a_node_is_no_step_to_go_back_to(missing: dict[str, Any]) -> None:
+    """A node that wrote before has a part of it, which nobody saw."""
+    records = _records(Job(nodes=4, **missing))
+
+    (one,) = newest(merge(records), records, LATER_NS).jobs
+
+    unseen = len(missing["lost"][3])
+    assert (one.step, one.unusable) == (1200 - 100 * unseen, unseen)
+
+
+def test_nodes_that_never_wrote_are_not_missed() -> None:
+    """One saves for all, or the databases of the others were never collected; or from one time on one saves for all."""
+    alone, changes = Job(nodes=4, writers=[0]), Job(nodes=4, lost={n: range(5, 12) for n in (1, 2, 3)})
+    for records in (_records(alone), _records(Job(nodes=4))[:2], _records(changes)):
+        (one,) = newest(merge(records), records, LATER_NS).jobs
+
+        assert (one.step, one.unusable) == (1200, 0)
+
+
 def test_a_job_on_its_way_is_not_overdue() -> None:
     """Its last save was less than two intervals ago, when its nodes were watched last, or now if that is earlier."""
     records = _records(Job(nodes=2))
@@ -267,6 +294,15 @@ def test_jobs_on_disks_of_their_own_meet_nobody() -> None:
     told = collisions(_merged(Job(nodes=2, every_s=4.0), Job(nodes=2, folder="per-node", **LLM)))
 
     assert (told.pairs, told.elsewhere) == ((), 12)
+
+
+def test_two_object_stores_are_not_taken_for_one() -> None:
+    """Nothing tells them apart."""
+    of = msgspec.structs.replace(Job().of, medium=Medium.OBJECT)
+
+    told = collisions(_merged(Job(nodes=2, of=of, every_s=4.0), Job(nodes=2, of=of, **LLM)))
+
+    assert (told.pairs, told.elsewhere) == ((), 24)
 
 
 def test_the_work_of_meetings_grows_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from ckptprof import figures
 from ckptprof.bounds import Amount, Count
-from ckptprof.cluster.fleet.runs import LOCAL, NOT_KNOWN, Told, counted, grouped, run_of, storage_of
+from ckptprof.cluster.fleet.runs import LOCAL, NOT_KNOWN, OBJECT_STORE, Told, counted, grouped, run_of, storage_of
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.model import Kind
 
@@ -58,7 +58,7 @@ def collisions(checkpoints: Sequence[ClusterCheckpoint]) -> Collisions:
     found: list[Collision] = []
     elsewhere = 0
     for storage, mine in by_storage.items():
-        if storage in (LOCAL, NOT_KNOWN):
+        if storage in (LOCAL, NOT_KNOWN, OBJECT_STORE):  # nothing tells two object stores apart
             elsewhere += len(mine)
         else:
             found += _on_one(storage, mine)
