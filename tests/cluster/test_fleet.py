@@ -21,7 +21,7 @@ from ckptprof.cluster.fleet.stragglers import stragglers
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.diagnose.plan.intervals import daly_exact
-from ckptprof.model import Evidence, Kind, Medium, Risk, Session, Status
+from ckptprof.model import Evidence, Kind, Medium, Risk, Sent, Session, Status
 from ckptprof.verdicts import Limit
 
 HOLD = HOLD_NS / SECOND
@@ -210,6 +210,15 @@ def test_a_job_on_its_way_is_not_overdue() -> None:
     assert one.age_seconds == pytest.approx(100, abs=1)
 
 
+def test_a_clock_that_is_ahead_makes_no_save_older() -> None:
+    """What it is ahead is taken off, as it is off the save."""
+    records = _records(Job(nodes=4, ahead_s={1: 700.0}, clocks={1: NOBODY_KNOWS}))
+
+    (one,) = newest(merge(records), records, LATER_NS).jobs
+
+    assert one.age_seconds == pytest.approx(EVERY - 60, abs=1)
+
+
 def test_a_job_without_a_step_to_go_back_to_comes_first() -> None:
     """And one that only restores is not told."""
     of = msgspec.structs.replace(Job().of, status=Status.INCOMPLETE)
@@ -298,10 +307,16 @@ def test_jobs_on_disks_of_their_own_meet_nobody() -> None:
 
 def test_two_object_stores_are_not_taken_for_one() -> None:
     """Nothing tells them apart."""
-    of = msgspec.structs.replace(Job().of, medium=Medium.OBJECT)
+    saves = [
+        msgspec.structs.replace(
+            one, whole=msgspec.structs.replace(one.whole, path=None, sent=Sent(destinations=(), connections=1, parts=4))
+        )
+        for one in _merged(Job(nodes=2), Job(nodes=2, **LLM))
+    ]
 
-    told = collisions(_merged(Job(nodes=2, of=of, every_s=4.0), Job(nodes=2, of=of, **LLM)))
+    told = collisions(saves)
 
+    assert {one.whole.medium for one in saves} == {Medium.OBJECT}
     assert (told.pairs, told.elsewhere) == ((), 24)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -253,6 +255,17 @@ def test_what_is_gone_or_cannot_be_read_for_now_is_not_put_aside(
     assert server.ask("SELECT * FROM ckptprof.quarantine", fleet) == []
 
 
+def test_a_session_that_the_client_refuses_holds_up_nothing(
+    server: Server, fleet: str, db: Path, session: Callable[..., Session], checkpoint: Callable[..., Checkpoint]
+) -> None:
+    """A NUL in the name of a kernel never gets as far as the server."""
+    with contextlib.closing(StoreWriter(db, ballast_bytes=0)) as writer:
+        writer.begin_session(session(host=HOST, kernel="6\0"))
+        writer.add_checkpoints([checkpoint(uid="a")])
+
+        assert ship(server, fleet, db).change == 1
+
+
 def test_who_reads_for_long_holds_up_no_node(
     server: Server, fleet: str, node: StoreWriter, db: Path, checkpoint: Callable[..., Checkpoint]
 ) -> None:
@@ -287,7 +300,8 @@ def test_a_server_is_believed_by_its_certificate_alone(
     for unknown in (url, f"{server.url(fleet, role, '127.0.0.1')}?sslrootcert={server.certificate}"):
         with pytest.raises(ServerAwayError, match="certificate"), connected(target_of(unknown), secret):
             pass
-    monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))  # as if the host knew it
+    known = SimpleNamespace(cafile=str(server.certificate))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: known)  # as if the host knew it
     with connected(target_of(url), secret) as connection:
         Sink(connection, role, "s1").taken((), 0)
 

@@ -117,7 +117,8 @@ def _row(runs: Mapping[str, Sequence[ClusterCheckpoint]], seen: Mapping[str, int
     usable = [one for mine in runs.values() for one in _restorable(mine)]
     whole = max(usable, key=lambda one: one.start_ns, default=None)
     last_ns = max(one.whole.end_ns for one in every)
-    until_ns = max([last_ns, *(seen.get(part.host, 0) for one in every for part in one.nodes)])
+    ahead = {part.host: part.ahead_seconds or 0.0 for one in every for part in one.nodes}
+    until_ns = max([last_ns, *(seen.get(host, 0) - round(seconds * _NS) for host, seconds in ahead.items())])
     age = None if whole is None else (until_ns - whole.start_ns) / _NS
     apart = figures.intervals_seconds(saves)
     usual = figures.median(apart) if len(apart) + 1 >= LEAST_SAVES else None

@@ -68,6 +68,8 @@ def target_of(url: str) -> Target:
         what = f"the option {unknown[0]!r} is not known" if unknown else "it names no database"
         raise UsageError(f"{url}: {what}", hint=f"{_FORM}; options after a ? are {', '.join(_OPTIONS)}")
     host = options.pop("host", None) or unquote(parts.hostname or "")
+    if "," in host:  # libpq would ask each, and of the second one we know nothing
+        raise UsageError(f"{url}: one host is asked", hint=_FORM)
     found = {"dbname": name, **options}
     found |= {"host": host} if host else {}
     found |= {"user": unquote(parts.username)} if parts.username else {}
