@@ -26,6 +26,9 @@ hostssl all all 127.0.0.1/32 scram-sha-256
 """
 
 
+_TRIES = 5
+
+
 class Server:
     """Whoever has the socket may be its owner; every other role has a password, which is its name."""
 
@@ -75,6 +78,12 @@ class Server:
         return name
 
 
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @contextlib.contextmanager
 def served() -> Iterator[Server]:
     """Start one for a while; as root it runs as the user postgres."""
@@ -92,9 +101,6 @@ def served() -> Iterator[Server]:
         for path in (folder, data, folder / "server.key", folder / "server.crt"):
             shutil.chown(path, "postgres", "postgres")
         folder.chmod(0o755)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
 
     def call(*command: str | Path) -> None:
         subprocess.run([*own, *command], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=folder)
@@ -103,16 +109,24 @@ def served() -> Iterator[Server]:
         call(programs / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8")
         (data / "pg_hba.conf").write_text(_HBA)
         settings = {
-            "unix_socket_directories": folder, "listen_addresses": "localhost", "port": port, "fsync": "off",
+            "unix_socket_directories": folder, "listen_addresses": "localhost", "fsync": "off",
             "ssl": "on", "ssl_cert_file": folder / "server.crt", "ssl_key_file": folder / "server.key",
         }  # fmt: skip
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         dying = ["setpriv", "--pdeathsig=INT", *(own[1:] or ["--"])]  # with whoever started it, however that ends
-        started = Server(folder, port)
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen([*dying, programs / "postgres", "-D", data, *options], stderr=log, cwd=folder)
+        command = [*dying, programs / "postgres", "-D", data, *options]
+        for tries_left in reversed(range(_TRIES)):
+            started = Server(folder, _free_port())
+            with (folder / "log").open("wb") as log:
+                process = subprocess.Popen([*command, "-c", f"port={started.port}"], stderr=log, cwd=folder)
+            try:
+                wait_until(lambda p=process, s=started: p.poll() is not None or s.answers(), "PostgreSQL is silent")
+            except BaseException:
+                process.kill()
+                raise
+            if process.poll() is None or not tries_left:  # else somebody took the port meanwhile
+                break
         try:
-            wait_until(lambda: process.poll() is not None or started.answers(), "PostgreSQL does not answer")
             yield started
         finally:
             process.send_signal(signal.SIGQUIT)  # at once

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timezone
+from typing import Any
 
 import msgspec
 import pytest
@@ -172,6 +173,32 @@ def test_the_newest_step_is_the_last_one_that_is_whole() -> None:
     assert (one.mttf_seconds, one.best_interval_seconds) == (None, None)
 
 
+@pytest.mark.parametrize(
+    "missing",
+    [
+        {"ends": {3: 11}, "lost": {3: [11]}}, {"ends": {3: 10}, "lost": {3: [10, 11]}}, {"lost": {3: [11]}},
+    ],
+    ids=["its node died in it", "and in the one before", "it was watched and wrote nothing"],
+)  # fmt: skip
+def test_a_save_without_the_part_of_a_node_is_no_step_to_go_back_to(missing: dict[str, Any]) -> None:
+    """A node that wrote before has a part of it, which nobody saw."""
+    records = _records(Job(nodes=4, **missing))
+
+    (one,) = newest(merge(records), records, LATER_NS).jobs
+
+    unseen = len(missing["lost"][3])
+    assert (one.step, one.unusable) == (1200 - 100 * unseen, unseen)
+
+
+def test_nodes_that_never_wrote_are_not_missed() -> None:
+    """One saves for all, or the databases of the others were never collected; or from one time on one saves for all."""
+    alone, changes = Job(nodes=4, writers=[0]), Job(nodes=4, lost={n: range(5, 12) for n in (1, 2, 3)})
+    for records in (_records(alone), _records(Job(nodes=4))[:2], _records(changes)):
+        (one,) = newest(merge(records), records, LATER_NS).jobs
+
+        assert (one.step, one.unusable) == (1200, 0)
+
+
 def test_a_job_on_its_way_is_not_overdue() -> None:
     """Its last save was less than two intervals ago, when its nodes were watched last, or now if that is earlier."""
     records = _records(Job(nodes=2))
@@ -181,6 +208,15 @@ def test_a_job_on_its_way_is_not_overdue() -> None:
 
     assert (one.is_overdue, one.unusable) == (False, 0)
     assert one.age_seconds == pytest.approx(100, abs=1)
+
+
+def test_a_clock_that_is_ahead_makes_no_save_older() -> None:
+    """What it is ahead is taken off, as it is off the save."""
+    records = _records(Job(nodes=4, ahead_s={1: 700.0}, clocks={1: NOBODY_KNOWS}))
+
+    (one,) = newest(merge(records), records, LATER_NS).jobs
+
+    assert one.age_seconds == pytest.approx(EVERY - 60, abs=1)
 
 
 def test_a_job_without_a_step_to_go_back_to_comes_first() -> None:

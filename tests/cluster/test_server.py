@@ -85,7 +85,8 @@ def test_one_node_that_sends_rubbish_hides_no_other(
     """It is named, as a file is that cannot be read, and the exit code says so."""
     server.ask(
         "INSERT INTO ckptprof.checkpoints (first_start_ns, node, uid, revision, detail)"
-        " VALUES (0, 'evil\x1b', 'x', 1, '{\"id\": 1}')",
+        " VALUES (0, 'evil\x1b', 'x', 1, '{\"id\": 1}'), (0, 'evil\x1b', 'y', 1,"
+        " ('{\"deep\": ' || repeat('[', 3000) || repeat(']', 3000) || '}')::jsonb)",
         fleet,
     )
 
@@ -95,7 +96,7 @@ def test_one_node_that_sends_rubbish_hides_no_other(
     told = json.loads(text)
     validate("cluster", told)
     assert (len(told["checkpoints"]), len(told["unread"])) == (12, 1)
-    assert "1 checkpoints of evil\\x1b are none" in complaints
+    assert "2 checkpoints of evil\\x1b are none" in complaints
 
 
 def test_more_than_can_be_read_at_once_is_not_begun(

@@ -14,7 +14,7 @@ import shutil
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timezone
 from pathlib import Path
@@ -490,8 +490,22 @@ def sockets(folder: Path) -> Feed:
         def close(self) -> None:
             pass
 
+    closed: list[bytes] = []
+
+    class _Closed:
+        def told(self) -> Iterator[bytes]:
+            yield from closed
+
+        def close(self) -> None:
+            pass
+
     def feed(data: bytes) -> None:
+        with patch.object(inetdiag, "Closings", _Closed):
+            taken(data)
+
+    def taken(data: bytes) -> None:
         now = 0.0
+        closed.clear()
         with patch.object(inetdiag, "Netlink", _Given), patch.object(addresses, "Netlink", _Given):
             collector = TcpSockets(KernelFs(), clock=lambda: now)
         collector.read()
@@ -501,6 +515,7 @@ def sockets(folder: Path) -> Feed:
             now += 100
             given: Any = collector._table._netlink
             given.parts, data = [data[2 : 2 + length]], data[2 + length :]
+            closed[:] = given.parts  # the kernel tells of one that closed as it tells of one that is there
             with contextlib.suppress(OSError):
                 samples += collector.read() or ()
         _pack(samples)

@@ -188,7 +188,7 @@ def _records(db: str | None) -> list[NodeRecord | StoreError]:
     except StoreError as error:
         return [error]
     if not nodes:
-        return [StoreError(f"no node has sent anything to {db}", hint="`ckptprof ship` does, on each node")]
+        return [StoreError(f"no node has sent anything to {db}", hint="let each node ship its checkpoints there first")]
     found: list[NodeRecord | StoreError] = [
         NodeRecord(
             database=db,

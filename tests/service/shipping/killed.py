@@ -1,7 +1,7 @@
-"""Ship a database again and again, and be killed: for each number of seconds on standard input, one process of its own.
+"""Ship a database again and again, and be killed: for each line on standard input, one process of its own.
 
-killed.py DB URL. What is loaded stands ready, so that a process is at work from its first instant. A line tells that
-it is gone.
+killed.py DB URL. A line is for how long, in the time that one shipment takes here. What is loaded stands ready, so that
+a process is at work from its first instant: "ready" is said before the first one, and then for each how it ended.
 """
 
 from __future__ import annotations
@@ -28,16 +28,25 @@ def ship(db: Path, url: str) -> None:
 
 def main(db: Path, url: str) -> None:
     """Kill as many as there are lines."""
-    Shipper(db, to_server(target_of(url)), names=True).send()  # which loads what is loaded late
+    send = Shipper(db, to_server(target_of(url)), names=True).send
+    send()  # which loads what is loaded late
+    before = time.monotonic()
+    send()
+    usual_seconds = time.monotonic() - before
+    _say("ready")
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
             ship(db, url)
-        time.sleep(float(line))
+        time.sleep(float(line) * usual_seconds)
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        sys.stdout.write("gone\n")
-        sys.stdout.flush()
+        _, status = os.waitpid(pid, 0)
+        _say("killed" if os.WIFSIGNALED(status) else "ended")
+
+
+def _say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

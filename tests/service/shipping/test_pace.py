@@ -70,6 +70,15 @@ def test_what_fails_is_tried_ever_later() -> None:
     assert _due(pace, 0.0) <= 2
 
 
+def test_what_changes_while_the_server_is_away_is_not_tried_sooner() -> None:
+    """After a sign of life that failed, too: neither before the server wants to be asked nor all nodes at once."""
+    pace = _sent(1)
+    pace.failed(0.0, 600.0)
+    pace.changed(1.0)
+
+    assert _due(pace, 0.0) >= 600
+
+
 @pytest.mark.parametrize("held", [0.0, 100.0, HOLD_SECONDS - 1])
 def test_nothing_is_sent_beside_a_save(held: float) -> None:
     """Unless saves follow each other without a pause for an hour."""

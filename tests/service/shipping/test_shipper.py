@@ -52,14 +52,15 @@ def test_fifty_kills_lose_nothing_and_put_nothing_twice(server: Server, fleet: s
     ):
         assert killer.stdin is not None
         assert killer.stdout is not None
+        assert killer.stdout.readline() == "ready\n"  # nothing was there to be sent
         for _ in range(KILLS):
             uids = [f"u{len(made) + number}" for number in range(20)]
             uids += dice.sample(sorted(made), min(len(made), 10))
             changed = [msgspec.structs.replace(SAVE, uid=uid, step=dice.randrange(1 << 40)) for uid in uids]
             writer.add_checkpoints(changed)
             made |= {one.uid: one for one in changed}
-            killer.stdin.write(f"{dice.uniform(0, 0.5)}\n")
-            assert killer.stdout.readline() == "gone\n"
+            killer.stdin.write(f"{dice.uniform(0, 8)}\n")
+            assert killer.stdout.readline() == "killed\n"  # it would have gone on
         killer.stdin.close()
     assert server.ask("SELECT change > 0 FROM ckptprof.nodes", fleet) == [(True,)]  # they were at work
 
@@ -118,8 +119,9 @@ def test_a_database_that_was_made_anew_is_taken_from_its_begin(server: Server, f
 @pytest.mark.postgres
 def test_the_command_prepares_and_ships(server: Server, tmp_path: Path) -> None:
     """As it is typed; a node without anything recorded has nothing to send."""
-    server.ask("CREATE DATABASE typed")
-    db, url = tmp_path / "node.db", server.url("typed")
+    name = f"typed_{tmp_path.stat().st_ino}"
+    server.ask(f"CREATE DATABASE {name}")
+    db, url = tmp_path / "node.db", server.url(name)
     with closing(StoreWriter(db, ballast_bytes=0)) as writer:
         _session(writer)
         writer.add_checkpoints([SAVE])
@@ -131,7 +133,7 @@ def test_the_command_prepares_and_ships(server: Server, tmp_path: Path) -> None:
     assert call("--prepare").endswith("is ready for nodes: schema 1\n")
     assert call("--once") == "1 changes of checkpoints sent\n"
     assert call("--once") == "0 changes of checkpoints sent\n"
-    ((detail,),) = server.ask("SELECT detail::text FROM ckptprof.checkpoints", "typed")
+    ((detail,),) = server.ask("SELECT detail::text FROM ckptprof.checkpoints", name)
     assert json.loads(str(detail))["uid"] == SAVE.uid
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -19,6 +21,7 @@ from ckptprof.store.fleet.outbox import Outbox, Taken
 from ckptprof.store.fleet.sink import Sink
 from ckptprof.store.fleet.steps import migrate
 from ckptprof.store.fleet.target import ServerAwayError, target_of
+from ckptprof.store.sql import compiled
 from ckptprof.store.writer import Retention, StoreWriter
 
 pytestmark = pytest.mark.postgres
@@ -226,7 +229,65 @@ def test_a_node_writes_as_itself_alone(
         server.ask("UPDATE ckptprof.nodes SET change = 0", fleet, reader)
 
 
-def test_a_server_is_believed_by_its_certificate_alone(server: Server, fleet: str, tmp_path: Path) -> None:
+def test_what_is_gone_or_cannot_be_read_for_now_is_not_put_aside(
+    server: Server,
+    fleet: str,
+    node: StoreWriter,
+    db: Path,
+    *,
+    checkpoint: Callable[..., Checkpoint],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row without its checkpoint is passed; an error of the disk is tried again, and then all is there."""
+    node.add_checkpoints([checkpoint(uid=uid) for uid in "abc"])
+    with contextlib.closing(sqlite3.connect(db)) as raw:
+        raw.execute("DELETE FROM checkpoints WHERE uid = 'b'")
+        raw.commit()
+    with monkeypatch.context() as patched:
+        # What a disk says cannot be made here: a statement that fails otherwise stands for it
+        patched.setattr(compiled, "CHANGED", "SELECT abs(-9223372036854775808) WHERE :changed")
+        with pytest.raises(StoreError, match="integer overflow"):
+            ship(server, fleet, db)
+
+    assert ship(server, fleet, db).change == 3
+
+    assert kept(server, fleet, "uid") == [("a",), ("c",)]
+    assert server.ask("SELECT * FROM ckptprof.quarantine", fleet) == []
+
+
+def test_a_session_that_the_client_refuses_holds_up_nothing(
+    server: Server, fleet: str, db: Path, session: Callable[..., Session], checkpoint: Callable[..., Checkpoint]
+) -> None:
+    """A NUL in the name of a kernel never gets as far as the server."""
+    with contextlib.closing(StoreWriter(db, ballast_bytes=0)) as writer:
+        writer.begin_session(session(host=HOST, kernel="6\0"))
+        writer.add_checkpoints([checkpoint(uid="a")])
+
+        assert ship(server, fleet, db).change == 1
+
+
+def test_who_reads_for_long_holds_up_no_node(
+    server: Server, fleet: str, node: StoreWriter, db: Path, checkpoint: Callable[..., Checkpoint]
+) -> None:
+    """The first save of a day goes into the partition for all other times, and out of it with the next turn."""
+    now = int(server.ask("SELECT extract(epoch FROM now())::bigint")[0][0]) * 10**9  # type: ignore[call-overload]
+    node.add_checkpoints([checkpoint(uid="a", start_ns=now)])
+    with connected(target_of(server.url(fleet))) as reader, reader.begin():
+        reader.exec_driver_sql("SELECT FROM ckptprof.checkpoints")
+        assert ship(server, fleet, db).change == 1
+        assert kept(server, fleet, "uid, tableoid::regclass::text") == [("a", "ckptprof.checkpoints_other")]
+    node.add_checkpoints([checkpoint(uid="b", start_ns=now)])
+
+    ship(server, fleet, db)
+
+    places = {place for _, place in kept(server, fleet, "uid, tableoid::regclass::text")}
+    assert len(places) == 1
+    assert places != {"ckptprof.checkpoints_other"}
+
+
+def test_a_server_is_believed_by_its_certificate_alone(
+    server: Server, fleet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that the host's authorities do not know is refused, by what name it is asked for matters, too."""
     secret = tmp_path / "password"
     role = server.role(HOST, "ckptprof_node")
@@ -239,6 +300,10 @@ def test_a_server_is_believed_by_its_certificate_alone(server: Server, fleet: st
     for unknown in (url, f"{server.url(fleet, role, '127.0.0.1')}?sslrootcert={server.certificate}"):
         with pytest.raises(ServerAwayError, match="certificate"), connected(target_of(unknown), secret):
             pass
+    known = SimpleNamespace(cafile=str(server.certificate))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: known)  # as if the host knew it
+    with connected(target_of(url), secret) as connection:
+        Sink(connection, role, "s1").taken((), 0)
 
 
 def test_a_server_that_is_not_prepared_or_away_says_so(server: Server, tmp_path: Path) -> None:

@@ -7,8 +7,17 @@ from pathlib import Path
 import pytest
 
 from ckptprof.errors import StoreError, UsageError
+from ckptprof.store.fleet import target
 from ckptprof.store.fleet.target import CREDENTIAL, password, target_of, without_environment
 from ckptprof.store.location import is_server
+
+CERTIFICATES = "/the/host/certificates"
+
+
+@pytest.fixture(autouse=True)
+def authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the host have authorities."""
+    monkeypatch.setattr(target, "_authorities", lambda: CERTIFICATES)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +27,7 @@ from ckptprof.store.location import is_server
             "postgresql+psycopg://node-1@db.example/fleet",
             {
                 "host": "db.example", "user": "node-1", "dbname": "fleet", "sslmode": "verify-full",
-                "sslrootcert": "system",
+                "sslrootcert": CERTIFICATES,
             },
         ),
         (
@@ -53,6 +62,11 @@ def test_a_server_is_verified_unless_it_is_this_host(url: str, parameters: dict[
         ("postgresql+psycopg://h/d?passfile=/x", "the option 'passfile' is not known"),
         ("postgresql+psycopg://h", "it names no database"),
         ("postgresql+psycopg://h:port/d", "no URL of a database"),
+        ("postgresql+psycopg://u:secret/word@h/d", "no URL of a database"),
+        ("postgresql+psycopg://u:12/secret@h/d", "a password in a URL can be read by every user"),
+        ("postgresql+psycopg://u:12#secret@h/d", "a password in a URL can be read by every user"),
+        ("postgresql+psycopg://u:12?host=secret@h/d", "a password in a URL can be read by every user"),
+        ("postgresql+psycopg:///d?host=/tmp,h", "one host is asked"),
         ("postgresql://h/d", "kind 'postgresql' is not supported"),
     ],
 )
@@ -79,6 +93,8 @@ def test_a_password_comes_from_a_file_that_its_owner_alone_may_read(
     with pytest.raises(StoreError, match="others may read the password"):
         password(file)
     file.chmod(0o600)
+    assert password(file) == "s3cret"
+    file.write_bytes(b"s3cret\r\n")
     assert password(file) == "s3cret"
     file.chmod(0o440)
     assert password(None) is None

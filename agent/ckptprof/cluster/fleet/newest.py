@@ -12,7 +12,7 @@ from ckptprof.bounds import Amount, Count
 from ckptprof.cluster.fleet.runs import Told, counted, grouped, job_of, run_of
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.diagnose.plan.intervals import daly_exact
-from ckptprof.model import Kind
+from ckptprof.model import Checkpoint, Kind
 
 OVERDUE = 2  # times its usual interval
 LEAST_SAVES = 3  # that tell what is usual
@@ -67,6 +67,28 @@ def newest(checkpoints: Sequence[ClusterCheckpoint], records: Iterable[NodeRecor
     return Newest(checkpoints=len(every), node_seconds=spent, restarts=restarts, jobs=tuple(told))
 
 
+def _restorable(saves: Iterable[ClusterCheckpoint]) -> list[Checkpoint]:
+    """Return the saves of one run that are whole on all nodes that have a part, as far as that was seen.
+
+    A node that wrote before has one: of a node that nobody tells of, its last save; of one that was watched and wrote
+    nothing, the save just before, for a run may go over to saving on fewer nodes.
+    """
+    found: list[Checkpoint] = []
+    wrote: set[str] = set()  # in the last save of which all nodes were seen
+    before: set[str] = set()
+    for one in saves:
+        if one.whole.kind is not Kind.SAVE:
+            continue
+        mine = {part.host for part in one.nodes}
+        lacking = wrote - mine if one.is_partial else set[str]()
+        lacking |= before & set(one.waited)
+        if one.whole.is_restorable and not lacking:
+            found.append(one.whole)
+        wrote = wrote | mine if one.is_partial else mine
+        before = mine
+    return found
+
+
 def _seen_until(records: Iterable[NodeRecord], now_ns: int) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in records:
@@ -87,9 +109,11 @@ def _seconds(mine: Sequence[ClusterCheckpoint]) -> float:
 def _row(runs: Mapping[str, Sequence[ClusterCheckpoint]], seen: Mapping[str, int], mttf: float | None) -> NewestRow:
     every = [one for mine in runs.values() for one in mine]
     saves = [one.whole for one in every if one.whole.kind is Kind.SAVE]
-    whole = max((one for one in saves if one.is_restorable), key=lambda one: one.start_ns, default=None)
+    usable = [one for mine in runs.values() for one in _restorable(mine)]
+    whole = max(usable, key=lambda one: one.start_ns, default=None)
     last_ns = max(one.whole.end_ns for one in every)
-    until_ns = max([last_ns, *(seen.get(part.host, 0) for one in every for part in one.nodes)])
+    ahead = {part.host: part.ahead_seconds or 0.0 for one in every for part in one.nodes}
+    until_ns = max([last_ns, *(seen.get(host, 0) - round(seconds * _NS) for host, seconds in ahead.items())])
     age = None if whole is None else (until_ns - whole.start_ns) / _NS
     apart = figures.intervals_seconds(saves)
     usual = figures.median(apart) if len(apart) + 1 >= LEAST_SAVES else None
@@ -122,7 +146,7 @@ def _row(runs: Mapping[str, Sequence[ClusterCheckpoint]], seen: Mapping[str, int
 def _resumed(runs: Sequence[Sequence[ClusterCheckpoint]]) -> Iterable[float]:
     """Return for each run after one that could be restored when it had restored, from the end of that one's newest."""
     for before, after in pairwise(runs):
-        kept = [one.whole.end_ns for one in before if one.whole.is_restorable]
+        kept = [one.end_ns for one in _restorable(before)]
         back = [one.whole.end_ns for one in after if one.whole.kind is Kind.RESTORE]
         if kept and back and min(back) > max(kept):
             yield (min(back) - max(kept)) / _NS

@@ -186,5 +186,6 @@ def _written_since(
             return None
     if (small and modified - birth > BESIDE_NS) or birth > modified:
         return modified  # written anew, as `latest` is with each save
-    born_ns = born_and_written(fact, world.clock)[0]  # what ended before was a file that had its inode
+    # what ended before was a file that had its inode
+    born_ns = birth if fact.birth_ns is None else born_and_written(fact, world.clock)[0]
     return max(born_ns, birth, around[0].start_ns) if enough else max(born_ns, birth)

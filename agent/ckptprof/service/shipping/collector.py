@@ -56,7 +56,7 @@ def to_collector(url: str, password_file: Path | None = None) -> Way:
 
     @contextmanager
     def opened(node: str, database: str) -> Iterator[Taker]:
-        place = _place(url)
+        place = _place(url, database)
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = WriterLock(place, 0o600)
@@ -73,8 +73,12 @@ def to_collector(url: str, password_file: Path | None = None) -> Way:
 
 
 def _checked(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # whose text has what stands after a colon, which may be a secret
+        raise UsageError("that is no URL of a collector", hint=_FORM) from None
+    if "@" in url or parts.query or parts.fragment:
         raise UsageError("a secret in a URL can be read by every user of this host", hint=_FORM)
     if not parts.hostname:
         raise UsageError(f"{url} names no host", hint=_FORM)
@@ -82,18 +86,21 @@ def _checked(url: str) -> None:
         raise UsageError(f"{url} does not verify who answers", hint="only a collector of this host is asked by http")
 
 
-def _place(url: str) -> Path:
-    """Return the file for a collector: in the state directory of the unit, else beside one's own database."""
+def _place(url: str, database: str) -> Path:
+    """Return the file of a database at a collector: in the unit's state directory, else beside one's own database."""
     given = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     folder = Path(given) if given else default_path().parent
-    return folder / f"shipped-{hashlib.sha256(url.encode()).hexdigest()[:12]}.json"
+    name = hashlib.sha256(f"{url}\0{database}".encode()).hexdigest()[:12]
+    return folder / f"shipped-{name}.json"
 
 
 class Collector:
     """Takes one database of a node."""
 
     def __init__(self, url: str, token: str | None, place: Path, key: tuple[str, str]) -> None:
-        """`key`: the node, and the uid of the first session of its database."""
+        """`key`: the node, and the uid of the first session of its database. Raises StoreError for a wrong token."""
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise StoreError("the token has characters that no header may have", hint="letters, digits and signs")
         self._url = url
         self._token = token
         self._place = place
@@ -119,7 +126,13 @@ class Collector:
         known = self.taken(batch.sessions, batch.until)
         version = batch.sessions[-1].version if batch.sessions else ""
         told = [one for one in map(_revision, batch.events) if one is not None]
-        refused = len(batch.events) - len(told) + self._post(told, version)
+        answered, refused = self._post(told, version)
+        if refused and not answered and (len(told) > 1 or batch.is_last):
+            raise StoreError(
+                f"{self._url} refuses all that is sent",
+                hint="look at its address; a single record that it refuses waits for the next one",
+            )
+        refused += len(batch.events) - len(told)
         taken = Taken(
             change=batch.until,
             last_id=max(known.last_id, batch.last_id),
@@ -140,22 +153,23 @@ class Collector:
         except OSError as error:
             raise StoreError(f"{self._place}: {error.strerror}") from error
 
-    def _post(self, told: Sequence[Revision], version: str) -> int:
-        """Send records; return how many were refused for good, alone."""
+    def _post(self, told: Sequence[Revision], version: str) -> tuple[int, int]:
+        """Send records; return how many were in requests that were taken, and how many were refused for good."""
         if not told:
-            return 0
+            return 0, 0
         made = document(told, host=self._node, version=version, now_ns=time.time_ns())
         status, later_seconds, answer = self._asked(msgspec.json.encode(made))
         if 200 <= status < 300:
-            return _rejected(answer)
+            return len(told), _rejected(answer)
         if status in _LATER:
             raise ServerAwayError(f"{self._url} answers {status}", later_seconds=later_seconds)
         if status not in _OF_DATA:
             raise StoreError(f"{self._url} answers {status}", hint="look at its address and at the token")
         if len(told) == 1:
-            return 1
+            return 0, 1
         middle = len(told) // 2
-        return self._post(told[:middle], version) + self._post(told[middle:], version)
+        first, second = self._post(told[:middle], version), self._post(told[middle:], version)
+        return first[0] + second[0], first[1] + second[1]
 
     def _asked(self, body: bytes) -> tuple[int, float, bytes]:
         """Return the status, how long to wait, and the answer."""
@@ -174,6 +188,8 @@ class Collector:
             return answer.status, _seconds(answer.getheader("Retry-After")), answer.read(_LONGEST_ANSWER)
         except (OSError, http.client.HTTPException) as error:
             raise ServerAwayError(f"{self._url}: {error}") from error
+        except ValueError:  # whose text may have the token
+            raise StoreError(f"{self._url} cannot be asked", hint=_FORM) from None
         finally:
             connection.close()
 
@@ -181,7 +197,7 @@ class Collector:
 def _revision(one: Changed) -> Revision | None:
     try:
         return None if one.event is None else Revision(revision=one.revision, checkpoint=checkpoint_of(one.event))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError):
         return None
 
 

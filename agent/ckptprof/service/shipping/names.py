@@ -34,7 +34,7 @@ def _changed(one: Changed) -> Changed:
         return one
     try:
         told = redacted(checkpoint_of(one.event))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError):
         return msgspec.structs.replace(one, event=None, problem="it is no checkpoint")
     return msgspec.structs.replace(one, event=msgspec.json.encode(told).decode())
 

@@ -27,7 +27,8 @@ class Pace:
         """Take note that there is something to send; what is waited for already stays when it was."""
         if not self._is_changed:
             self._is_changed = True
-            self._due = min(self._due, now + self._dice.uniform(0, SPREAD_SECONDS))
+            if not self._failures:
+                self._due = min(self._due, now + self._dice.uniform(0, SPREAD_SECONDS))
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time to send, if nothing is being written."""

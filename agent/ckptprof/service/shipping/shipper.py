@@ -41,11 +41,11 @@ class Shipper:
     def send(self, may_go_on: Callable[[], bool] = lambda: True) -> Round:
         """Send what there is, in batches, as long as it may go on; raises StoreError."""
         with Outbox(self._db) as outbox:
-            sessions = outbox.sessions()
-            if not sessions:
+            key = outbox.key()
+            if key is None:
                 return Round(taken=Taken(), events=0, is_done=True)
-            with self._way(sessions[-1].host, sessions[0].uid) as sink:
-                taken, sent = sink.taken(sessions, outbox.newest()), 0
+            with self._way(*key) as sink:
+                taken, sent = sink.taken(outbox.sessions(), outbox.newest()), 0
                 while True:
                     batch = outbox.batch(taken.change, known_id=taken.last_id)
                     taken = sink.put(batch if self._names else without_names(batch))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import Connection, create_engine
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from ckptprof.errors import StoreError, UsageError
@@ -70,7 +70,7 @@ def sqlstate(error: DBAPIError) -> str:
 
 def is_of_data(error: DBAPIError) -> bool:
     """Return whether the rows are to blame, and would be refused again."""
-    return sqlstate(error)[:2] in _OF_DATA
+    return sqlstate(error)[:2] in _OF_DATA or isinstance(error, DataError)
 
 
 def _told(error: DBAPIError, target: Target) -> StoreError:

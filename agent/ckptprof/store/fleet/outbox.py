@@ -15,6 +15,8 @@ MOST_EVENTS = 500  # of a batch
 MOST_BYTES = 1 << 20  # after which a batch is full
 LARGEST_EVENT = 4 << 20  # bytes; none that ckptprof made was a tenth of it
 
+_OF_THE_ROW = ("json", "could not decode", "too big")  # what SQLite says of a row that is the same the next time
+
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint as it is stored now."""
@@ -60,22 +62,37 @@ class Outbox(PlainReader):
         with self._snapshot() as raw:
             return tuple(get_sessions(raw))
 
+    def key(self) -> tuple[str, str] | None:
+        """Return the name of the node, and what the database is told by: the uid of its first session; None: none.
+
+        They are the first and the last that were begun, whatever their clocks said.
+        """
+        with self._snapshot() as raw:
+            row = raw.execute(
+                "SELECT (SELECT host FROM sessions ORDER BY id DESC LIMIT 1), uid FROM sessions ORDER BY id LIMIT 1"
+            ).fetchone()
+            return None if row is None else (str(row[0]), str(row[1]))
+
     def batch(self, after: int, *, known_id: int) -> Batch:
         """Return what changed after a change, of one state of the database; `known_id`: the largest number known."""
         with self._snapshot() as raw:
             rows = raw.execute(compiled.CHANGES, {"after": after, "most": MOST_EVENTS}).fetchall()
             events: list[Changed] = []
-            size = 0
+            size = looked_at = 0
             for _, *changed in rows:
-                events.append(_changed(raw, *changed))
-                size += len(events[-1].event or "")
+                looked_at += 1
+                event = _changed(raw, *changed)
+                if event is None:
+                    continue
+                events.append(event)
+                size += len(event.event or "")
                 if size >= MOST_BYTES:
                     break
-            is_last = len(events) == len(rows) < MOST_EVENTS
+            is_last = looked_at == len(rows) < MOST_EVENTS
             (kept,) = raw.execute(compiled.COUNT_SINCE, {"known_id": known_id}).fetchone()
             return Batch(
                 after=after,
-                until=_last_given(raw, "outbox") if is_last else rows[len(events) - 1][0],
+                until=_last_given(raw, "outbox") if is_last else rows[looked_at - 1][0],
                 is_last=is_last,
                 last_id=_last_given(raw, "checkpoints"),
                 kept_ids=kept,
@@ -84,13 +101,16 @@ class Outbox(PlainReader):
             )
 
 
-def _changed(raw: sqlite3.Connection, identity: int, revision: int, first_start_ns: int) -> Changed:
-    """Return one checkpoint; what of it cannot be read is in nobody's way."""
+def _changed(raw: sqlite3.Connection, identity: int, revision: int, first_start_ns: int) -> Changed | None:
+    """Return one checkpoint, None for one that is gone; what of it cannot be read is in nobody's way."""
     uid: str | None = None
     event: str | None = None
     problem: str | None = None
     try:
-        (uid,) = raw.execute(compiled.UID_OF, {"changed": identity}).fetchone()
+        found = raw.execute(compiled.UID_OF, {"changed": identity}).fetchone()
+        if found is None:
+            return None
+        (uid,) = found
         (text,) = raw.execute(compiled.CHANGED, {"changed": identity}).fetchone()
         if len(text) > LARGEST_EVENT:
             problem = f"it has {len(text)} characters"
@@ -98,6 +118,8 @@ def _changed(raw: sqlite3.Connection, identity: int, revision: int, first_start_
             event = text
     except sqlite3.DatabaseError as error:
         problem = str(error)
+        if not any(words in problem.casefold() for words in _OF_THE_ROW):  # of the disk, or of this moment
+            raise
     return Changed(id=identity, uid=uid, revision=revision, first_start_ns=first_start_ns, event=event, problem=problem)
 
 

@@ -69,7 +69,7 @@ def _checkpoint(detail: str) -> Checkpoint | None:
     """Return a checkpoint; None for what is none, which a node may send."""
     try:
         return checkpoint_of(detail)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError):
         return None
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ckptprof.model import Session
 from ckptprof.store.fleet import steps
-from ckptprof.store.fleet.connecting import is_of_data
+from ckptprof.store.fleet.connecting import is_of_data, sqlstate
 from ckptprof.store.fleet.outbox import Batch, Changed, Taken
 from ckptprof.store.fleet.tables import checkpoints, nodes, quarantine, sessions
 
@@ -42,6 +42,7 @@ _PUT_SESSION = _SESSION.on_conflict_do_update(
 MOST_KEPT = 64 << 10  # bytes of an event that was refused
 _LONGEST_REASON = 500  # characters
 _LONGEST_MS = 60_000  # of a statement
+_LOCKED = "55P03"  # lock_not_available
 _DAY_NS = 86_400_000_000_000
 
 
@@ -119,10 +120,17 @@ class Sink:
         return None if row is None else Taken(change=row["change"], last_id=row["last_id"], lost=row["lost"])
 
     def _make_days(self, events: Sequence[Changed]) -> None:
-        """Have a partition for each day; each in a transaction of its own, for it is locked for that long."""
+        """Have a partition for each day; each in a transaction of its own, for it is locked for that long.
+
+        Where others read for long, the rows of the day go to the partition for all other times until the next turn.
+        """
         for day in {event.first_start_ns // _DAY_NS for event in events} - self._days:
-            with self._begun():
-                self._connection.execute(text("SELECT ckptprof.add_day(:at_ns)"), {"at_ns": day * _DAY_NS})
+            try:
+                with self._begun():
+                    self._connection.execute(text("SELECT ckptprof.add_day(:at_ns)"), {"at_ns": day * _DAY_NS})
+            except DBAPIError as error:
+                if sqlstate(error) != _LOCKED:
+                    raise
             self._days.add(day)
 
     def _insert(self, events: Sequence[Changed]) -> None:

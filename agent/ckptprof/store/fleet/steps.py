@@ -37,10 +37,11 @@ _DERIVED = (
 _ROLES = """DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{0}') THEN CREATE ROLE {0} NOLOGIN; END IF;
 END $$"""
-# A partition is made apart and attached, which waits for nobody who writes; what a clock gone wild put for that day
-# into the partition for all other times is moved. A day far from now has none: nobody can make thousands of them.
+# A partition is made apart and attached, which waits for whoever reads the partition for all other times, and whoever
+# would read it then waits, too: not for long, rows may lie there until the next try. What is there of that day is
+# moved. A day far from now has none: nobody can make thousands of them.
 _ADD_DAY = """CREATE FUNCTION ckptprof.add_day(at_ns bigint) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 DECLARE
     low bigint := at_ns - at_ns % 86400000000000;
     high bigint := low + 86400000000000;

@@ -7,6 +7,7 @@ from libpq's own ~/.pgpass, which has the same rule; never from arguments or the
 from __future__ import annotations
 
 import os
+import ssl
 import stat
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -21,6 +22,11 @@ _FORM = f"give {SCHEME}://ROLE@HOST/DATABASE"
 _OPTIONS = ("host", "port", "sslcert", "sslkey", "sslmode", "sslrootcert", "sslcrl")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LONGEST_PASSWORD = 4096  # bytes
+_AUTHORITIES = (  # of Debian and SUSE, and of Red Hat
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+)
 
 
 class ServerAwayError(StoreError):
@@ -47,9 +53,9 @@ def target_of(url: str) -> Target:
             parts.port,
             dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))),
         )
-    except ValueError as error:
-        raise UsageError(f"{error}: that is no URL of a database", hint=_FORM) from error
-    if parts.password is not None or "password" in options:
+    except ValueError:  # whose text has what stands after a colon, which may be a password
+        raise UsageError("that is no URL of a database", hint=_FORM) from None
+    if parts.password is not None or "password" in options or "@" in parts.path + parts.query + parts.fragment:
         raise UsageError(
             "a password in a URL can be read by every user of this host",
             hint=f"leave it out: put it into a file that its owner alone may read, or into the credential {CREDENTIAL}",
@@ -62,6 +68,8 @@ def target_of(url: str) -> Target:
         what = f"the option {unknown[0]!r} is not known" if unknown else "it names no database"
         raise UsageError(f"{url}: {what}", hint=f"{_FORM}; options after a ? are {', '.join(_OPTIONS)}")
     host = options.pop("host", None) or unquote(parts.hostname or "")
+    if "," in host:  # libpq would ask each, and of the second one we know nothing
+        raise UsageError(f"{url}: one host is asked", hint=_FORM)
     found = {"dbname": name, **options}
     found |= {"host": host} if host else {}
     found |= {"user": unquote(parts.username)} if parts.username else {}
@@ -78,7 +86,13 @@ def _verified(host: str, options: dict[str, str]) -> dict[str, str]:
         raise UsageError(f"sslmode={mode} does not verify who answers", hint="leave it out: it is verify-full")
     if mode != "verify-full" or "sslrootcert" in options:
         return {"sslmode": mode}
-    return {"sslmode": mode, "sslrootcert": "system"}
+    return {"sslmode": mode, "sslrootcert": _authorities()}
+
+
+def _authorities() -> str:
+    """Return the file of the host's authorities; psycopg's own OpenSSL looks for them where a wheel has none."""
+    told = ssl.get_default_verify_paths().cafile
+    return next((path for path in (told, *_AUTHORITIES) if path is not None and Path(path).is_file()), "system")
 
 
 def password(file: Path | None) -> str | None:
@@ -103,7 +117,7 @@ def _read(path: Path, *, is_private: bool) -> str:
             raise StoreError(f"{path} is no file")
         if is_private and (state.st_mode & 0o077 or state.st_uid not in (0, os.geteuid())):
             raise StoreError(f"others may read the password in {path}", hint=f"chmod 600 {path}")
-        return os.read(fd, _LONGEST_PASSWORD).partition(b"\n")[0].decode()
+        return os.read(fd, _LONGEST_PASSWORD).partition(b"\n")[0].rstrip(b"\r").decode()
     finally:
         os.close(fd)
 
