@@ -109,9 +109,9 @@ def test_pages_of_a_mapping_that_is_read_count_as_resident_file_memory(own: Proc
 
 
 def test_unchanged_counters_are_told_as_unchanged(sleeper: subprocess.Popen[bytes]) -> None:
-    """The second look at a process that sleeps gives nothing to store."""
+    """A second look at a process that sleeps gives nothing to store; before that it has read its libraries."""
     process = Process(KernelFs(), sleeper.pid)
-    process.read_io()
+    wait_until(lambda: not process.read_io())
 
     assert not process.read_io()
     process.close()
