@@ -36,6 +36,20 @@ def test_what_is_handed_in_by_who_is_begun_for_it_is_none(*, trace: bool) -> Non
 
 
 @LEVELS
+def test_what_a_driver_reads_of_a_worker_that_goes_on_is_a_state(*, trace: bool) -> None:
+    """The worker is begun later than its driver, as by mp.spawn or Ray, and writes all of the series."""
+    stage = Stage(trace=trace)
+    driver, worker = stage.process(100), stage.process(200, parent_pid=100)
+    for turn in range(TURNS):
+        path, at_s = f"/run/iter_{turn:04}/arrays.npz", 3.0 + 4 * turn
+        stage.write(worker, path, at_s, 0.5, 30 * MIB, magic=NPZ)
+        stage.read(driver, path, at_s + 1.2, 0.1, 30 * MIB)
+    told = stage.play(3.0 + 4 * TURNS + 10)
+
+    assert [one.step for one in told if one.kind is Kind.SAVE] == list(range(TURNS))
+
+
+@LEVELS
 def test_what_an_evaluator_reads_of_who_trains_is_a_state(*, trace: bool) -> None:
     """It is begun later than who writes."""
     told = taken_in(Stage(trace=trace), hired=False)

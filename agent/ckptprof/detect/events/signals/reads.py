@@ -47,6 +47,7 @@ def handed(event: Event) -> bool:
     return any(
         not one.paths.isdisjoint(earlier.paths) and _is_hired(earlier, one) and _is_hired(own, one)
         for earlier in event.series[-FEW:]
+        if own.processes.isdisjoint(earlier.processes)  # who goes on and writes again trains
         for one in read
     )
 
