@@ -306,6 +306,8 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     clean_up_ns: int | None = None  # deleting old checkpoints by the processes that wrote, in line
     clean_up_files: int | None = None
     clean_up_after_ns: int | None = None  # of it after the end: the thread that trains went straight on to delete
+    packed_ns: int | None = None  # after the end the thread that trains waited so long for children that read the save
+    packing_busy: float | None = None  # cores used meanwhile by the busiest of its children
     cores: int | None = None  # processors of the host
     connections: tuple[ConnectionMeasure, ...] = ()  # that may matter for it; at most 16
     gpudirect: GpuDirectMeasure | None = None  # None: its driver is not there

@@ -672,7 +672,7 @@ class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     modified_ns: int
     changed_ns: int
     accessed_ns: int | None
-    magic: bytes | None  # the first 16 bytes, None if they could not be read
+    magic: bytes | None  # the first 24 bytes, None if they could not be read
     missing: bool = False  # the path was gone when looked at
     unwritten_bytes: int | None = None  # dirty or under writeback in the page cache (cachestat(2)); None: not seen
     whole: bool | None = None  # whether it is as long as its format says; None: not looked, or the format does not tell

@@ -74,7 +74,7 @@ def command(
     code.
 
     The file holds counters, the names of processes, files and devices, Python stacks of writers, the environment
-    variables that place a process in its job, and the first 16 bytes of files. It holds no command-line arguments and
+    variables that place a process in its job, and the first 24 bytes of files. It holds no command-line arguments and
     no other contents of files.
     """
     _check(context.meta[options.TYPED], str(file), arguments or [])

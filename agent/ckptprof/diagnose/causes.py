@@ -18,6 +18,7 @@ class Cause(Enum):
     BUSY_BEFORE = auto()  # before the first byte: the writer's process was on CPU
     UNTOLD_BEFORE = auto()  # before the first byte, and nothing tells what it was
     PARSED = auto()  # after the last byte of a restore: memory grew
+    PACKED = auto()  # after the last byte of a save: programs of its own read it
     DELETION = auto()
     LATE_RANK = auto()
     NAMES = auto()  # create, rename, open, look up

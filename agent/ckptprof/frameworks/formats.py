@@ -52,6 +52,7 @@ OTHER_MAGICS: tuple[tuple[int, bytes, str], ...] = (  # (offset, bytes there, wh
     (0, b"!<arch>", "an archive of objects"),
     (0, b"PACK", "objects of git"),
     (0, b"\xca\xfe\xba\xbe", "Java classes"),
+    (11, b"}\x94(\x8c\x08segments", "what PyTorch's allocator holds"),  # a pickle of torch.cuda.memory._snapshot()
 )
 COMPRESSIONS = {"gzip": ".gz", "bzip2": ".bz2", "xz": ".xz"}  # may be around a model
 

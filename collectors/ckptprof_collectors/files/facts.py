@@ -40,7 +40,7 @@ MIDWAY_SHARE = 0.01  # of a core, for the questions about one process that are a
 MAX_ASKERS = 1024
 MAX_MAGIC_READS = 256
 MAX_PAGE_COUNTS = 256
-MAGIC_BYTES = 16
+MAGIC_BYTES = 24
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,23 @@ def test_a_trainer_without_any_library_is_found_by_its_series(names: list[str], 
 
 
 @LEVELS
+@pytest.mark.parametrize(("runtimes", "told"), [(("numpy",), True), ((), False)])
+def test_what_is_not_whole_yet_is_no_download_of_who_counts_steps(
+    runtimes: tuple[str, ...],
+    told: bool,
+    trace: bool,  # noqa: FBT001 - parameters
+) -> None:
+    """Chunks are written under a name that downloads have, too, until they are whole: by a process and its number."""
+    stage = Stage(trace=trace)
+    who = stage.process(program="fit.py", runtimes=runtimes)
+    names = [f"/run/step_{step}.zarr/weight/0.0" for step in (100, 200, 300)]
+    for number, name in enumerate(names):
+        stage.write(who, f"{name}.00004d2a.partial", 6.0 + 8 * number, 0.8, 120 * MIB, magic=None, rename_to=name)
+
+    assert bool(saves(stage.play(40))) is told
+
+
+@LEVELS
 def test_who_waits_for_a_device_is_found_by_steps_at_even_times(trace: bool) -> None:  # noqa: FBT001 # a parameter
     """Its CPU is not what computes, or others take it: a number that counts training is enough for a series."""
     stage = Stage(trace=trace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, TORCH_ZIP, St
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Kind
+from ckptprof_collectors.files.facts import MAGIC_BYTES
 
 
 def rejected_for(stage: Stage, until_s: float) -> list[set[str]]:
@@ -55,6 +57,22 @@ def test_a_data_sets_shards_are_no_saves() -> None:
 
     assert len(found) == 6
     assert all("data" in against for against in found)
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_what_the_allocator_of_a_trainer_holds_is_no_save(protocol: int) -> None:
+    """Torchtitan's profiler pickles `torch.cuda.memory._snapshot()`, in a folder of its iteration, by each rank."""
+    stage = Stage()
+    trainer = stage.process(runtimes=("torch",))
+    begin = pickle.dumps({"segments": [{"device": 0}] * 9, "device_traces": []}, protocol)[:MAGIC_BYTES]
+    for step in (20, 40, 60, 80):
+        path = f"/run/memory_snapshot/iteration_{step}/rank0_memory_snapshot.pickle"
+        stage.write(trainer, path, 2.0 + step / 4, 0.8, 20 * MIB, magic=begin)
+
+    found = rejected_for(stage, 40)
+
+    assert found
+    assert all("foreign" in against for against in found)
 
 
 @pytest.mark.parametrize("trace", [False, True])

@@ -10,8 +10,9 @@ from ckptprof.detect.describe.connections import connections_of
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import members_of, processes_of
 from ckptprof.detect.describe.thread_measures import acts_of, measured
-from ckptprof.detect.tolerances import WHOLE_SHARE
+from ckptprof.detect.tolerances import MOST_SHARE, WHOLE_SHARE
 from ckptprof.detect.world.host.device_counters import Users
+from ckptprof.detect.world.spans import Span, length
 from ckptprof.measures import DeviceMeasure, Measures, MountMeasure
 from ckptprof_collectors.samples import MountInfo
 
@@ -25,6 +26,7 @@ def measures_of(draft: Draft) -> Measures:
     files, spent_ns, after_ns = clean_up_of(draft)
     before = before_of(draft)
     held_ns = before.held_ns if before is not None else 0
+    packing = draft.stall.packing
     return Measures(
         threads=measured(draft, acts),
         processes=processes_of(draft, acts),
@@ -41,8 +43,23 @@ def measures_of(draft: Draft) -> Measures:
         clean_up_ns=spent_ns,
         clean_up_files=files,
         clean_up_after_ns=after_ns,
+        packed_ns=length(packing) or None,
+        packing_busy=_busiest_child(draft, packing[-1]) if packing else None,
         cores=draft.world.header.cores,
     )
+
+
+def _busiest_child(draft: Draft, span: Span) -> float | None:
+    """Return the cores used in a time by the busiest child of those that wrote; those that lived through most of it."""
+    world, least_ns = draft.world, MOST_SHARE * (span[1] - span[0])
+    used = [
+        usage.busy
+        for process, history in world.histories.items()
+        if world.jobs.parent(process) in draft.writers
+        and min(span[1], world.ended.get(process, span[1])) - max(span[0], history.first_ns) >= least_ns
+        and (usage := world.usage.used(process, *span)) is not None
+    ]
+    return max(used, default=None)
 
 
 def _mount(draft: Draft, mount: MountInfo) -> MountMeasure:

@@ -49,6 +49,7 @@ class Stall:
     awaited: Span | None  # when training waited for its end to begin the next save, which is blocked for that
     has_awaited: bool = False  # `blocked` has the wait for the end of the save before
     deleting_ns: int = 0  # after its last byte it ran for so long in the kernel alone, as who deletes does
+    packing: Sequence[Span] = ()  # when it waited for children that read what it had saved
 
     def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> tuple[int | None, Sequence[Span]]:
         """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
@@ -76,6 +77,7 @@ class _Verdict:
     room_bytes: int = 0  # that it took to copy its state
     awaited: Span | None = None
     deleting_ns: int = 0
+    packing: Sequence[Span] = ()
 
 
 def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
@@ -109,7 +111,7 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
         blind = tuple(_UNSEEN if sentence == _UNTOLD else sentence for sentence in blind)
     return Stall(
         mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited, waited is not None,
-        leading.deleting_ns,
+        leading.deleting_ns, leading.packing,
     )  # fmt: skip
 
 
@@ -174,15 +176,31 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     standing = [*activity.standing_beside(spans), *activity.standing_between(spans)]
     whole = candidate.start_ns, candidate.end_ns
     mine = [span for span in standing if span[1] - span[0] - overlap_ns(span, [whole]) <= most_ns]
+    after_ns = max(span[1] for span in spans)
+    packing = [one for one in standing if one[1] > after_ns and _is_packed(one, group.trainer, candidate, known)]
     before = activity.memory.built(activity.start_ns, group.bytes)
     after = _in_kernel_after(group.trainer, activity, known)
-    blocked = merged([*spans, *mine, *before, *after, *_read_for_it(group.trainer, activity.start_ns, known)])
+    blocked = merged([*spans, *mine, *packing, *before, *after, *_read_for_it(group.trainer, activity.start_ns, known)])
     text = "the thread that trains wrote all of it itself"
     still = merged([*spans, *standing, *before, *after])
     blind = (_REUSED,) if activity.memory.has_room(group.bytes) else ()
     verdict = _Verdict(group.bytes, Mode.SYNC, length(blocked), text, blind, still, blocked, certain=True)
     deleting_ns = length(after) if activity.ran(after) else 0  # who syncs, or closes, sleeps
-    return replace(verdict, room_bytes=activity.memory.room_bytes, deleting_ns=deleting_ns)
+    packing = cut(packing, [(after_ns, max(span[1] for span in blocked))])
+    return replace(verdict, room_bytes=activity.memory.room_bytes, deleting_ns=deleting_ns, packing=packing)
+
+
+def _is_packed(span: Span, trainer: ProcessKey, candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether children of a process read what it had saved while it stood still: it packs that, or sends it."""
+    files, jobs, recent = {part.file for part in candidate.parts}, known.world.jobs, known.transfers.recent
+    read = (
+        one.used_size
+        for process in known.world.histories
+        if jobs.parent(process) == trainer
+        for one in recent.moved(process, *span, writes=False)
+        if one.file in files
+    )
+    return sum(read) >= LITTLE_SHARE * candidate.bytes
 
 
 def _writing_between(group: WriterGroup, known: Knowledge) -> list[Span]:

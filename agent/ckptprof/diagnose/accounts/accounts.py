@@ -16,8 +16,8 @@ Theory of operation
    an account (`Spent`: a cause, a limit, a text) and leaves the rest. It may also give time of one part to another,
    where it knows better what the time was.
 4. What no step takes is unexplained, and lowers the confidence of the verdict.
-5. Time before the first byte (`before`) and after the last one (`parsing`, `cleaning`) is no part of the span. It has
-   accounts of its own, which are added.
+5. Time before the first byte (`before`) and after the last one (`parsing`, `cleaning`, `packing`) is no part of the
+   span. It has accounts of its own, which are added.
 
 After each step it is checked that it changed only what its row names, and that no second was taken twice, lost or made
 up (`Parts.check`). A step that breaks this raises `UnbalancedError`.
@@ -35,7 +35,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ckptprof.diagnose.accounts import before, claims, cleaning, parsing, ranks
+from ckptprof.diagnose.accounts import before, claims, cleaning, packing, parsing, ranks
 from ckptprof.diagnose.accounts.claims import Claim, Known
 from ckptprof.diagnose.accounts.pages import pauses
 from ckptprof.diagnose.accounts.parts import IDLE, STORED, Part, Parts
@@ -138,7 +138,7 @@ def account(sight: Sight) -> Accounting:
     found = [one if only is None else _shared(one, only, inside.storage) for one in inside.spent]
     wanted = known.deleted - sum(one.seconds for one in found if one.cause is Cause.DELETION)
     outside = _deleted_first(before.explain(sight, before.blocked_before(sight), ran), wanted, cleaning.text(sight))
-    outside += parsing.explain(sight, ran)
+    outside += [*parsing.explain(sight, ran), *packing.explain(sight, ran)]
     outside.append(Spent(Cause.DELETION, Limit.CLEAN_UP, deleted_after, cleaning.text(sight)))
     largest = tuple(sorted(_merged([*outside, *found]), key=lambda one: -one.seconds))
     return Accounting(largest, sight, path, inside.storage, late, only, inside.on_cpu)

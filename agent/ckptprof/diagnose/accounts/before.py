@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ckptprof.diagnose.accounts.cleaning import deletion
+from ckptprof.diagnose.accounts.packing import packed_seconds
 from ckptprof.diagnose.accounts.ranks import alone, number_of_ranks
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.sight import MOST, NS, Sight, number, pace, seconds, some
@@ -58,7 +59,7 @@ def _most(sight: Sight, *, came_in: bool) -> float:
         return 0.0
     if came_in and number_of_ranks(sight) > 1:
         return most
-    after = deletion(sight)[1]
+    after = deletion(sight)[1] + packed_seconds(sight)
     return min(most, stall if sight.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))
 
 

@@ -23,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     job.SINGLE_WRITER_FAR,
     job.SINGLE_WRITER,
     storage.BUSY_DAEMON,
+    job.PACKED,
     job.GIL,
     job.CRC,
     job.COMPRESSION,

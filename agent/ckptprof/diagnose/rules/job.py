@@ -126,6 +126,23 @@ GIL = Rule(
     reference="pytorch/pytorch PR#147039; pytorch/torchtitan PR#3393",
 )
 
+
+def _packed(_: Checkpoint, accounts: tuple[Spent, ...]) -> Spent | None:
+    largest = spent(accounts, Limit.SERIALIZE)
+    return largest if largest is not None and largest.cause is Cause.PACKED else None
+
+
+# After its last byte the trainer waits for tar, zstd or the like, which it runs over what it saved.
+PACKED = Rule(
+    name="packed",
+    limits=(Limit.SERIALIZE,),
+    words=_packed,
+    exclusion="it trains while its programs read the save",
+    remedy="let what packs the save run beside training, and wait for it before the next save at the earliest",
+    reference="tar(1), zstd(1)",
+    without="packed beside training",
+)
+
 # torch.save computes a CRC32 of each record on the writing thread.
 CRC = Rule(
     name="crc",

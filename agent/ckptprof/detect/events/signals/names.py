@@ -11,6 +11,7 @@ from ckptprof.frameworks.formats import COMPRESSED, COMPRESSIONS, DUMPS, OTHER_E
 from ckptprof.frameworks.identity import weight_of
 from ckptprof.frameworks.names import is_temporary_of_framework
 from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS
+from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES
 from ckptprof.frameworks.words import is_state_alone
 
 _FORMAT_ROWS = {
@@ -68,13 +69,18 @@ def is_foreign(event: Event) -> str | None:
 
 
 def downloaded(event: Event) -> bool:
-    """Return whether it is in a cache of what hubs of models give, or was named as what is not downloaded yet."""
+    """Return whether it is in a cache of what hubs of models give, or was named as what is not downloaded yet.
+
+    Who saves calls it so, too, until it is whole: one that trains, or that has numpy loaded and counts its steps.
+    """
+    runtimes = event.world.runtimes(event.processes) or frozenset()
+    counts = event.candidate.step is not None and bool(runtimes & NUMERIC_RUNTIMES)
 
     def is_download(part: Transfer) -> bool:
         paths = (part.path, part.earlier_path or "")
         if any(map(CACHES_OF_HUBS.search, paths)):
             return True
-        if event.trains or (part.name.hint and is_temporary_of_framework(paths[1])):
+        if event.trains or counts or (part.name.hint and is_temporary_of_framework(paths[1])):
             return False
         return any(map(UNFINISHED_DOWNLOADS.search, paths))
 

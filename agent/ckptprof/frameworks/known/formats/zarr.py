@@ -1,4 +1,4 @@
-"""Zarr (v2 and v3, zarr/storage/_local.py): a folder of chunks, which data sets are, too.
+"""Zarr (v2 and v3, zarr/storage/_local.py, _zip.py): a folder or a zip of chunks, which data sets are, too.
 
 Each chunk is written to `NAME.<32 hexadecimal digits>.partial` and renamed; metadata lie beside them.
 """
@@ -15,10 +15,11 @@ FRAMEWORK = Framework(
             r"zarr\.json|\.zarray|\.zattrs|\.zgroup|\.zmetadata|\d+(?:\.\d+)*",
             r"[^/]\.zarr(?P<below>/.*)?$",
         ),
+        mark(r"[^/]+\.zarr\.zip"),
     ),
     temporary=(temporary("partial", r"\.[0-9a-f]{32}\.partial$"),),
     durability=Durability.RENAME,
-    names="`NAME.zarr/`: `zarr.json`, `.zarray`, chunks (`c/0/1`, `0.1`)",
+    names="`NAME.zarr/`: `zarr.json`, `.zarray`, chunks (`c/0/1`, `0.1`); `NAME.zarr.zip`",
     saves=(
         Save(
             (
@@ -35,5 +36,6 @@ FRAMEWORK = Framework(
             path="step_{step}.zarr",
             runtimes=("jax", "numpy"),
         ),
+        Save((Write("step_{step}.zarr.zip", 20),), path="step_{step}.zarr.zip", runtimes=("numpy",)),
     ),
 )
