@@ -55,3 +55,16 @@ def test_what_an_evaluator_reads_of_who_trains_is_a_state(*, trace: bool) -> Non
     told = taken_in(Stage(trace=trace), hired=False)
 
     assert [one.step for one in told if one.kind is Kind.SAVE] == list(range(TURNS))
+
+
+@LEVELS
+def test_what_a_spare_goes_on_from_is_a_state(*, trace: bool) -> None:
+    """It was begun before the worker whose place it takes."""
+    stage = Stage(trace=trace)
+    spare, worker = stage.process(100), stage.process(200, parent_pid=100, exit_s=26.0)
+    for turn in range(TURNS):
+        stage.write(worker, f"/run/iter_{turn:04}/arrays.npz", 3.0 + 4 * turn, 0.5, 30 * MIB, magic=NPZ)
+    stage.read(spare, f"/run/iter_{TURNS - 1:04}/arrays.npz", 27.0, 0.1, 30 * MIB)
+    told = stage.play(40)
+
+    assert [one.step for one in told if one.kind is Kind.RESTORE] == [TURNS - 1]

@@ -86,9 +86,7 @@ def test_a_trainer_without_any_library_is_found_by_its_series(names: list[str], 
 @LEVELS
 @pytest.mark.parametrize(("runtimes", "told"), [(("numpy",), True), ((), False)])
 def test_what_is_not_whole_yet_is_no_download_of_who_counts_steps(
-    runtimes: tuple[str, ...],
-    told: bool,
-    trace: bool,  # noqa: FBT001 - parameters
+    runtimes: tuple[str, ...], *, told: bool, trace: bool
 ) -> None:
     """Chunks are written under a name that downloads have, too, until they are whole: by a process and its number."""
     stage = Stage(trace=trace)

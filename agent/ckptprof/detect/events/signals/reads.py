@@ -42,7 +42,9 @@ def handed(event: Event) -> bool:
     own, past = event.remembered, event.known.past
     if not event.writes:
         authors = [past.author(path) for path in event.biggest]
-        return all(one is not None and _is_hired(one, own) for one in authors)
+        return bool(authors) and all(
+            one is not None and _is_hired(one, own) and not _wrote_before(event, one) for one in authors
+        )
     read = past.series(event.job, event.shapes, writes=False)
     return any(
         not one.paths.isdisjoint(earlier.paths) and _is_hired(earlier, one) and _is_hired(own, one)
@@ -50,6 +52,12 @@ def handed(event: Event) -> bool:
         if own.processes.isdisjoint(earlier.processes)  # who goes on and writes again trains
         for one in read
     )
+
+
+def _wrote_before(event: Event, author: PastEvent) -> bool:
+    """Return whether who wrote it had written such files before: who goes on and writes again trains."""
+    others = event.known.past.series(event.job, author.shapes, writes=True)
+    return any(one is not author and not one.processes.isdisjoint(author.processes) for one in others)
 
 
 def _is_hired(author: PastEvent, reader: PastEvent) -> bool:
