@@ -575,7 +575,7 @@ def test_a_look_at_the_end_of_a_save_tells_nothing_of_the_rest() -> None:
 @pytest.mark.parametrize(
     ("frames", "folder", "mode", "stall"),
     [
-        pytest.param(LOOP, "/ckpt", Mode.ASYNC, 0.0, id="it trained"),
+        pytest.param(LOOP, "/ckpt", Mode.ASYNC, None, id="it trained"),
         pytest.param(SAVING, "/ckpt", Mode.SYNC, None, id="it waited"),
         pytest.param(LOOP, "/other", None, None, id="elsewhere it may save in another way"),
     ],

@@ -50,6 +50,7 @@ class Stall:
     has_awaited: bool = False  # `blocked` has the wait for the end of the save before
     deleting_ns: int = 0  # after its last byte it ran for so long in the kernel alone, as who deletes does
     packing: Sequence[Span] = ()  # when it waited for children that read what it had saved
+    is_assumed: bool = False  # its mode is that of the save before, since nothing else tells
 
     def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> tuple[int | None, Sequence[Span]]:
         """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
@@ -78,13 +79,15 @@ class _Verdict:
     awaited: Span | None = None
     deleting_ns: int = 0
     packing: Sequence[Span] = ()
+    is_assumed: bool = False
 
 
 def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     """Return how training was blocked while the candidate went on; ranks wait for the one that is blocked longest."""
     groups = writer_groups(candidate, known)
-    verdicts = [_judge(group, candidate, known) for group in groups]
     roles = {process: role for group in groups for process, role in group.roles.items()}
+    before = known.past.mode(candidate.job, _largest(candidate), frozenset(roles.values()))
+    verdicts = [_judge(group, candidate, known, before) for group in groups]
     rooms = {group.trainer: verdict.room_bytes for group, verdict in zip(groups, verdicts, strict=True)}
     certain = [one for one in verdicts if one.mode is not None and one.certain]  # ranks save in one way
     least = LITTLE_SHARE * sum(one.bytes for one in verdicts)  # the rhythm of who wrote but a note tells little
@@ -112,6 +115,7 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     return Stall(
         mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited, waited is not None,
         leading.deleting_ns, leading.packing,
+        leading.is_assumed,
     )  # fmt: skip
 
 
@@ -129,13 +133,14 @@ def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
         known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
         if stall.awaited is not None or stall.has_awaited:
             known.past.note_awaited(candidate.job, stall.awaited)
-        if stall.mode is not None:
-            known.past.note_mode(_largest(candidate), frozenset(stall.roles.values()), stall.mode)
+        if stall.mode is not None and not stall.is_assumed:
+            roles = frozenset(stall.roles.values())
+            known.past.note_mode(candidate.job, _largest(candidate), roles, stall.mode)
         for process, size in stall.rooms.items():
             known.world.trainers.note_room(process, size)
 
 
-def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdict:
+def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge, before: Mode | None) -> _Verdict:
     info = known.world.jobs.info(group.trainer)
     gpu = info is not None and bool(set(info.runtimes) & GPU_RUNTIMES)
     spans = [*group.own.spans, *group.others.spans, *group.unknown.spans]
@@ -150,7 +155,7 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdi
     leads = _leads_to_next(group, candidate, known)
     until_ns = candidate.end_ns if leads else None
     is_known = group.others.bytes * 2 > group.bytes and not candidate.is_sent  # by whom it was written, and where to
-    before = known.past.mode(_largest(candidate), frozenset(group.roles.values())) if is_known else None
+    before = before if is_known else None
     # a small file tells only that it is about to begin
     verdict = _beside(group, activity, max(first_ns, start_ns), until_ns=until_ns, before=before)
     return replace(verdict, room_bytes=activity.memory.room_bytes)
@@ -305,8 +310,11 @@ def _beside(
         text = f"{who} wrote, and the thread that trains waited: {activity.seen or 'it wrote a part itself'}"
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
     text = f"{who} wrote, while the thread that trains went on: {_AS_BEFORE if untold else activity.seen}"
-    if staged is None:
-        return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure, awaited=awaited)
+    if staged is None or (untold and not staged):
+        certain = sure and not untold
+        return _Verdict(
+            group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=certain, awaited=awaited, is_assumed=untold
+        )
     if staged and group.started and not activity.tells_by_gpu:
         born_ns = min(span[0] for span in group.started)  # it is held until that is forked
         staged = merged([*staged, *([(staged[-1][1], born_ns)] if staged[-1][1] < born_ns else [])])
@@ -315,14 +323,15 @@ def _beside(
         text += f"; {what} for {length(staged) / 1e9:.2f} s before"
     still = merged([*still, *activity.standing_beside(foreign), *staged])
     blocked = still if length(still) >= LEAST_NS else []
-    return _Verdict(group.bytes, Mode.ASYNC, length(blocked), text, (_UNSEEN,), still, blocked, sure, awaited=awaited)
+    found = _Verdict(group.bytes, Mode.ASYNC, length(blocked), text, (_UNSEEN,), still, blocked, awaited=awaited)
+    return replace(found, certain=sure and not untold, is_assumed=untold)
 
 
 def _untold(group: WriterGroup, who: str, activity: TrainingActivity, before: Mode | None) -> _Verdict:
     """Return what is told of a group of whose trainer nothing tells: that it waits as `before`, or nothing."""
     if before is Mode.SYNC:
         text = f"{who} wrote, and the thread that trains waited: {_AS_BEFORE}"
-        return _Verdict(group.bytes, Mode.SYNC, None, text, (_WAITED,))
+        return _Verdict(group.bytes, Mode.SYNC, None, text, (_WAITED,), is_assumed=True)
     sentence = f"whether training went on while {who} wrote: {activity.reason}"
     return _Verdict(group.bytes, None, None, blind=(sentence,))
 

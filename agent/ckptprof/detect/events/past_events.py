@@ -63,8 +63,8 @@ class PastEvents:
         self._blocked: Bounded[str, tuple[str, int, int]] = Bounded(MAX_RECENT)
         # job -> when training waited for the end of its last save, to begin the next one
         self._awaited: Bounded[str, Span] = Bounded(MAX_RECENT)
-        # place of its largest file without numbers, who wrote -> the mode of its last save, as far as that was told
-        self._modes: Bounded[tuple[str, frozenset[str]], Mode] = Bounded(MAX_RECENT)
+        # job, place of its largest file without numbers, who wrote -> the mode of its last save of which something told
+        self._modes: Bounded[tuple[str, str, frozenset[str]], Mode] = Bounded(MAX_RECENT)
         self._resumed: deque[PastEvent] = deque(maxlen=MAX_RECENT)  # reads by runs that went on from them
         self._states: deque[PastEvent] = deque(maxlen=MAX_RECENT)  # what was told to be a save, without its paths
         self._complete: Bounded[tuple[str, str], deque[CompleteSave]] = Bounded(MAX_RECENT, lambda: deque(maxlen=FEW))
@@ -205,16 +205,16 @@ class PastEvents:
         span = self._awaited.get(job)
         return span if span is not None and abs(start_ns - span[1]) <= AT_ONCE_NS else None
 
-    def note_mode(self, path: str, roles: frozenset[str], mode: Mode) -> None:
-        """Take note of the mode of a save, by its largest file and the roles of who wrote it."""
-        self._modes[_series_of(path), roles] = mode
+    def note_mode(self, job: str, path: str, roles: frozenset[str], mode: Mode) -> None:
+        """Take note of the mode of a job's save, by its largest file and the roles of who wrote it."""
+        self._modes[job, _series_of(path), roles] = mode
 
-    def mode(self, path: str, roles: frozenset[str]) -> Mode | None:
-        """Return the mode of the last save there by such writers, of this run or one before; None if it was not told.
+    def mode(self, job: str, path: str, roles: frozenset[str]) -> Mode | None:
+        """Return the mode of the job's last save there by such writers; None if it was not told.
 
         A job may write the same files itself in one place, and by a thread in another.
         """
-        return self._modes.get((_series_of(path), roles))
+        return self._modes.get((job, _series_of(path), roles))
 
     def note_complete(self, job: str, shapes: Iterable[str], save: CompleteSave) -> None:
         """Take note of a save that came to its end."""
