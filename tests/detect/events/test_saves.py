@@ -433,6 +433,20 @@ def test_a_file_that_is_written_elsewhere_and_renamed_is_followed() -> None:
     assert all("renamed" in {reason.name for reason in one.evidence} for one in saves)
 
 
+def test_a_number_in_a_hidden_folder_is_no_step_of_a_file_that_is_moved_out_of_it() -> None:
+    """It is that of the process which writes there until the file is whole."""
+    stage = Stage(facts=False)
+    trainer = stage.process()
+    for step in (100, 200):
+        move = stage.write(trainer, f"/run/.ckpt-{trainer.pid}/model.pt", step / 25, 0.6, 60 * MIB)
+        at_ns, path = MONOTONIC_NS + int((move.closed_s + 0.01) * SECOND_NS), f"/run/step_{step}/model.pt"
+        stage.extra.append((move.closed_s + 0.01, FileEvent(at_ns, "renamed", 2049, move.inode, move.bytes, path)))
+
+    told = [(one.step, one.path) for one in stage.play(30)]
+
+    assert told == [(step, f"/run/step_{step}/model.pt") for step in (100, 200)]
+
+
 def test_a_file_whose_inode_is_that_of_a_deleted_one_is_no_new_name_of_it() -> None:
     """The oldest checkpoint is deleted right before the next is written: the first inode that is free is its own."""
     stage = Stage(facts=False)

@@ -201,6 +201,9 @@ class Transfers:
 
 
 def _is_of_other_step(path: str, step: int | None) -> bool:
-    """Return whether a file has its last name already, and that tells another step than this."""
+    """Return whether a file has its last name already, and that tells another step than this.
+
+    In a hidden folder nothing has: its number may be that of a process.
+    """
     name = read_name(path)
-    return not name.temporary and None not in {name.step, step} and name.step != step
+    return not name.temporary and "/." not in path and None not in {name.step, step} and name.step != step
