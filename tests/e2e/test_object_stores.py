@@ -25,6 +25,7 @@ JOB = Path(__file__).parent / "jobs" / "sends.py"
 LEVELS = ("trace", "poll")
 SAVES = 4
 MORE = 0.02  # of the bytes: HTTP and TLS
+LESS = 0.001  # what looks at the sockets met with the request before
 
 
 def watched(recorder: Recorder, way: str) -> tuple[list[dict[str, Any]], list[Recorder]]:
@@ -57,10 +58,11 @@ def test_saves_without_a_file_are_found(recorder: Recorder, way: str, parts: int
 
 @pytest.mark.parametrize("way", ["restores", "restores-one"])
 def test_a_second_run_that_goes_on_from_there_restores(recorder: Recorder, way: str) -> None:
-    """Even from the only save of the first one, which is told with it; so is the one that it saves itself."""
+    """And saves as much itself; what the first one saved but once nothing tells from what is as large by chance."""
     logged, watching = watched(recorder, way)
     if [event["kind"] for event in logged].count("restore") != 1:
         raise JobBrokeError(f"it has logged {logged}")
+    logged = logged[1:] if way == "restores-one" else logged
     for one in watching:
         found = sorted(one.checkpoints(), key=lambda told: told["start_ns"])
         who = f"at the level {one.level}: {found}"
@@ -68,7 +70,7 @@ def test_a_second_run_that_goes_on_from_there_restores(recorder: Recorder, way: 
             who
         )
         for told, event in zip(found, logged, strict=True):
-            assert event["bytes"] <= told["bytes"] <= event["bytes"] * (1 + MORE), who
+            assert event["bytes"] * (1 - LESS) <= told["bytes"] <= event["bytes"] * (1 + MORE), who
             assert event["start_ns"] - 10**9 <= told["start_ns"] <= told["end_ns"] <= event["end_ns"] + 10**9, who
 
 

@@ -115,6 +115,40 @@ def test_the_size_of_a_state_in_files_tells_one_that_is_sent_once(factor: float,
     assert [one.medium for one in found] == [Medium.FILE] * 3 + [Medium.OBJECT] * sent
 
 
+def test_of_many_sizes_one_is_that_of_a_state_by_chance() -> None:
+    """Videos of evaluations, by a run that saves to files."""
+    stage = Stage()
+    actor = stage.process(exit_s=75.0)
+    for number in range(3):
+        stage.write(actor, f"/ckpt/step_{number}.pt", 5.0 + 8 * number, 0.8, SIZE)
+    videos = (saved(int(share * SIZE), at_s=(40.3 + 8 * number,)) for number, share in enumerate((1.3, 1.0, 0.8)))
+    look(stage, actor, both(*videos), 75)
+
+    assert [one.medium for one in told(stage, 80.0)] == [Medium.FILE] * 3
+
+
+def test_what_comes_from_elsewhere_is_no_state_that_was_sent() -> None:
+    """It is as large by chance."""
+    stage = Stage()
+    look(stage, stage.process(exit_s=36.0), saved(), 35)
+    look(stage, stage.process(200, born_s=38.0), fetched(at_s=(AGAIN_S,)), 60, port=9000)
+
+    assert kinds(told(stage, 60.0)) == ["save"] * 3
+
+
+@pytest.mark.parametrize(("factor", "restores"), [(1.0, 1), (0.98, 0), (1.02, 0)])
+def test_what_an_earlier_run_saved_to_files_may_come_from_a_store(factor: float, restores: int) -> None:
+    """Somebody has brought it there, to the byte."""
+    stage = Stage()
+    first = stage.process(exit_s=36.0)
+    for number in range(3):
+        stage.write(first, f"/ckpt/step_{number}.pt", 5.0 + 8 * number, 0.8, SIZE)
+    fetch = fetched(int(factor * SIZE), at_s=(AGAIN_S,))
+    look(stage, stage.process(200, born_s=38.0), fetch, 60)
+
+    assert kinds(told(stage, 60.0)) == ["save"] * 3 + ["restore"] * restores
+
+
 @pytest.mark.parametrize("more", [6 * MIB, 60 * MIB, 100 * MIB])
 def test_a_state_and_what_its_reader_fetches_ahead_is_restored(more: int) -> None:
     """By s3fs of fsspec 50 MiB, and torch.load begins three times; data had come in the first run, too."""
@@ -126,6 +160,16 @@ def test_a_state_and_what_its_reader_fetches_ahead_is_restored(more: int) -> Non
     assert (restore.kind, restore.bytes) == (Kind.RESTORE, SIZE + more)
 
 
+@pytest.mark.parametrize(("factor", "restores"), [(2.9, 1), (3.3, 0)])
+def test_nobody_fetches_a_small_state_more_than_three_times(factor: float, restores: int) -> None:
+    """What is fetched ahead is no more than there is."""
+    size, stage = 20 * MIB, Stage()
+    look(stage, stage.process(exit_s=36.0), saved(size), 35)
+    look(stage, stage.process(200, born_s=38.0), fetched(int(factor * size), at_s=(AGAIN_S,)), 60)
+
+    assert kinds(told(stage, 60.0)) == ["save"] * 3 + ["restore"] * restores
+
+
 @pytest.mark.parametrize("factor", [0.5, 0.9, 3.5])
 def test_what_is_no_state_by_its_size_is_nothing(factor: float) -> None:
     """Neither what a second run fetches, nor what the first one sends once."""
@@ -135,21 +179,22 @@ def test_what_is_no_state_by_its_size_is_nothing(factor: float) -> None:
 @pytest.mark.parametrize(
     ("sent", "to", "restores"),
     [
-        ((1.0,), {}, 1),
-        ((0.3, 1.0, 0.3), {}, 1),
-        ((1.0,), {"port": 9000}, 0),
-        ((1.3, 1.0, 0.8), {}, 0),
+        ((1.0, 1.0), {}, 1),
+        ((0.3, 1.0, 0.3, 1.0), {}, 1),
+        ((1.0, 1.0), {"port": 9000}, 0),
+        ((1.0,), {}, 0),
+        ((1.3, 1.0, 0.8, 1.0), {}, 0),
     ],
-    ids=["a-save", "pictures-beside-it", "to-somewhere-else", "videos"],
+    ids=["two-saves", "pictures-beside-them", "to-somewhere-else", "once", "videos"],
 )
-def test_what_was_sent_once_tells_a_restore_if_it_may_be_a_state(
+def test_what_was_sent_twice_tells_a_restore_if_it_may_be_a_state(
     sent: tuple[float, ...], to: dict[str, int], restores: int
 ) -> None:
-    """From where it went, and if no other size went there: of many one is as large as what is fetched, by chance."""
+    """From where it went, and if no other size went there: what is sent once may be as large by chance."""
     stage, first = Stage(), both(*(saved(int(share * SIZE), (5.3 + 8 * n,)) for n, share in enumerate(sent)))
     look(stage, stage.process(exit_s=36.0), first, 35, **to)
     look(stage, stage.process(200, born_s=38.0), fetched(at_s=(AGAIN_S,)), 60)
-    assert kinds(told(stage, 60.0)) == ["save", "restore"] * restores
+    assert kinds(told(stage, 60.0)) == ["save", "save", "restore"] * restores
 
 
 def test_ranks_that_fetch_all_of_it_each_restore_together() -> None:

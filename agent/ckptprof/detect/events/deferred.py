@@ -12,7 +12,7 @@ from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.events.past_events import PastEvent, PastEvents
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.waits import deferred_until_ns
-from ckptprof.detect.tolerances import MAX_EACH, MAX_FILES, is_like, is_of_one_state
+from ckptprof.detect.tolerances import MAX_EACH, MAX_FILES, is_like
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.model import Checkpoint, Kind
 
@@ -98,12 +98,15 @@ class DeferredEvents:
 
         def is_such(held: Pending) -> bool:
             is_fetched = held.checkpoint.kind is Kind.RESTORE and held.checkpoint.job == job
-            return is_fetched and is_of_one_state(held.event.bytes, event.bytes) and not held.is_answered(past)
+            return is_fetched and held.event.may_be(event) and not held.is_answered(past)
 
         return self._turn(Trigger.SERIES_RECURS, is_such, later)
 
     def sent_before(self, event: PastEvent, past: PastEvents) -> list[Pending]:
-        """Return what runs of the same program sent to where an event came from, if it may be a state by its size."""
+        """Return what runs of the same program sent to where an event came from, if it may be a state by its size.
+
+        That is of one size, and more than once: what was sent once and fetched once meet in size by chance, too.
+        """
         return [
             held
             for held in self.held
@@ -111,22 +114,26 @@ class DeferredEvents:
             and held.checkpoint.sent is not None
             and held.event.is_of_program(event)
             and past.has_one_size(held.checkpoint.job, held.event)
+            and past.is_sent_again(held.checkpoint.job, held.event)
         ]
 
     def fetched_back(self, event: PastEvent, past: PastEvents) -> list[tuple[Pending, Life]]:
         """Return the saves that a later run of the same program shows to have been some: it fetched as much."""
         again = Signal("read-again", "read-again", "a later run of the same program fetched as much")
-        such = [one for one in self.sent_before(event, past) if is_of_one_state(one.event.bytes, event.bytes)]
+        such = [one for one in self.sent_before(event, past) if event.may_be(one.event)]
         return self._turn(Trigger.READ_BACK, lambda held: held in such, again)
 
     def drop_answered(self, past: PastEvents) -> None:
-        """Forget what was sent once, and came back since."""
-        self._turn(
-            Trigger.SERIES_IS_DATA,
-            lambda held: (
-                held.checkpoint.kind is Kind.SAVE and held.checkpoint.sent is not None and held.is_answered(past)
-            ),
-        )
+        """Forget what was sent once, and came back since, or was followed by something of another size."""
+
+        def is_none(held: Pending) -> bool:
+            if held.checkpoint.kind is not Kind.SAVE or held.checkpoint.sent is None:
+                return False
+            is_alone = held.if_alone is Hypothesis.SAVE  # too little for one may be enough for several, of each size
+            is_one_of_many = is_alone and not past.has_one_size(held.checkpoint.job, held.event)
+            return held.is_answered(past) or is_one_of_many
+
+        self._turn(Trigger.SERIES_IS_DATA, is_none)
 
     def read_again(self, event: PastEvent) -> list[tuple[Pending, Life]]:
         """Return those whose files a later run of the same program reads."""

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ckptprof.detect.tolerances import ALL_SHARE, AT_ONCE_NS, FEW, MAX_EACH, is_of_one_state
+from ckptprof.detect.transfers.model.sending import SENT
 from ckptprof.detect.world.bounded import MAX_RECENT, Bounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.jobs import Jobs
@@ -37,6 +38,16 @@ class PastEvent(NamedTuple):
     def is_of_program(self, other: PastEvent) -> bool:
         """Return whether the same program wrote a file of the same shape, in whatever run."""
         return not self.programs.isdisjoint(other.programs) and not self.shapes.isdisjoint(other.shapes)
+
+    def may_be(self, state: PastEvent) -> bool:
+        """Return whether what was received, or sent, may be a state by its size.
+
+        It moved where that did, or is as large as that is in files, to a hundredth: elsewhere sizes meet by chance.
+        """
+        if not self.shapes.isdisjoint(state.shapes):
+            return is_of_one_state(self.bytes, state.bytes)
+        in_files = not any(shape.startswith(SENT) for shape in state.shapes)
+        return in_files and is_of_one_state(self.bytes, state.bytes, ALL_SHARE)
 
 
 class CompleteSave(NamedTuple):
@@ -165,8 +176,16 @@ class PastEvents:
 
         A state has the same size each time; pictures, logs and figures may go there, too.
         """
-        sent = (one for one in self.series(job, event.shapes, writes=True) if one.processes & event.processes)
+        sent = self._sent_there(job, event)
         return all(2 * one.bytes < event.bytes or is_of_one_state(one.bytes, event.bytes, ALL_SHARE) for one in sent)
+
+    def is_sent_again(self, job: str, event: PastEvent) -> bool:
+        """Return whether its processes sent as much to where one went another time."""
+        alike = [one for one in self._sent_there(job, event) if is_of_one_state(one.bytes, event.bytes, ALL_SHARE)]
+        return len(alike) > 1
+
+    def _sent_there(self, job: str, event: PastEvent) -> list[PastEvent]:
+        return [one for one in self.series(job, event.shapes, writes=True) if one.processes & event.processes]
 
     def vanished(self, path: str, job: str | None = None) -> None:
         """Take note that a file is gone: by the job that wrote it, or `None`, nobody saw by whom."""

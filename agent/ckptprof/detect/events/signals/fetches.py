@@ -11,6 +11,7 @@ from ckptprof.detect.events.signals.sends import HALF, moved_by_sockets, per_pro
 from ckptprof.detect.tolerances import BESIDE_NS, LITTLE_SHARE, NEARLY_ALL, is_of_one_state
 
 _AHEAD_BYTES = 100 << 20  # s3fs of fsspec fetches 50 MiB ahead, and torch.load begins three times
+_BEGINNINGS = 2  # more: so often a reader fetches no more than there is
 
 
 def answers(event: Event) -> str | None:
@@ -52,9 +53,8 @@ def saved_before(event: Event) -> bool:
     states = [state for state in known.past.states(own.programs) if _is_over(event, state)]
     held = (one.event for one in known.deferred.sent_before(own, known.past))
     waiting = (one for one in held if _is_over(event, one))
-    return any(is_of_one_state(size, state.bytes) for state in (*states, *waiting) for size in sizes) or any(
-        _has_state(event, state) for state in states
-    )
+    alike = (own._replace(bytes=size).may_be(state) for state in (*states, *waiting) for size in sizes)
+    return any(alike) or any(_has_state(event, state) for state in states)
 
 
 def _has_state(event: Event, state: PastEvent) -> bool:
@@ -63,7 +63,8 @@ def _has_state(event: Event, state: PastEvent) -> bool:
     A state is read here and there: its head, its end, its head again. Who fetches ahead then fetches some of it twice.
     """
     own = event.remembered
-    if not state.bytes <= own.bytes <= (state.bytes + _AHEAD_BYTES) / NEARLY_ALL:
+    ahead_bytes = min(_AHEAD_BYTES, _BEGINNINGS * state.bytes)
+    if own.shapes.isdisjoint(state.shapes) or not state.bytes <= own.bytes <= (state.bytes + ahead_bytes) / NEARLY_ALL:
         return False
     before = event.known.past.received_before(state, own.shapes)
     return not any(one.bytes >= HALF * own.bytes for one in before)

@@ -101,7 +101,7 @@ def as_large(event: Event) -> bool:
     """Return whether its program has saved as much otherwise: to files, or in an earlier run."""
     own = event.remembered
     return any(
-        is_of_one_state(state.bytes, own.bytes, ALL_SHARE)
+        is_of_one_state(state.bytes, own.bytes, ALL_SHARE) and own.may_be(state)
         for state in event.known.past.states(own.programs)
         if not (state.processes & own.processes and state.shapes & own.shapes)
     )

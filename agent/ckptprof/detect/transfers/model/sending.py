@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 FURTHER = ""
+SENT = "tcp:"  # begins what stands in place of a path
 
 
 class Sending(NamedTuple):

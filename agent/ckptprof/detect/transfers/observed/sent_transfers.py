@@ -22,7 +22,7 @@ import msgspec
 from ckptprof.detect.tolerances import HEADER_BYTES, LITTLE_SHARE, MAX_EACH, MAX_POINTS, MOST_SHARE, TELLING_BYTES
 from ckptprof.detect.transfers.model.movement import Movement, merged
 from ckptprof.detect.transfers.model.phase import Phase
-from ckptprof.detect.transfers.model.sending import FURTHER, Sending
+from ckptprof.detect.transfers.model.sending import FURTHER, SENT, Sending
 from ckptprof.detect.transfers.model.sent import SentTransfer
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
 from ckptprof.detect.world.counter_history import MOST_BYTES, CounterHistories, CounterHistory
@@ -380,7 +380,7 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTran
         process=key.process,
         file=_NO_FILE,
         writes=key.sends,
-        path=f"tcp:{str(key.port).translate(_LETTERS)}/{start_ns}",
+        path=f"{SENT}{str(key.port).translate(_LETTERS)}/{start_ns}",
         first_ns=stretch.first_ns,
         last_ns=stretch.last_ns,
         before_ns=stretch.before_ns,
