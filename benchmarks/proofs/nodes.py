@@ -32,6 +32,7 @@ from proofs.proving import Live, Row, place, say
 JOB = Path(__file__).with_name("spread.py")
 SAVES, INTERVAL_SECONDS, RANK_MB = 5, 5.0, 64
 MEGABITS = 120
+NEAR = 0.02  # of the bytes
 SHAPED = 1  # the node whose link is shaped: not that of rank 0, which all know
 NETWORK = "10.214.91"
 SERVER = f"{NETWORK}.1"
@@ -242,6 +243,8 @@ def _row(made: Site, how: tuple[str, str, str], truth: dict[int, Any], told: dic
     steps = [one["whole"]["step"] for one in saves]
     whole = sum(len(one["nodes"]) == one["ranks_seen"] == one["ranks_expected"] == nodes for one in saves)
     last = [one["straggler"]["host"] if one["straggler"] else None for one in saves]
+    moved = nodes * RANK_MB * 1_000_000
+    off = max(abs(one["whole"]["bytes"] / moved - 1) for one in saves)
     late = median(late_seconds(one, SHAPED) for one in truth.values())
     excess = [one["straggler"]["excess_seconds"] for one in saves if one["straggler"]]
     slow = [one["host"] for one in told["slow"]]
@@ -249,12 +252,13 @@ def _row(made: Site, how: tuple[str, str, str], truth: dict[int, Any], told: dic
     shaped = f"node-{SHAPED}"
     is_held = shaping == "shaped" and storage == "sshfs"
     right = [shaped if is_held else None] * SAVES
-    seen = f"{len(saves)} told for {len(truth)} saves, {whole} with all nodes and ranks; "
+    seen = f"{len(saves)} told for {len(truth)} saves, {whole} with all nodes and ranks, bytes within {off:.1%}; "
     seen += f"last {shaped} in {last.count(shaped)}, another in {SAVES - last.count(shaped) - last.count(None)}; "
     seen += f"it had written {late:.1f} s after the others" + (f", told {median(excess):.1f} s; " if excess else "; ")
     seen += f"slow: {', '.join(slow) or 'none'}; limit {', '.join(limits)}; "
     seen += f"server {'equal' if equal else 'NOT EQUAL'}"
-    fine = steps == sorted(truth) and whole == SAVES and last == right and slow == [shaped] * is_held and equal
+    fine = steps == sorted(truth) and whole == SAVES and off <= NEAR and equal
+    fine = fine and last == right and slow == [shaped] * is_held
     done = f"{nodes} nodes, {way} of {RANK_MB} MB a rank over {storage}, {shaping}, {SAVES} saves"
     return Row(f"nodes: {shaping}", done, PROMISED["shaped" if is_held else "not shaped"], seen, fine)
 
