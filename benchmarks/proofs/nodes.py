@@ -30,15 +30,15 @@ from tests.postgres import Server, served
 from proofs.proving import Live, Row, place, say
 
 JOB = Path(__file__).with_name("spread.py")
-SAVES, INTERVAL_SECONDS, RANK_MB = 5, 5.0, 64
+SAVES, INTERVAL_SECONDS, RANK_MB = 4, 5.0, 64
 MEGABITS = 120
-NEAR = 0.02  # of the bytes
+NEAR, NEAR_SECONDS = 0.02, 0.5  # of the bytes; of how long others waited
 SHAPED = 1  # the node whose link is shaped: not that of rank 0, which all know
 NETWORK = "10.214.91"
 SERVER = f"{NETWORK}.1"
 PROMISED = {
-    "shaped": "one checkpoint for each save, its last node the shaped one; the server tells what the files tell",
-    "not shaped": "one checkpoint for each save, no node slow; the server tells what the files tell",
+    "shaped": "one checkpoint for each save, the shaped node the last of each; the server tells what the files tell",
+    "not shaped": "one checkpoint for each save, no node slow, and none last that was not; the server the same",
 }
 
 
@@ -164,10 +164,10 @@ def site(work: Path, nodes: int, storage: str, ground: Path) -> Iterator[Site]:
             node.open()
         options = by_ssh(stack, made.serve, "/usr/lib/openssh/sftp-server") if storage == "sshfs" else ""
         for node in made.nodes:
-            mount = ("mount", "--bind", str(ground), str(folder))
+            mount: tuple[str, ...] = ("mount", "--bind", str(ground), str(folder))
             if storage == "sshfs":
                 mount = ("sshfs", f"{SERVER}:{ground}", str(folder), "-o", options)
-            until(lambda node=node, mount=mount: call(*node.inside, *mount))  # type: ignore[misc]
+            until(lambda node=node, mount=mount: call(*node.inside, *mount))
         yield made
 
 
@@ -221,7 +221,7 @@ def shipped(server: Server, databases: Path) -> str:
 
 def same(files: dict[str, Any], there: dict[str, Any]) -> bool:
     """Return whether two reports are the same, but for what they were read from."""
-    return _without_sources(files) == _without_sources(there)
+    return bool(_without_sources(files) == _without_sources(there))
 
 
 def _without_sources(told: Any) -> Any:
@@ -246,19 +246,24 @@ def _row(made: Site, how: tuple[str, str, str], truth: dict[int, Any], told: dic
     moved = nodes * RANK_MB * 1_000_000
     off = max(abs(one["whole"]["bytes"] / moved - 1) for one in saves)
     late = median(late_seconds(one, SHAPED) for one in truth.values())
-    excess = [one["straggler"]["excess_seconds"] for one in saves if one["straggler"]]
+    lates = [
+        (one["straggler"]["excess_seconds"], late_seconds(truth[one["whole"]["step"]], int(host.rpartition("-")[2])))
+        for one, host in zip(saves, last, strict=True)
+        if host is not None
+    ]
+    wrong = max((abs(said - logged) for said, logged in lates), default=0.0)
     slow = [one["host"] for one in told["slow"]]
     limits = sorted({one["whole"]["verdict"]["limit"] for one in saves if one["whole"]["verdict"]})
     shaped = f"node-{SHAPED}"
     is_held = shaping == "shaped" and storage == "sshfs"
-    right = [shaped if is_held else None] * SAVES
+    others = [logged for host, (_, logged) in zip(filter(None, last), lates, strict=True) if host != shaped]
     seen = f"{len(saves)} told for {len(truth)} saves, {whole} with all nodes and ranks, bytes within {off:.1%}; "
-    seen += f"last {shaped} in {last.count(shaped)}, another in {SAVES - last.count(shaped) - last.count(None)}; "
-    seen += f"it had written {late:.1f} s after the others" + (f", told {median(excess):.1f} s; " if excess else "; ")
-    seen += f"slow: {', '.join(slow) or 'none'}; limit {', '.join(limits)}; "
+    seen += f"last {shaped} in {last.count(shaped)} (it logged {late:.1f} s after the others), another in {len(others)}"
+    seen += f" (logged {', '.join(f'{one:.1f} s' for one in others)})" if others else ""
+    seen += f"; told within {wrong:.2f} s of that; slow: {', '.join(slow) or 'none'}; limit {', '.join(limits)}; "
     seen += f"server {'equal' if equal else 'NOT EQUAL'}"
-    fine = steps == sorted(truth) and whole == SAVES and off <= NEAR and equal
-    fine = fine and last == right and slow == [shaped] * is_held
+    fine = steps == sorted(truth) and whole == SAVES and off <= NEAR and equal and wrong <= NEAR_SECONDS
+    fine = fine and slow == [shaped] * is_held and (not is_held or last == [shaped] * SAVES)
     done = f"{nodes} nodes, {way} of {RANK_MB} MB a rank over {storage}, {shaping}, {SAVES} saves"
     return Row(f"nodes: {shaping}", done, PROMISED["shaped" if is_held else "not shaped"], seen, fine)
 
