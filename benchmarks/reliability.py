@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from figures import parser, show
-from proofs import attacks, brokendisks, crowds, kills, limits, shutdowns
+from proofs import attacks, brokendisks, crowds, kills, limits, nodes, shutdowns
 from proofs.proving import Row, say
 
 PROOFS: dict[str, Callable[[float], list[Row]]] = {
@@ -27,6 +27,7 @@ PROOFS: dict[str, Callable[[float], list[Row]]] = {
     "processes": lambda scale: crowds.processes((2000, 5000), max(10.0, 60 * scale)),
     "files": lambda scale: crowds.files(_count(100_000, scale)),
     "attacks": attacks.prove,
+    "nodes": lambda _: nodes.prove(),
     "forks": lambda scale: crowds.forks(500, max(5.0, 80 * scale)),
 }
 

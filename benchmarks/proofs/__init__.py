@@ -6,4 +6,5 @@ import sys
 
 from contenders import ROOT
 
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/service"), str(ROOT / "tests/systemd")]
+_ROOMS = ("tests", "tests/service", "tests/systemd", "tests/e2e", "tests/e2e/faults")
+sys.path[:0] = [str(ROOT), *(str(ROOT / room) for room in _ROOMS)]

@@ -59,3 +59,12 @@ def test_a_page_tells_what_was_not_seen() -> None:
     assert "by its own, train-node-2 begins each save 5.0" in text
     assert "The 10 that took longest" in text
     assert "The last 10 of 70" in text
+
+
+def test_clocks_that_nobody_vouches_for_and_agree_are_not_told() -> None:
+    """Starts of saves differ by more from save to save than between the nodes in the middle."""
+    records, _ = Job(nodes=4, clocks=dict.fromkeys(range(4), NOBODY_KNOWS)).seen()
+
+    text = page.render(merge(records), records, [], width=200, colour=False, zone=timezone.utc)
+
+    assert "begins each save" not in text

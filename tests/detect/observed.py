@@ -16,21 +16,22 @@ def observed(
     *,
     trainers: tuple[int, ...] = (),
     parents: Mapping[int, int] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> World:
     """Return a world with the counters of some processes, in which wall and monotonic clock are the same.
 
     Of all processes only `trainers` have PyTorch loaded; `parents` tells by whom some were started. All are described,
-    and began at tick 1.
+    have this environment, and began at tick 1.
     """
     world = World(Header(uid="", host="", boot_id="", kernel="", ckptprof="", level="poll", at_ns=0, wall_ns=0,
                          ticks_per_second=100, page_size=4096, monitor_pids=(1,)))  # fmt: skip
     world.histories.update(histories or {})
-    parents = parents or {}
+    parents, told = parents or {}, dict(environment or {})
     counted = (pid for pid, _ in world.histories)
     for pid in sorted({*trainers, *counted, *parents, *parents.values()}):
         runtimes = ("torch",) if pid in trainers else ()
         info = ProcessInfo(pid=pid, start_ticks=1, parent_pid=parents.get(pid, 1), uid=0, comm="python3",
-                           program="train.py", runtimes=runtimes, environment={}, cgroup=None)  # fmt: skip
+                           program="train.py", runtimes=runtimes, environment=told, cgroup=None)  # fmt: skip
         world.jobs.observe(info)
     return world
 

@@ -23,7 +23,7 @@ from tests.diagnose.hand import (
 )
 
 from ckptprof.diagnose.judging import diagnose
-from ckptprof.model import Checkpoint, Interval, Level, Metadata, Mode, Moments, Pattern, Writer
+from ckptprof.model import Checkpoint, Interval, Level, Metadata, Mode, Moments, Pattern, Run, Writer
 from ckptprof.verdicts import Limit, Verdict
 
 BOTH = pytest.mark.parametrize("level", [Level.TRACE, Level.POLL])
@@ -384,6 +384,24 @@ def test_one_writer_of_four_ranks_is_a_single_writer_if_the_device_has_room(leve
     known = measured(slow, processes=(process(), *idle), devices=(limited,))
     assert told(save(level, 16, known, ranks=4)).limit is Limit.DEVICE
     assert told(save(level, 16, measured(at, devices=(device(16),)))).limit is Limit.SERIALIZE
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("nodes", "idle", "limit"),
+    [(None, 0, "single-writer"), (1, 0, "single-writer"), (4, 0, "serialize"), (4, 1, "single-writer")],
+)
+def test_the_only_rank_of_a_node_is_no_single_writer(level: Level, nodes: int | None, idle: int, limit: str) -> None:
+    """Those of the other nodes write unseen; of several on this one it is."""
+    at = thread(level, 16, user=13, copy=3)
+    others = tuple(process(pid=101 + rank, rank=1 + rank, bytes=0, busy=0.0) for rank in range(idle))
+    known = measured(at, processes=(process(), *others), devices=(device(16),))
+    run = Run(key="rendezvous:node-0:29500", scheduler="rendezvous", ranks=4, nodes=nodes)
+
+    verdict = told(msgspec.structs.replace(save(level, 16, known, ranks=4), run=run))
+
+    assert verdict.limit is Limit(limit)
+    assert not idle or f"one of {1 + idle} ranks wrote" in " ".join(verdict.evidence)
 
 
 @BOTH

@@ -63,7 +63,13 @@ def _slow(host: str, key: str | None, told: Sequence[tuple[ClusterCheckpoint, St
 
 
 def clocks_off(checkpoints: Iterable[ClusterCheckpoint]) -> dict[str, float]:
-    """Return the seconds by which clocks of nodes seem to be ahead of the others, negative behind, as of the last."""
+    """Return the seconds by which clocks of nodes seem to be ahead of the others, negative behind, as of the last.
+
+    Not where that is less than what is left of it from save to save.
+    """
+    off = {part.host: part for one in checkpoints for part in one.nodes if part.ahead_seconds is not None}
     return {
-        part.host: part.ahead_seconds for one in checkpoints for part in one.nodes if part.ahead_seconds is not None
+        host: part.ahead_seconds
+        for host, part in off.items()
+        if part.ahead_seconds is not None and abs(part.ahead_seconds) > (part.clock_bound_seconds or 0)
     }

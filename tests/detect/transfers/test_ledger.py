@@ -29,8 +29,9 @@ def unexplained(history: ProcessHistory, transfers: list[Transfer], start_ns: in
         for one in history.between(start_ns - 60_000_000, end_ns + 60_000_000)
     )
     beside = [it for it in transfers if it.last_ns >= start_ns - SECOND_NS and it.first_ns <= end_ns + SECOND_NS]
-    low = min([start_ns, *(it.span[0] for it in beside)]) - 60_000_000
-    high = max([end_ns, *(it.span[1] for it in beside)]) + 60_000_000
+    large = [it.span for it in beside if it.size >= 1 << 20]
+    low = min([start_ns, *(span[0] for span in large)]) - 60_000_000
+    high = max([end_ns, *(span[1] for span in large)]) + 60_000_000
     in_all = sum(one.wrote_bytes for one in history.between(low, high))
     return min(left, in_all - sum(it.size for it in beside))
 
@@ -54,3 +55,20 @@ def test_what_is_unexplained_is_what_all_of_it_leaves() -> None:
         ledger.enter(known[-1])
 
     assert len(set(told)) > 50
+
+
+def test_a_log_that_is_open_all_the_time_hands_nothing_on_from_save_to_save() -> None:
+    """What the save before wrote while it was open is no part of what this one leaves."""
+    saves = [Interval(at * SECOND_NS, (at + 1) * SECOND_NS, wrote_bytes=64 << 20) for at in (10, 20)]
+
+    def open_between(start_s: int, end_s: int, size: int) -> Transfer:
+        start, end = start_s * SECOND_NS, end_s * SECOND_NS
+        return Transfer(
+            process=WRITER, file=(8, start_s), writes=True, path=f"/run/{start_s}", first_ns=start, last_ns=end,
+            before_ns=start, size=size,
+        )  # fmt: skip
+
+    known = [open_between(10, 11, 64 << 20), open_between(20, 21, 64 << 20), open_between(1, 30, 200)]
+    ledger = Ledger({WRITER: ProcessHistory(saves, None, None, 1)}, known)
+
+    assert ledger.unexplained_written(WRITER, 20 * SECOND_NS, 22 * SECOND_NS) <= 0

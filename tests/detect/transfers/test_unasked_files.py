@@ -21,6 +21,8 @@ from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, Pr
 SECOND_NS = 1_000_000_000
 CHILDREN = (201, 202)
 LATER_S = 20.0  # nothing is left for a later look
+OF_TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "node-0", "MASTER_PORT": "29500"}
+ON_TWO_NODES = {**OF_TORCHRUN, "GROUP_WORLD_SIZE": "2", "GROUP_RANK": "0"}
 
 
 def asked_by_the_trainer_only(frames: list[Frame]) -> list[Frame]:
@@ -358,21 +360,44 @@ def test_who_asked_for_a_fresh_file_is_remembered_though_it_learnt_no_news(*, la
     assert one.process == ((100, 1) if late else (101, 1))
 
 
-@pytest.mark.parametrize(("wrote", "folder", "found"), [(10, "ckpt_7", 2), (10, "ckpt_6", 1), (3, "ckpt_7", 1)])
+@pytest.mark.parametrize(
+    ("wrote", "folder", "environment", "found"),
+    [(10, "ckpt_7", {}, 2), (10, "ckpt_6", {}, 1), (3, "ckpt_7", {}, 1), (10, "ckpt_7", ON_TWO_NODES, 1)],
+)
 def test_a_file_beside_what_its_process_wrote_just_then_needs_little_credit(
-    wrote: int, folder: str, found: int
+    wrote: int, folder: str, environment: dict[str, str], found: int
 ) -> None:
-    """Counters are read before the last bytes and after the first of the next file: a part is left for this one."""
+    """Counters are read before the last bytes and after the first of the next file: a part is left for this one.
+
+    Of a run on two nodes it is as likely the other node's.
+    """
     begun, end = 10 * SECOND_NS, round(10.6 * SECOND_NS)
     beside = caught(10.2, 40 * MIB)
     beside.file, beside.path, beside.before_ns, beside.size = (8, 9), f"/run/{folder}/b.pt", begun, 40 * MIB
     beside.last_ns = beside.closed_ns = round(10.5 * SECOND_NS)
     moved = (40 + wrote) * MIB
     writer = ProcessHistory([Interval(begun, end, busy=1.0, wrote_bytes=moved)], first_ns=SECOND_NS)
-    book = facts_of(observed({(100, 1): writer}))
+    book = facts_of(observed({(100, 1): writer}, environment=environment))
     book.note(11 * SECOND_NS, fact(100, 10.5))
 
     assert len(book.attach([beside], [], 20 * SECOND_NS)) == found
+
+
+@pytest.mark.parametrize(("environment", "found"), [({}, 1), (OF_TORCHRUN, 1), (ON_TWO_NODES, 0)])
+def test_a_file_that_grows_beyond_what_was_written_here_is_another_nodes(
+    environment: dict[str, str], found: int
+) -> None:
+    """It was looked at when it was as large as what the process here had written of its own file, and not said yet."""
+    writer = history(first_s=9, total=8 * MIB, wrote=8 * MIB)
+    book = facts_of(observed({(100, 1): writer}, environment=environment))
+    book.note(11 * SECOND_NS, fact(100, 10.5, size=6 * MIB))
+    early = credited(book, 11)
+    assert [one.stored_size for one in early] == [6 * MIB]
+    book.note(12 * SECOND_NS, fact(100, 10.5, size=30 * MIB))
+
+    late = book.attach(early, [], 12 * SECOND_NS)
+
+    assert [one.stored_size for one in late] == [30 * MIB] * found
 
 
 def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> None:

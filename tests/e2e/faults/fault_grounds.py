@@ -129,7 +129,7 @@ def loop(
 
 def _unmount(place: Path) -> None:
     try:
-        _until(lambda: call("umount", place))
+        until(lambda: call("umount", place))
     except AssertionError:  # somebody still looks at it
         call("umount", "--lazy", place)
 
@@ -278,10 +278,10 @@ def sshfs(
         program = "/usr/lib/openssh/sftp-server" if server_bytes is None else f"{sys.executable} {SLOW} {server_bytes}"
         options = "directport=2022"
         if encrypted:
-            options = _by_ssh(stack, link, program)
+            options = by_ssh(stack, link.serve, program)
         else:
             link.serve("socat", "TCP-LISTEN:2022,fork,reuseaddr,nodelay", f"EXEC:{program}")
-        _until(lambda: call("sshfs", f"{link.server}:{behind}", place, "-o", options, user=user))
+        until(lambda: call("sshfs", f"{link.server}:{behind}", place, "-o", options, user=user))
         stack.callback(_unmount, place)
         if server_bytes is None:
             healthy(place)
@@ -289,8 +289,8 @@ def sshfs(
         yield place
 
 
-def _by_ssh(stack: contextlib.ExitStack, link: Link, program: str) -> str:
-    """Start an SSH server of its own, which runs a program for SFTP, and return the options by which sshfs reaches it.
+def by_ssh(stack: contextlib.ExitStack, serve: Callable[..., object], program: str) -> str:
+    """Serve an SSH server of its own, which runs a program for SFTP, and return the options by which sshfs reaches it.
 
     It has folders and a list of users that nobody else sees: one that is installed may never have run.
     """
@@ -303,7 +303,7 @@ def _by_ssh(stack: contextlib.ExitStack, link: Link, program: str) -> str:
     told = (f"Subsystem=sftp {program}", f"AuthorizedKeysFile={keys}/mine.pub", "StrictModes=no", "PidFile=none")
     options = " ".join(f"-o '{one}'" for one in told)
     server = shutil.which("sshd", path=PATH)  # it starts itself anew by its whole path
-    link.serve(
+    serve(
         "sh", "-ec",
         f"mount -t tmpfs none /run; mkdir /run/sshd; mount --bind {users} /etc/passwd; "
         f"exec {server} -D -f /dev/null -p 2022 -h {keys}/host {options}",
@@ -339,10 +339,10 @@ def s3(
         link.open()
         link.serve(sys.executable, str(OBJECTS), "9000", str(server_bytes), str(late_seconds))
         url = f"http://{link.server}:9000"
-        _until(lambda: call("curl", "-sf", f"{url}/bucket"))
+        until(lambda: call("curl", "-sf", f"{url}/bucket"))
         call(*_MOUNTED_BY[by](work, url), place)
         stack.callback(_unmount, place)
-        _until(lambda: call("mountpoint", "-q", place))
+        until(lambda: call("mountpoint", "-q", place))
         if not server_bytes and not late_seconds:
             healthy(place)
         link.shape(megabits)
@@ -379,7 +379,7 @@ _MOUNTED_BY: dict[str, Callable[[Path, str], list[str]]] = {
 }
 
 
-def _until(step: Callable[[], object]) -> None:
+def until(step: Callable[[], object]) -> None:
     """Try until it works."""
     said = ""
 

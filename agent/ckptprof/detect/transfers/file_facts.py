@@ -121,7 +121,7 @@ class FileFacts:
         self._now_ns = now_ns
         world, clock = self._world, self._world.clock
         still_open: list[Transfer] = [*polled_open, *self._traced.open_transfers()] if self._fresh else [*polled_open]
-        found = self._without_outlived(waiting, still_open)
+        found = self._without_grown(self._without_outlived(waiting, still_open))
         if self._awaited:
             self._find_trainers()
         unknown = self._join_known(_by_file(found, self._fresh), _by_file(still_open, self._fresh), clock)
@@ -190,6 +190,22 @@ class FileFacts:
             whole.begin_with(transfer)
             self._claims.pop((transfer.process, transfer.file, transfer.first_ns), None)
         return found
+
+    def _without_grown(self, waiting: list[Transfer]) -> list[Transfer]:
+        """Return what waits without files that have grown since they were credited, of runs on several nodes.
+
+        They are weighed anew: who had written as much by then need not have written all of it.
+        """
+        grown = [one for one in waiting if one.is_credited and one.file in self._fresh and self._has_grown(one)]
+        for transfer in grown:
+            self._claims.pop((transfer.process, transfer.file, transfer.first_ns), None)
+            _, fact = self._facts[transfer.file]
+            self._used.pop(_writing(transfer.file, fact), None)  # a stamp of whole seconds stays the same
+        return [one for one in waiting if one not in grown] if grown else waiting
+
+    def _has_grown(self, transfer: Transfer) -> bool:
+        _, fact = self._facts[transfer.file]
+        return fact.size > transfer.size and self._world.jobs.are_elsewhere(transfer.process)
 
     def _find_trainers(self) -> None:
         """Find out who may ask for its files; if these are others than before, all that waits is weighed anew."""

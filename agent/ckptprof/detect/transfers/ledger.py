@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import BESIDE_NS, STAMP_NS
+from ckptprof.detect.tolerances import BESIDE_NS, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
@@ -15,6 +16,8 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Histories, Interval, ProcessHistory
 from ckptprof.detect.world.spans import Span
 from ckptprof.frameworks.names import shape
+
+_NEVER: Span = (sys.maxsize, 0)  # what it is put together with stays as it is
 
 
 def counted_evenly(history: ProcessHistory, start_ns: int, end_ns: int, *, writes: bool) -> int:
@@ -32,12 +35,14 @@ class _Write(NamedTuple):
     last_ns: int  # last seen, of several the last of them
     span: Span  # the longest time that it can have taken
     bytes: int
+    widens: Span  # the time in which its bytes are looked for, likewise
 
     def with_(self, other: _Write) -> _Write:
         """Return both together."""
         span = min(self.span[0], other.span[0]), max(self.span[1], other.span[1])
         first_ns, last_ns = min(self.first_ns, other.first_ns), max(self.last_ns, other.last_ns)
-        return _Write(first_ns, last_ns, span, self.bytes + other.bytes)
+        widens = min(self.widens[0], other.widens[0]), max(self.widens[1], other.widens[1])
+        return _Write(first_ns, last_ns, span, self.bytes + other.bytes, widens)
 
 
 class _Writes:
@@ -52,7 +57,9 @@ class _Writes:
 
     def enter(self, transfer: Transfer) -> None:
         """Enter one more transfer."""
-        write = _Write(transfer.first_ns, transfer.last_ns, transfer.span, transfer.stored_size)
+        size = transfer.stored_size
+        widens = transfer.span if size >= TELLING_BYTES else _NEVER  # a log is open for hours
+        write = _Write(transfer.first_ns, transfer.last_ns, transfer.span, size, widens)
         self.bytes += write.bytes
         moment = write.first_ns // STAMP_NS
         self._moments.setdefault(moment, []).append(write)
@@ -138,8 +145,8 @@ class Ledger:
         known = self._written_by(process)
         left = sum(max(0, one.wrote_bytes - known.explained(one)) for one in around if one.wrote_bytes)
         beside = list(known.seen(start_ns - BESIDE_NS, end_ns + BESIDE_NS))
-        first_ns = min([start_ns, *(other.span[0] for other in beside)])
-        last_ns = max([end_ns, *(other.span[1] for other in beside)])
+        first_ns = min([start_ns, *(other.widens[0] for other in beside)])
+        last_ns = max([end_ns, *(other.widens[1] for other in beside)])
         in_all = history.wrote_bytes(first_ns - STAMP_NS, last_ns + STAMP_NS)
         return min(left, in_all - sum(other.bytes for other in beside))
 

@@ -177,7 +177,8 @@ def _written_since(
     beside = ledger.is_beside(fact.path.rpartition("/")[0], process, birth, modified)
     enough = any(interval.wrote_bytes for interval in around)
     if enough and not small:
-        share = _CREDIT_BESIDE if beside else MOST_SHARE
+        # Of a run on several nodes a file beside is as likely another node's
+        share = _CREDIT_BESIDE if beside and not world.jobs.are_elsewhere(process) else MOST_SHARE
         enough = ledger.unexplained_written(process, birth, modified) >= share * fact.size
     if not enough:
         started_ns = min(history.first_ns, process[1] * 1_000_000_000 // world.header.ticks_per_second)

@@ -223,6 +223,11 @@ class Jobs(Processes):
         info = self._told(process)
         return info is None or (rendezvous.size_of(info.environment) or 1) <= rendezvous.local_size_of(info.environment)
 
+    def are_elsewhere(self, process: ProcessKey) -> bool:
+        """Return whether its run has other nodes, as its environment tells."""
+        run = self.run(process)
+        return run is not None and (run.nodes or 1) > 1
+
     def living_ranks(self, process: ProcessKey) -> set[int]:
         """Return the ranks of its job that are alive on this host."""
         info = self._told(process)

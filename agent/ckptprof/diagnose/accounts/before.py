@@ -6,7 +6,7 @@ import math
 
 from ckptprof.diagnose.accounts.cleaning import deletion
 from ckptprof.diagnose.accounts.packing import packed_seconds
-from ckptprof.diagnose.accounts.ranks import alone, number_of_ranks
+from ckptprof.diagnose.accounts.ranks import alone, number_of_ranks, ranks_here
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.sight import MOST, NS, Sight, number, pace, seconds, some
 from ckptprof.figures import stall_seconds
@@ -38,7 +38,7 @@ def blocked_before(sight: Sight) -> float:
 
 def _came_in(sight: Sight, before: BeforeMeasure) -> bool:
     """Return whether state may have come in over the network: as much, and not for ranks that write a part each."""
-    few = alone(sight) is not None or number_of_ranks(sight) == 1
+    few = alone(sight) is not None or ranks_here(sight) == 1
     return few and some(before.received_bytes) >= _MOVED * max(1.0, some(sight.checkpoint.bytes))
 
 

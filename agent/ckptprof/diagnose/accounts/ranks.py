@@ -40,10 +40,19 @@ class Alone:
 
 
 def number_of_ranks(sight: Sight) -> int:
-    """Return how many ranks the job has on this host, 1 if nothing tells."""
+    """Return how many ranks the job has, 1 if nothing tells."""
+    return max(int(some(sight.checkpoint.ranks)), len(_told(sight)), 1)
+
+
+def ranks_here(sight: Sight) -> int:
+    """Return how many of them may have been seen writing: not those on other nodes."""
+    run = sight.checkpoint.run
+    return max(len(_told(sight)), 1) if run is not None and some(run.nodes) > 1 else number_of_ranks(sight)
+
+
+def _told(sight: Sight) -> set[int]:
     told = {one.rank for one in sight.measures.processes if one.rank is not None}
-    told |= {one.rank for one in sight.checkpoint.writers if one.rank is not None}
-    return max(int(some(sight.checkpoint.ranks)), len(told), 1)
+    return told | {one.rank for one in sight.checkpoint.writers if one.rank is not None}
 
 
 def straggler(sight: Sight, asleep_share: float) -> Straggler | None:
@@ -104,8 +113,8 @@ def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:
 
 
 def alone(sight: Sight) -> Alone | None:
-    """Return the one writer of several ranks."""
-    ranks = number_of_ranks(sight)
+    """Return the one writer of several ranks of this host."""
+    ranks = ranks_here(sight)
     if ranks < 2 or not sight.writes:
         return None
     moved = [some(one.bytes) for one in sight.checkpoint.writers] or [

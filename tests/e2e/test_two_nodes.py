@@ -1,0 +1,58 @@
+"""Two nodes that record by themselves: their databases tell the saves of the job on both, and which was slow."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from recorder import ROOT, Recorder, check_job
+
+pytestmark = [pytest.mark.slow, pytest.mark.namespaces]
+JOB = ROOT / "tests" / "e2e" / "jobs" / "ranks.py"
+SAVES = 4
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _start(recorder: Recorder, rank: int, port: int, rest: float) -> subprocess.Popen[bytes]:
+    """Start a rank under a recorder of its own, on a node of its own name."""
+    node, database = f"node-{'ab'[rank]}", recorder.work / "nodes" / f"{'ab'[rank]}.db"
+    job = [sys.executable, str(JOB), "--dir", str(recorder.work / "ckpt"), "--saves", str(SAVES), "--rest", str(rest)]
+    command = recorder.ckptprof("run", "--db", str(database), "--level", "poll", "--", *job)
+    environment = {
+        **recorder.environment, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "node-a", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    return subprocess.Popen(
+        ["unshare", "--uts", "sh", "-c", f"hostname {node} && exec {shlex.join(command)}"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rest", [0.4, 0.0], ids=["slow", "control"])
+def test_the_saves_of_two_nodes_are_told_with_the_slow_one(recorder: Recorder, rest: float) -> None:
+    """Their clocks are this host's, of which nobody needs to know: the starts of the saves tell."""
+    (recorder.work / "nodes").mkdir()
+    port = _free_port()
+
+    started = [_start(recorder, rank, port, rest * rank) for rank in range(2)]
+    for process in started:
+        out, err = process.communicate()
+        check_job(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+
+    told = json.loads(recorder.call("report", "--db", str(recorder.work / "nodes"), "--json").stdout)
+    saves = [one for one in told["checkpoints"] if one["whole"]["kind"] == "save"]
+    assert [one["whole"]["step"] for one in saves] == [100 * n for n in range(1, SAVES + 1)]
+    assert [[part["host"] for part in one["nodes"]] for one in saves] == [["node-a", "node-b"]] * SAVES
+    assert {(one["place"], one["ranks_seen"], one["ranks_expected"]) for one in saves} == {("shared", 2, 2)}
+    assert [one["host"] for one in told["slow"]] == ["node-b"] * bool(rest)
+    page = recorder.call("show", "1", "--db", str(recorder.work / "nodes")).stdout.decode()
+    assert Path(page.split("Path", 1)[1].split()[0]).name == "step_100"
