@@ -45,7 +45,8 @@ from queries import LIMIT_COLOURS, Panel, Query
 
 OUTPUT = Path(__file__).resolve().parent / "ckptprof-node.json"
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${DS_PROMETHEUS}")
-NODE = 'cluster=~"$cluster",job=~"$job",instance=~"$instance"'
+RUNS = 'cluster=~"$cluster",job=~"$job"'  # of what rules made of several nodes
+NODE = f'{RUNS},instance=~"$instance"'
 COLUMNS = 24
 STAT_HEIGHT = 4
 ROW_HEIGHT = 1
@@ -62,7 +63,7 @@ MAPPED = {
 
 def expression(text: str) -> str:
     """Return the PromQL that Grafana sends, with its variables."""
-    return text.replace("NODE", NODE)
+    return text.replace("NODE", NODE).replace("RUNS", RUNS)
 
 
 def _targets(panel: Panel) -> list[Dataquery]:
@@ -126,7 +127,7 @@ def _bars(panel: Panel) -> Built:
     wide = panel.width > COLUMNS // 4  # where there is room for names beside the bars
     built = built.name_placement(BarGaugeNamePlacement.LEFT if wide else BarGaugeNamePlacement.TOP)
     built = built.show_unfilled(show_unfilled=False).color_scheme(_colour(models.FieldColorModeId.FIXED, SAVE_COLOUR))
-    if panel.unit != "s":
+    if panel.unit == "short":
         built = built.decimals(0)
     for limit, colour in LIMIT_COLOURS.items() if "limit_seconds" in panel.queries[0].text else ():
         fixed = models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": colour})
@@ -153,7 +154,7 @@ def _table(panel: Panel) -> Built:
     names = {f"Value #{_letter(number)}": query.legend for number, query in enumerate(panel.queries)}
     hidden = ["Time", "Value", *(value for value, name in names.items() if not name)]
     shown = {value: name for value, name in names.items() if name} | {"instance": "node"}
-    order = ["instance", "Value #A", "Value #B", "Value #C", "Value #D", "limit", "confidence"]
+    order = ["instance", "run", "Value #A", "Value #B", "Value #C", "Value #D", "limit", "confidence"]
     order += ["training_job", "framework", "ranks"]
     options = {"excludeByName": dict.fromkeys(hidden, True), "renameByName": shown,
                "indexByName": {name: place for place, name in enumerate(order)}}  # fmt: skip

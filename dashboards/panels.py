@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from queries import Group, Panel, Query, grown, hourly, limit_number, network, rate, share
+from queries import Group, Panel, Query, grown, held_share, hourly, limit_number, network, rate, share, slowness
 
 _DEVICE = "{{instance}} {{device}}"
 _SAVE = 'NODE,kind="save"'
@@ -110,6 +110,62 @@ _NODES = Panel(
     ),
     kind="table",
     width=24,
+)
+
+_UNNAMED = "these agents are not asked for the names of jobs (`job_names`), or the recording rules are not loaded"
+_BEGUN = "run:ckptprof_run_newest_restorable_timestamp_seconds:min{RUNS}"
+
+# Of agents that name their jobs, by the recording rules: what all nodes of a run tell together, each save once.
+RUNS = Group(
+    "Runs",
+    (
+        Panel(
+            "Runs, the longest without a step to restore first",
+            "short",
+            "One line for each run, over all of its nodes. `to be lost` is the time since the newest step began that "
+            "is whole on each node that saves: what a failure would cost now. A run that has ended is here until the "
+            "time shown has passed.",
+            (
+                Query(f"max by (run) (time() - last_over_time({_BEGUN}[$__range]))", "to be lost", "s"),
+                Query("max by (run) (run:ckptprof_run_newest_restorable_step:min{RUNS})", "step to restore", "none"),
+                Query("max by (run) (run:ckptprof_run_saves:increase1h{RUNS})", "saves in the hour before", "none"),
+                Query("count by (run) (ckptprof_run_info{NODE})", "nodes", "none"),
+                Query(held_share(), "training blocked", "percentunit", _HELD),
+            ),
+            empty=_UNNAMED,
+            kind="table",
+            width=24,
+        ),
+        Panel(
+            "Time to be lost",
+            "s",
+            "Of each run the time since the newest step began that is whole on each node that saves.",
+            (Query(f"max by (run) (time() - {_BEGUN})", "{{run}}"),),
+            empty=_UNNAMED,
+        ),
+        Panel(
+            "Saves in the hour before, each once",
+            "short",
+            "Saves of all runs, and those of each: one that 64 nodes write together counts once.",
+            (
+                Query("sum(job:ckptprof_run_saves:increase1h{RUNS})", "all runs"),
+                Query("max by (run) (run:ckptprof_run_saves:increase1h{RUNS})", "{{run}}"),
+            ),
+            empty=_UNNAMED,
+        ),
+        Panel(
+            "Slow nodes",
+            "suffix:x",
+            "The mean duration of a node's saves within the time shown, over that of the median node of its run; the "
+            "ten highest. A node that wrote more is here too, and one whose ranks write for others: which it was "
+            "`ckptprof fleet stragglers` tells.",
+            (Query(f"topk(10, {slowness()})", "{{run}} {{instance}}"),),
+            empty=_UNNAMED,
+            kind="bars",
+            width=24,
+        ),
+    ),
+    closed=True,
 )
 
 GROUPS = (
@@ -256,6 +312,7 @@ GROUPS = (
             ),
         ),
     ),
+    RUNS,
     Group(
         "Devices",
         (

@@ -89,3 +89,23 @@ def limit_number() -> str:
         if limit != "unexplained"
     )
     return f"max by (instance, kind) ({' or '.join(each)})"
+
+
+def slowness() -> str:
+    """Return the mean duration of each node's saves over that of the median node of the same run.
+
+    Of the runs that a node is known by, those count in which it saved within the time shown.
+    """
+    took = (
+        'sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_sum{NODE,kind="save"}[$__range])) / '
+        '(sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_count{NODE,kind="save"}[$__range])) > 0)'
+    )
+    saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{NODE}[$__range])) > 0)"
+    each = f"{saves} * 0 + on (instance) group_left () ({took})"
+    return f"({each}) / on (run) group_left () quantile by (run) (0.5, {each})"
+
+
+def held_share() -> str:
+    """Return of each run the largest share of the time shown in which saves blocked training on one of its nodes."""
+    saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{NODE}[$__range])) > 0)"
+    return f"max by (run) ({saves} * 0 + on (instance) group_left () ({share('checkpoint_stall_seconds_total')}))"

@@ -123,7 +123,12 @@ def _fanotify() -> str | None:
 
 
 def postgres_programs() -> Path | None:
-    """Return where Debian has the programs of its PostgreSQL server; they are in no PATH."""
+    """Return where Debian has the programs of its PostgreSQL server, which are in no PATH, or where one is to look.
+
+    `CKPTPROF_POSTGRES` has the folder of another release.
+    """
+    if told := os.environ.get("CKPTPROF_POSTGRES"):
+        return Path(told)
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     return found[-1].parent if found else None
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -85,8 +85,8 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def served() -> Iterator[Server]:
-    """Start one for a while; as root it runs as the user postgres."""
+def served(within: Sequence[str] = ()) -> Iterator[Server]:
+    """Start one for a while, by a command that leads elsewhere; as root it runs as the user postgres."""
     programs = postgres_programs()
     assert programs is not None
     folder = Path(tempfile.mkdtemp(prefix="ckpt-pg-"))
@@ -114,7 +114,7 @@ def served() -> Iterator[Server]:
         }  # fmt: skip
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         dying = ["setpriv", "--pdeathsig=INT", *(own[1:] or ["--"])]  # with whoever started it, however that ends
-        command = [*dying, programs / "postgres", "-D", data, *options]
+        command = [*within, *dying, programs / "postgres", "-D", data, *options]
         for tries_left in reversed(range(_TRIES)):
             started = Server(folder, _free_port())
             with (folder / "log").open("wb") as log:
@@ -132,6 +132,37 @@ def served() -> Iterator[Server]:
             process.send_signal(signal.SIGQUIT)  # at once
             process.wait()
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def bounced(server: Server, *roles: str) -> Iterator[Server]:
+    """Put pgbouncer before a server for a while, in transaction mode, with a single connection for each role."""
+    folder = Path(tempfile.mkdtemp(prefix="ckpt-pgb-"))
+    started = Server(folder, _free_port())
+    settings = {
+        "unix_socket_dir": folder, "listen_port": started.port, "pool_mode": "transaction", "default_pool_size": 1,
+        "auth_type": "trust", "auth_file": folder / "users",
+    }  # fmt: skip
+    lines = [f"{name}={value}" for name, value in settings.items()]
+    where = f"*=host={server.folder} port={server.port}"
+    (folder / "ini").write_text("\n".join(["[databases]", where, "[pgbouncer]", *lines, ""]))
+    (folder / "users").write_text("".join(f'"{role}" "{role}"\n' for role in ("postgres", *roles)))
+    command = ["setpriv", "--pdeathsig=INT"]
+    if os.geteuid() == 0:
+        command += ["--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        for path in (folder, *folder.iterdir()):
+            shutil.chown(path, "postgres", "postgres")
+        folder.chmod(0o755)
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([*command, "--", "pgbouncer", folder / "ini"], stderr=log, cwd=folder)
+    try:
+        wait_until(lambda: process.poll() is not None or started.answers(), "pgbouncer is silent")
+        assert process.poll() is None, (folder / "log").read_text()
+        yield started
+    finally:
+        process.kill()
+        process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -45,6 +45,14 @@ class Risk(str, Enum):
     WRITE_FAILED = "write-failed"  # a write, sync or close of a file failed for another reason
 
 
+class Frailty(str, Enum):
+    """What a crash may cost by the way a save is written; evidence without a weight goes by these names."""
+
+    MARKER_FIRST = "marker-first"  # what completes it was there before its last byte
+    COMMIT_UNSYNCED = "commit-unsynced"  # it was completed, or got its name, before its data was synced
+    OVERWRITTEN = "overwritten"  # the only copy was emptied to be written anew
+
+
 class Mode(str, Enum):
     """Whether the thread that trains was held while the bytes were written."""
 

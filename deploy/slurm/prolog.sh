@@ -2,8 +2,8 @@
 # ckptprof's prolog for slurmd: says whose a job is, in /run/ckptprof-slurm/jobs/JOB, for the agent to read; and which GPUs
 # it has, in /run/ckptprof-slurm/gpus/INDEX, for dcgm-exporter's --hpc-job-mapping-dir. README.md in the folder above.
 #
-# A prolog that fails drains the node, and one that hangs holds the job: this one asks nobody, waits for nobody, and ends
-# with 0 whatever happens. Each command may fail; none is a special builtin, which would end the shell.
+# A prolog that fails drains the node, and one that hangs holds the job: this one asks nobody, waits at most two seconds for
+# another hook at the same GPUs, and ends with 0 whatever happens. Each command may fail; none is a special builtin, which would end the shell.
 trap 'exit 0' EXIT HUP INT QUIT TERM
 exec </dev/null >/dev/null 2>&1
 PATH=/usr/bin:/bin:${PATH:-}
@@ -22,25 +22,30 @@ umask 077
         printf 'SLURM_JOB_PARTITION=%s\n' "${SLURM_JOB_PARTITION:-}"
 } >"$run/jobs/.$job" && mv -f "$run/jobs/.$job" "$run/jobs/$job" || rm -f "$run/jobs/.$job"
 
-# Which GPUs it has, as 0,1 or 0-3: a line for each job that shares one.
-umask 022
+# Which GPUs it has, as 0,1 or 0-3: a line for each job that shares one. Who could open the lock could hold it.
 is_told() {
     while read -r one; do
         [ "$one" = "$job" ] && return 0
     done <"$1"
     return 1
 }
-rest=${SLURM_JOB_GPUS:-}
-while [ -n "$rest" ]; do
-    some=${rest%%,*}
-    case $rest in *,*) rest=${rest#*,} ;; *) rest= ;; esac
-    first=${some%%-*} last=${some##*-}
-    case $first$last in '' | *[!0-9]*) continue ;; esac
-    [ "${#first}" -le 3 ] && [ "${#last}" -le 3 ] || continue
-    while [ "$first" -le "$last" ]; do
-        gpu=$run/gpus/$first first=$((first + 1))
-        [ -f "$gpu" ] || [ ! -e "$gpu" ] || continue
-        is_told "$gpu" || printf '%s\n' "$job" >>"$gpu"
+tell() {
+    umask 022
+    flock -w 2 9
+    rest=${SLURM_JOB_GPUS:-}
+    while [ -n "$rest" ]; do
+        some=${rest%%,*}
+        case $rest in *,*) rest=${rest#*,} ;; *) rest= ;; esac
+        first=${some%%-*} last=${some##*-}
+        case $first$last in '' | *[!0-9]*) continue ;; esac
+        [ "${#first}" -le 3 ] && [ "${#last}" -le 3 ] || continue
+        while [ "$first" -le "$last" ]; do
+            gpu=$run/gpus/$first first=$((first + 1))
+            [ -f "$gpu" ] || [ ! -e "$gpu" ] || continue
+            is_told "$gpu" || printf '%s\n' "$job" >>"$gpu"
+        done
     done
-done
+    return 0
+}
+[ -z "${SLURM_JOB_GPUS:-}" ] || tell 9>>"$run/jobs/.lock" || tell
 exit 0

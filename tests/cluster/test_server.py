@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.cluster.nodes import GOOD, Job
 from tests.cluster.test_commands import write
-from tests.postgres import Server
+from tests.postgres import Server, bounced
 from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
@@ -69,6 +70,24 @@ def test_a_server_tells_what_the_files_tell(
 
     assert server == files
     assert server[0] == 0
+
+
+@pytest.mark.programs("pgbouncer")
+def test_all_of_it_goes_through_pgbouncer(
+    server: Server, fleet: str, nodes: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In transaction mode, where the transactions of four nodes and their readers take turns at one connection."""
+    roles = server.role("site", "ckptprof_site"), server.role("alice", "ckptprof_reader")
+    with bounced(server, *roles) as bouncer, ThreadPoolExecutor(len(nodes)) as together:
+        target = target_of(bouncer.url(fleet, "site"))
+        ways = [Shipper(db, to_server(target), names=True) for db in nodes * 2]
+        sent = [round_.events for round_ in together.map(Shipper.send, ways)]
+
+        told = _told(capsys, ["report", "--json", "--db", bouncer.url(fleet, "alice")], bouncer.url(fleet, "alice"))
+
+    assert sum(sent) >= 48
+    assert server.ask("SELECT count(*) FROM ckptprof.checkpoints", fleet) == [(48,)]
+    assert told == _told(capsys, ["report", "--json", "--db", str(nodes[0].parent)], *nodes, nodes[0].parent)
 
 
 def test_what_is_of_one_node_is_not_on_a_server(url: str, capsys: pytest.CaptureFixture[str]) -> None:

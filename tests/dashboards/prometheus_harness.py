@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 from tests.patience import PATIENCE_SECONDS, wait_until
 
+from ckptprof.assets import asset
+
 JOB = "ckptprof"
 
 
@@ -92,7 +94,8 @@ def scraping(
     """
     parts = urllib.parse.urlsplit(target_url)
     config = {
-        "global": {"scrape_interval": interval, "scrape_timeout": interval},
+        "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
+        "rule_files": [str(asset("dashboards/rules") / "*.yml")],
         "scrape_configs": [
             {
                 "job_name": JOB,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import re
 import subprocess
 import sys
@@ -101,6 +102,42 @@ def test_the_example_of_a_new_metric_keeps_the_limit(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(MemorySample, "counted", declared)
 
     assert number_of_series() == before + 1 <= documented_series()
+
+
+@pytest.mark.prometheus
+def test_the_slow_node_of_a_run_is_the_first_of_them(tmp_path: Path) -> None:
+    """Held against the median node of its own run; a run on one node has nobody to be slower than."""
+    document = json.loads((RULES.parent / "ckptprof-node.json").read_text(encoding="utf-8"))
+    every = [inner for one in document["panels"] for inner in one.get("panels", ())]
+    (panel,) = (one for one in every if one["title"] == "Slow nodes")
+    expression = panel["targets"][0]["expr"].replace("$__range", "2h")
+    expression = re.sub(r'\w+=~"\$\w+",?', "", expression)
+    series = []
+    for node, run, seconds in (("a", "r", 10), ("b", "r", 11), ("c", "r", 40), ("d", "r", 12), ("e", "alone", 90)):
+        of_node = f'job="ckptprof",instance="{node}"'
+        for name, labels, step in (
+            ("ckptprof_checkpoint_duration_seconds_sum", f'{of_node},kind="save"', seconds),
+            ("ckptprof_checkpoint_duration_seconds_count", f'{of_node},kind="save"', 1),
+            ("ckptprof_run_saves_total", f'{of_node},run="{run}"', 1),
+        ):
+            series.append({"series": f"{name}{{{labels}}}", "values": f"0+{step}x130"})
+    told = [
+        ("c", "r", 40 / 11.5),
+        ("d", "r", 12 / 11.5),
+        ("e", "alone", 1.0),
+        ("b", "r", 11 / 11.5),
+        ("a", "r", 10 / 11.5),
+    ]
+    samples = [{"labels": f'{{instance="{node}",run="{run}"}}', "value": value} for node, run, value in told]
+    asked = {"expr": expression, "eval_time": "2h", "exp_samples": samples}
+    test = {"evaluation_interval": "1m", "tests": [{"interval": "1m", "input_series": series,
+                                                    "promql_expr_test": [asked]}]}  # fmt: skip
+    (tmp_path / "slow.yml").write_text(json.dumps(test))  # JSON is YAML
+    done = subprocess.run(
+        ["promtool", "test", "rules", tmp_path / "slow.yml"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.prometheus

@@ -25,6 +25,7 @@ NODE = FOLDER / "ckptprof-node.json"
 HIDDEN = 2  # a variable that only links and addresses set
 GROUNDS = ("#ffffff", "#181b1f")  # of Grafana's light and dark panels
 DEFAULT_EMPTY = "none yet"
+RECORDED = re.compile(r"\b\w+:ckptprof_\w+:\w+")  # by a rule, of several instances together
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -134,7 +135,8 @@ def test_panel_units(board: dict[str, Any]) -> None:
         "short", "s", "decbytes", "Bps", "percentunit"
     }  # fmt: skip
     plain = {title for title, unit in units.items() if unit == "short"}
-    words = {"Nodes, the longest without a save first", "Limit of the newest checkpoint", "Jobs"}
+    words = {"Nodes, the longest without a save first", "Limit of the newest checkpoint", "Jobs",
+             "Runs, the longest without a step to restore first"}  # fmt: skip
     counted = r"(Nodes|.*(Saves|Restores|Incomplete saves|Requests|GPUs|Collectors|processes)\b.*|By \w+)"
     assert {title for title in plain - words if not re.fullmatch(counted, title)} == set()
     assert words <= plain
@@ -152,8 +154,13 @@ def test_target_rate_interval(board: dict[str, Any]) -> None:
 
 
 def test_target_job_and_instance(board: dict[str, Any]) -> None:
-    """Rules 10 and 11: every selector is bound to the chosen jobs and instances."""
-    for expression in targets(board):
+    """Rules 10 and 11: every selector is bound to the chosen jobs, and instances where it has some."""
+    for told in targets(board):
+        recorded = re.findall(rf"{RECORDED.pattern}(?:\{{([^}}]*)\}})?", told)
+        assert all(selector == 'cluster=~"$cluster",job=~"$job"' for selector in recorded)
+        expression = re.sub(rf"{RECORDED.pattern}\{{[^}}]*\}}", "", told)
+        if recorded and "ckptprof_" not in expression:
+            continue
         selectors = re.findall(r"\{([^}]*)\}", expression)
         unquoted = re.sub(r'"[^"]*"', "", expression)
         assert selectors
@@ -169,7 +176,10 @@ def test_every_metric_exists(board: dict[str, Any]) -> None:
     busy_node.advance(metrics, 1, 1_700_000_000_000_000_000)
     exported = exported_by(metrics)
     marks = [mark["expr"] for mark in board["annotations"]["list"]]
-    named = set(re.findall(r"\bckptprof_\w+", " ".join([*targets(board), *marks])))
+    rules = (FOLDER / "rules/ckptprof.rules.yml").read_text(encoding="utf-8")
+    asked = " ".join([*targets(board), *marks])
+    assert set(RECORDED.findall(asked)) <= set(re.findall(r"- record: (\S+)", rules))
+    named = set(re.findall(r"\bckptprof_\w+", RECORDED.sub("", asked)))
     assert {name for name in named if name != "ckptprof_"} <= exported
 
 
@@ -205,7 +215,7 @@ def test_no_counter_is_drawn_raw(board: dict[str, Any]) -> None:
 
 def test_a_dead_node_does_not_hide_behind_a_living_one(board: dict[str, Any]) -> None:
     """Ages are taken of each node before the largest is chosen, and of the last value that a silent one told."""
-    ages = [one for one in targets(board) if "time() -" in one]
+    ages = [one for one in targets(board) if "time() -" in one and not RECORDED.search(one)]
     assert ages
     assert all("max by (instance) (time() - last_over_time(" in one for one in ages)
     table = titled("Nodes, the longest without a save first")
@@ -303,7 +313,7 @@ def test_rows_of_second_interest_are_closed() -> None:
     board = load(NODE)
     rows = {panel["title"]: panel for panel in board["panels"] if panel["type"] == "row"}
     closed = {title: len(row["panels"]) for title, row in rows.items() if row["collapsed"]}
-    assert closed == {"Network": 2, "Memory": 2, "Agent": 7}
+    assert closed == {"Runs": 4, "Network": 2, "Memory": 2, "Agent": 7}
     assert [title for title in rows if title not in closed] == ["Checkpoints", "Devices"]
     assert board["refresh"] == "1m"
 
@@ -337,6 +347,8 @@ def test_a_panel_that_a_level_cannot_fill_says_so() -> None:
         "GPUs that waited in the hour before",
         "Counted without their file",
         "Jobs",
+        "Time to be lost",
+        "Saves in the hour before, each once",
     }
     assert all(panel["fieldConfig"]["defaults"]["noValue"] != DEFAULT_EMPTY for panel in mute)
     assert "at level poll this panel stays empty" in titled("At risk after the commit")["description"]

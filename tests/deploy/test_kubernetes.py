@@ -16,6 +16,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from ckptprof.assets import asset
+from ckptprof.cli import options
 
 ROOT = Path(__file__).resolve().parents[2]
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
@@ -138,6 +139,15 @@ def test_what_it_uses_of_the_node_is_bounded_as_the_unit_is(folder: Path) -> Non
     assert f"MemoryMax={agent['resources']['limits']['memory'].removesuffix('i')}" in unit
     assert "cpu" not in agent["resources"]["limits"]
     assert f"TimeoutStopSec={spec['terminationGracePeriodSeconds']}" in unit
+
+
+@pytest.mark.parametrize("address", ["10.0.0.7", "fd00::1"])
+def test_it_listens_on_a_node_of_either_family(address: str) -> None:
+    """Kubernetes puts the address of the node before the port as it is, without brackets."""
+    (agent,) = daemon(KUSTOMIZE / "base")["containers"]
+    (listen,) = (one["value"] for one in agent["env"] if one["name"] == "CKPTPROF_LISTEN")
+
+    assert options.address(listen.replace("$(NODE_IP)", address)) == (address, 12578)
 
 
 def test_the_overlays_change_what_they_say() -> None:

@@ -42,6 +42,11 @@ def files(run: Path) -> dict[str, str]:
     return {path.relative_to(run).as_posix(): path.read_text() for path in sorted(run.rglob("*")) if path.is_file()}
 
 
+def told_by(run: Path) -> dict[str, str]:
+    """Return what is told of jobs and GPUs, without the lock of the hooks."""
+    return {name: text for name, text in files(run).items() if name != "jobs/.lock"}
+
+
 @pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
 def test_a_job_is_told_while_it_runs(tmp_path: Path, shell: tuple[str, ...]) -> None:
     """Whose it is for root alone, its GPUs for whoever maps them to jobs; two jobs may share one."""
@@ -51,7 +56,7 @@ def test_a_job_is_told_while_it_runs(tmp_path: Path, shell: tuple[str, ...]) -> 
     assert hook("prolog", run, shell) == 0  # again, after a requeue
     assert hook("prolog", run, shell, SLURM_JOB_ID="9000", SLURM_JOB_GPUS="3") == 0
 
-    told = files(run)
+    told = told_by(run)
     assert told["jobs/8812"].splitlines() == [
         "SLURM_JOB_UID=1000", "SLURM_JOB_USER=alice", "SLURM_JOB_ACCOUNT=nlp", "SLURM_JOB_PARTITION=h100",
     ]  # fmt: skip
@@ -60,12 +65,13 @@ def test_a_job_is_told_while_it_runs(tmp_path: Path, shell: tuple[str, ...]) -> 
     }  # fmt: skip
     assert (run / "jobs/8812").stat().st_mode & 0o777 == 0o600
     assert (run / "gpus/3").stat().st_mode & 0o777 == 0o644
+    assert (run / "jobs/.lock").stat().st_mode & 0o777 == 0o600
     assert hook("epilog", run, shell) == 0
-    assert set(files(run)) == {"gpus/3", "jobs/9000"}
+    assert set(told_by(run)) == {"gpus/3", "jobs/9000"}
     assert files(run)["gpus/3"] == "9000\n"
     assert hook("epilog", run, shell, SLURM_JOB_ID="9000") == 0
     assert hook("epilog", run, shell, SLURM_JOB_ID="9000") == 0
-    assert files(run) == {}
+    assert told_by(run) == {}
 
 
 def _away(run: Path) -> None:
@@ -82,7 +88,7 @@ def _full(run: Path) -> None:
     """Let each write fail for want of room."""
     (run / "jobs").mkdir(parents=True)
     (run / "gpus").mkdir()
-    for path in (run / "jobs/.8812", run / "gpus/0", run / "gpus/2.new"):
+    for path in (run / "jobs/.8812", run / "gpus/0", run / "gpus/.2"):
         path.symlink_to("/dev/full")
 
 
@@ -138,7 +144,7 @@ def test_no_value_fails_the_job_or_leads_elsewhere(name: str, changed: dict[str,
     assert hook(name, tmp_path / "run", **changed) == 0
 
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    assert set(files(tmp_path / "run")) <= {"jobs/8812", "gpus/0", "gpus/2", "gpus/3"}
+    assert set(told_by(tmp_path / "run")) <= {"jobs/8812", "gpus/0", "gpus/2", "gpus/3"}
 
 
 @pytest.mark.parametrize("name", ["prolog", "epilog"])
@@ -151,10 +157,30 @@ def test_nobody_is_waited_for(name: str, tmp_path: Path) -> None:
     assert hook(name, tmp_path) == 0
 
 
+@pytest.mark.programs("flock")
+def test_a_job_that_begins_while_another_ends_keeps_its_gpu(tmp_path: Path) -> None:
+    """Its line comes between the reading and the renaming of the epilog: it waits for that, and is written then."""
+    run, tools = tmp_path / "run", tmp_path / "tools"
+    hook("prolog", run)
+    hook("prolog", run, SLURM_JOB_ID="9000", SLURM_JOB_GPUS="3")
+    tools.mkdir()
+    begun = f"env SLURM_JOB_ID=9100 SLURM_JOB_GPUS=3 PATH=/usr/bin:/bin sh {HOOKS}/prolog.sh 9>&- &"
+    waits = f"grep -q -e '-> FLOCK .*:{(run / 'jobs/.lock').stat().st_ino} ' /proc/locks"
+    until = f"until {waits} || grep -q 9100 {run}/gpus/3; do sleep 0.01; done"
+    (tools / "mv").write_text(f'#!/bin/sh\n{begun}\n{until}\nexec /usr/bin/mv "$@"\n')
+    (tools / "mv").chmod(0o755)
+    script = (HOOKS / "epilog.sh").read_text().replace("PATH=/usr/bin:/bin", f"PATH={tools}:/usr/bin:/bin")
+    (tools / "epilog.sh").write_text(script)
+
+    subprocess.run(["sh", tools / "epilog.sh"], env={"CKPTPROF_SLURM_DIR": str(run), **JOB}, check=True)
+
+    wait_until(lambda: told_by(run).get("gpus/3") == "9000\n9100\n")
+
+
 @pytest.mark.programs("strace")
-@pytest.mark.parametrize(("name", "most"), [("prolog", 3), ("epilog", 2)])
+@pytest.mark.parametrize(("name", "most"), [("prolog", 4), ("epilog", 3)])
 def test_few_programs_are_started_and_nobody_is_asked(name: str, most: int, tmp_path: Path) -> None:
-    """The shell itself, mkdir, mv or rm: no Python, no socket, so that an agent that is stopped holds up no job."""
+    """The shell itself, mkdir, flock, mv or rm: no Python, no socket, so that a stopped agent holds up no job."""
     log = tmp_path / "calls"
     strace = ["strace", "-f", "-o", str(log), "-e", "trace=execve,socket,connect", "/bin/sh", str(HOOKS / f"{name}.sh")]
     subprocess.run(

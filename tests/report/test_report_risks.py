@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.report.conftest import checkpoint
 
-from ckptprof.model import Evidence, Kind, Report, Risk, Watched
+from ckptprof.model import Evidence, Frailty, Kind, Report, Risk, Watched
 from ckptprof.report import document, gates, show, terminal
 from ckptprof.report.conditions import parse
 from ckptprof.report.html import content
@@ -89,3 +89,17 @@ def test_a_copy_at_risk_is_not_left_out() -> None:
 
     assert [one.id for one in found.checkpoints] == [2, 3]
     assert found.copies_left_out == 1
+
+
+@pytest.mark.parametrize("drawn", [show.brief, show.render])
+def test_what_a_crash_may_cost_is_no_risk_of_what_is_there(drawn: type(show.brief)) -> None:  # type: ignore[valid-type]
+    """It is told once, with its save and on the page; the save restores."""
+    frailty = Evidence(name=Frailty.OVERWRITTEN.value, weight=0.0, text="it was written over the only copy")
+    told = report()
+    save = msgspec.structs.replace(told.checkpoints[2], evidence=(*told.checkpoints[2].evidence, frailty))
+    text = drawn(save, width=400, colour=False, zone=timezone.utc)
+    page = content.page_of(msgspec.structs.replace(told, checkpoints=(save,)), (), timezone.utc)
+
+    assert (text.count(frailty.text), save.risks) == (1, ())
+    assert "In a crash" in text
+    assert [dict(row.lists).get("In a crash") for row in page.rows] == [(frailty.text,)]

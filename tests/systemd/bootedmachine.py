@@ -189,6 +189,15 @@ class Machine:
                 self._nspawn.wait()
         until("no cgroup and no folder of it", self._removed)
 
+    @property
+    def network(self) -> tuple[str, ...]:
+        """The command by which a program of this host has the machine's network, and nothing else of it."""
+        return "nsenter", f"--target={self._init}", "--net", "--"
+
+    def filters_addresses(self) -> bool:
+        """Return whether systemd can hold a unit to some addresses: by eBPF, in cgroups of version 2, or it warns."""
+        return "firewalling" not in self.run("journalctl", "--boot", "--output=cat", "--no-pager")
+
     def call(self, *command: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command in it, as root or as somebody else, and return whatever came of it."""
         someone = ("runuser", "-u", user, "--") if user else ()

@@ -29,6 +29,10 @@ IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
 # beside all that is on a block device: what is fetched from them shows in the counters of the process that reads
 COUNTED = frozenset(("nfs", "nfs4", "zfs", "btrfs", "overlay"))
 NETWORKED = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "ncpfs", "coda", "afs", "9p"))
+# what was written of a file goes to storage later than its name does, unless it is synced
+DELAYED = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs"))
+# ... or takes the place of another file, which these write back for (fs/ext4/namei.c, fs/btrfs/inode.c)
+FLUSHED_BY_REPLACING = frozenset(("ext4", "btrfs"))
 # of FUSE, with a server behind them
 NETWORKED_DAEMONS = (
     "sshfs", "s3fs", "rclone", "goofys", "geesefs", "mountpoint-s3", "gcsfuse", "juicefs", "blobfuse", "seaweedfs",

@@ -5,14 +5,26 @@ from __future__ import annotations
 from datetime import timezone
 
 from ckptprof import figures, units
-from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN, Checkpoint, Kind, Metadata, Risk, Status, Writer
+from ckptprof.model import (
+    CUT_AT_BEGIN,
+    CUT_AT_END,
+    CUT_BETWEEN,
+    Checkpoint,
+    Frailty,
+    Kind,
+    Metadata,
+    Risk,
+    Status,
+    Writer,
+)
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import facts, paint, wrap
 
 INCOMPLETE = "incomplete: broken off before its end, or never committed; do not count on it"
 CUT = "incomplete: only a part of it was seen"
 _CUTS = (CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN)
-REASONS = ("mode", "incomplete", *_CUTS, *(risk.value for risk in Risk))  # told beside what they are the reason for
+_FRAILTIES = frozenset(frailty.value for frailty in Frailty)
+REASONS = ("mode", "incomplete", *_CUTS, *(risk.value for risk in Risk), *_FRAILTIES)  # told beside what they are for
 _TOGETHER_NS = 10_000_000  # ranks that end so near each other have no slowest
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
 _TWICE = 1.01  # bytes asked for over distinct ones: more is reading again
@@ -65,6 +77,7 @@ def of_save(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         ("Durable", _durable(checkpoint, zone)),
         *_uploads(checkpoint, zone),
         ("At risk", _at_risk(checkpoint)),
+        *([("In a crash", "; ".join(told))] if (told := frailties(checkpoint)) else []),
         ("Amplification", _amplification(checkpoint)),
         ("Files and names", _metadata(checkpoint.metadata)),
         *_slowest(checkpoint),
@@ -92,6 +105,11 @@ def of_restore(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 def risk(checkpoint: Checkpoint) -> str:
     """Return why it may restore wrongly; empty if nothing of that was seen."""
     return "; ".join(recorded(one.text) for one in checkpoint.risks)
+
+
+def frailties(checkpoint: Checkpoint) -> list[str]:
+    """Return what a crash may cost, by the way a save was written."""
+    return [recorded(one.text) for one in checkpoint.evidence if one.name in _FRAILTIES]
 
 
 def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:

@@ -24,7 +24,10 @@ _REQUEST_COLUMNS = (
     Column("P50", right=True, drop=6),
     Column("P99", right=True, drop=4),
 )
-_BRIEF = ("Status", "Risk", "Path", "Time", "Moved", "Mode", "Page cache", "Durable", "Slowest rank", "Slowest process")
+_BRIEF = (
+    "Status", "Risk", "Path", "Time", "Moved", "Mode", "Page cache", "Durable", "In a crash", "Slowest rank",
+    "Slowest process",
+)  # fmt: skip
 _ALWAYS = ("PID", "PROGRAM", "RANK", "BYTES", "SHARE")  # the other columns of writers only where something was seen
 _ENGINES = {
     "nvfs": "nvfs: cuFile by its driver nvidia-fs, between GPU and storage past all calls",

@@ -11,7 +11,7 @@ from ckptprof.detect.describe.completeness import ending_of
 from ckptprof.detect.describe.connections import hidden, sent_of
 from ckptprof.detect.describe.cuts import cuts_of, unseen_of
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of, writeback_measures
+from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of, frailties_of, writeback_measures
 from ckptprof.detect.describe.layout import class_of, engine_of, hidden_of, pattern_of
 from ckptprof.detect.describe.measures import measures_of
 from ckptprof.detect.describe.moments import metadata_of, moments_of
@@ -112,6 +112,7 @@ def assemble(
             *ending.evidence,
             *cuts,
             *risks_of(candidate, known),
+            *(frailties_of(candidate, known) if status is Status.COMPLETE and not is_copy else ()),
             *durable_evidence(durable),
         ),
         confidence=confidence,

@@ -1,25 +1,33 @@
 """When files reached stable storage: by their own sync, or by the looks at what of them was not yet written.
 
-And when they were in an object store, too: by who read them back and sent as much.
+And when they were in an object store, too: by who read them back and sent as much. And what a crash before that may
+cost, as the order of a traced save's calls shows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ckptprof.detect.describe.overheads import copies_of
+from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.tolerances import ALL_SHARE, BESIDE_NS, EDGE_NS, STAMP_NS, is_of_one_state
+from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.tolerances import ALL_SHARE, BESIDE_NS, EDGE_NS, LITTLE_SHARE, STAMP_NS, is_of_one_state
 from ckptprof.detect.transfers.model.sending import FURTHER
+from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.transfers.remembered import Writeback
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.host.devices import Devices
 from ckptprof.detect.world.keys import FileKey
+from ckptprof.frameworks.places import DELAYED, FLUSHED_BY_REPLACING
 from ckptprof.measures import UploadMeasure
-from ckptprof.model import Checkpoint, Evidence
+from ckptprof.model import Checkpoint, Evidence, Frailty
+from ckptprof.units import duration, plural, size
 
 MAX_UPLOADS = 4  # of one save
 
@@ -136,3 +144,66 @@ def upload_of(event: Event, save: Checkpoint, paths: Collection[str]) -> UploadM
         end_ns=clock.wall(event.end_ns),
         processes=tuple(sorted(pid for pid, _ in event.first_processes)),
     )
+
+
+def frailties_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
+    """Yield what a crash may cost by the order in which a save that is complete was written; only calls tell that."""
+    parts = [part for part in candidate.parts if isinstance(part, TracedTransfer) and not part.is_mapped]
+    health, clock = known.world.health, known.world.clock
+    is_whole = len(parts) == len(candidate.parts) and health.sees_names
+    if not candidate.writes or not is_whole or health.lost(candidate.start_ns, candidate.end_ns):
+        return
+    markers = [part for part in parts if part.name.commit and part.name.rank is None]
+    data = [part for part in parts if part.bytes >= LITTLE_SHARE * candidate.bytes and not part.name.commit]
+    if not data:
+        return
+    marker = max(markers, key=_given_ns, default=None)
+    late = [] if marker is None else [part for part in data if part.active_ns > _given_ns(marker)]
+    if marker is not None and late:
+        ahead = duration(max(part.active_ns for part in late) - _given_ns(marker))
+        text = f"{marker.file_name} was there {ahead} before the last byte of {_named(late)}"
+        yield _frailty(Frailty.MARKER_FIRST, text)
+    elif unsynced := _unsynced(data, marker, known):
+        when = f"{marker.file_name} was written" if marker is not None else "it got its name"
+        text = f"{_named(unsynced)} had not been synced when {when}: after a loss of power it may be empty, or torn"
+        yield _frailty(Frailty.COMMIT_UNSYNCED, text)
+    emptied = [part.emptied_ns for part in data if part.emptied_ns is not None and part.name_given_ns is None]
+    paths = frozenset(part.path for part in data)
+    only = len(emptied) == len(data) and not copies_of(candidate.parts)
+    if only and known.past.is_only_state(candidate.job, paths, candidate.bytes):
+        torn = duration(max(part.last_data_ns(clock) for part in data) - min(emptied))
+        text = f"it was written over the only copy that was seen: for {torn} there was none that is whole"
+        yield _frailty(Frailty.OVERWRITTEN, text)
+
+
+def _given_ns(part: TracedTransfer) -> int:
+    """Return when a file was whole under its name."""
+    return max(part.active_ns, part.name_given_ns or 0)
+
+
+def _unsynced(data: Sequence[TracedTransfer], marker: TracedTransfer | None, known: Knowledge) -> list[TracedTransfer]:
+    """Return what was found unwritten after it was said to be complete: by a marker, or a name that lasts."""
+    found = []
+    for part in data:
+        types = {mount.fs_type for mount in known.world.devices.mounts_with(part.file[0])}
+        renamed = part.name_given_ns is not None and part.earlier_path is not None and is_temporary(part.earlier_path)
+        if not types or not types <= DELAYED or (marker is None and not renamed):
+            continue
+        if renamed and types <= FLUSHED_BY_REPLACING and known.past.author(part.path) is not None:
+            continue
+        given_ns = _given_ns(part if marker is None else marker)
+        looks = known.transfers.writeback.get(part.file)
+        dirty_ns = None if looks is None else looks.dirty_ns
+        if dirty_ns is not None and dirty_ns > given_ns and (part.durable_ns is None or part.durable_ns > given_ns):
+            found.append(part)
+    return found
+
+
+def _named(parts: Sequence[Transfer]) -> str:
+    """Return the largest of some files, and how many more there are."""
+    more = f" and {plural(len(parts) - 1, 'more file')}" if len(parts) > 1 else ""
+    return f"{max(parts, key=lambda part: part.bytes).file_name}{more} ({size(sum(part.bytes for part in parts))})"
+
+
+def _frailty(kind: Frailty, text: str) -> Evidence:
+    return Evidence(name=kind.value, weight=0.0, text=text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -200,6 +200,15 @@ class PastEvents:
     def rotated(self, job: str, shapes: frozenset[str]) -> int:
         """Return how many files of these shapes the job wrote and deleted again."""
         return sum(1 for path in self._gone[job] if shape_of(path) in shapes)
+
+    def is_only_state(self, job: str, paths: Collection[str], size: int) -> bool:
+        """Return whether a job wrote its last state of such a size to these paths, and has none of it elsewhere."""
+        gone = self._gone[job]
+        moved = (one for writes in (True, False) for one in self._events[job, writes])
+        alike = [one for one in moved if is_of_one_state(one.bytes, size)]
+        left = {path for one in alike for path in one.paths if path not in gone}
+        written = {path for one in alike for path in one.paths if self.author(path) is one}
+        return not left.isdisjoint(paths) and left <= set(paths) and written >= set(paths)
 
     def note_blocked(self, uid: str, job: str, end_ns: int, until_ns: int) -> None:
         """Take note that a save blocked its job until a time, or longer than was known."""

@@ -281,6 +281,7 @@ def _told(one: Checkpoint) -> Sequence[tuple[str, tuple[str, ...]]]:
         ]
     pairs = course.of_restore(one) if one.kind is Kind.RESTORE else []
     lists.append(("May restore wrongly", [risk.text for risk in one.risks]))
+    lists.append(("In a crash", course.frailties(one)))
     lists.append(("Read from", [f"{name}: {text}" for name, text in pairs]))
     lists.append(("Out of sight", one.blind))
     return [(name, tuple(recorded(text) for text in texts)) for name, texts in lists if texts]

@@ -24,6 +24,7 @@ class TracedTransfer(Transfer):
     generation: int = 0
     sessions: dict[str, FileActivity] = field(default_factory=dict)  # empty once it was judged
     created_ns: int | None = None  # when it was made, or when its opening began to cut off what was in it
+    emptied_ns: int | None = None  # when its opening had cut off what was in it, if it was there before
     closing_ns: int | None = None  # when closing began, if it was timed: NFS, FUSE and S3 send all of it there
     name_given_ns: int | None = None
     syncs: Sequence[tuple[int, int]] = ()  # (start, end), the last ones, by its own process

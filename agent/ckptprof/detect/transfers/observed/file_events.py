@@ -66,6 +66,7 @@ class FileEvents:
                 return False
             emptying_ns = (event.duration_ns or 0) if event.kind == "emptied" else 0
             transfer.created_ns = event.at_ns - emptying_ns
+            transfer.emptied_ns = event.at_ns if event.kind == "emptied" else None
             if event.path is not None and event.path.startswith("/"):
                 self._born_as(transfer, event.path)
         elif event.at_ns < transfer.first_ns:
