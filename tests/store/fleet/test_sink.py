@@ -20,7 +20,7 @@ from ckptprof.store.fleet import outbox as outboxes
 from ckptprof.store.fleet.connecting import connected, told
 from ckptprof.store.fleet.outbox import Outbox, Taken
 from ckptprof.store.fleet.sink import Sink
-from ckptprof.store.fleet.steps import migrate
+from ckptprof.store.fleet.steps import STEPS, migrate
 from ckptprof.store.fleet.target import ServerAwayError, target_of
 from ckptprof.store.sql import compiled
 from ckptprof.store.writer import Retention, StoreWriter
@@ -329,4 +329,4 @@ def test_a_server_that_is_not_prepared_or_away_says_so(server: Server, tmp_path:
     with pytest.raises(ServerAwayError), connected(target_of(f"postgresql+psycopg:///x?host={tmp_path}")):
         pass
     with connected(target_of(server.url(server.database()))) as connection:
-        assert migrate(connection) == 1
+        assert migrate(connection) == len(STEPS)
