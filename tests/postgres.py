@@ -84,6 +84,14 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def made_certificate(folder: Path) -> Path:
+    """Make server.crt and server.key for localhost, signed by itself, in a folder; return the folder."""
+    certificate = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", folder / "server.key", "-out", folder / "server.crt"]
+    subprocess.run([*certificate, *names], check=True, capture_output=True)
+    return folder
+
+
 @contextlib.contextmanager
 def served(within: Sequence[str] = ()) -> Iterator[Server]:
     """Start one for a while, by a command that leads elsewhere; as root it runs as the user postgres."""
@@ -92,9 +100,7 @@ def served(within: Sequence[str] = ()) -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="ckpt-pg-"))
     data = folder / "data"
     data.mkdir()
-    certificate = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", folder / "server.key", "-out", folder / "server.crt"]
-    subprocess.run([*certificate, *names], check=True, capture_output=True)
+    made_certificate(folder)
     own: list[str] = []
     if os.geteuid() == 0:
         own = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]

@@ -104,7 +104,9 @@ class Job:
             writers=tuple(
                 msgspec.structs.replace(self.of.writers[0], pid=100 + rank, rank=8 * node + rank) for rank in range(8)
             ),
-            cost=None if base.cost is None else msgspec.structs.replace(base.cost, gpus=8, gpus_from="nvml"),
+            cost=None if base.cost is None else msgspec.structs.replace(
+                base.cost, gpus=8, gpus_from="nvml", stall_seconds=spent_ns / SECOND, gpu_seconds=spent_ns * 8 / SECOND
+            ),
             run=Run(key=self.key, scheduler="slurm", job=self.job_id, restart=self.restart, nodes=self.nodes, node=node)
             if self.run else None,
             place=Place(key=f"nfs:filer:/ckpt:{inode}", shared=self.folder != "per-node"),

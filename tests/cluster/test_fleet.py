@@ -291,6 +291,19 @@ def test_what_a_meeting_costs_is_told_by_the_saves_that_met_nobody() -> None:
     assert one.cost_seconds == pytest.approx(12 * 3, rel=0.1)
 
 
+def test_two_saves_of_a_run_at_once_meet_another_run_once() -> None:
+    """The same seconds are not counted for each of them."""
+    (one,), (other,) = Job(nodes=1).seen()[0], Job(nodes=1, **LLM).seen()[0]
+    (alone,) = collisions(merge([one, other])).pairs
+    second = (msgspec.structs.replace(save, uid=f"{save.uid}-2", step=(save.step or 0) + 1) for save in one.checkpoints)
+    twice = msgspec.structs.replace(one, checkpoints=(*one.checkpoints, *second))
+
+    (both,) = collisions(merge([twice, other])).pairs
+
+    assert {both.first.met, both.second.met} == {12, 24}
+    assert both.overlap_seconds == pytest.approx(alone.overlap_seconds)
+
+
 def test_intervals_that_differ_meet_by_chance() -> None:
     """No phase keeps them apart."""
     (one,) = collisions(_merged(Job(nodes=2), Job(nodes=2, every_s=EVERY * 0.9, **LLM))).pairs

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -223,6 +224,21 @@ def test_a_damaged_database_of_ours_is_kept_beside_a_new_one(db: Path, checkpoin
     assert len(set(moved)) == len(moved)
     assert [Path(one) for one in told] == [*moved, writer.moved_aside][-quarantine.KEPT :]
     assert all(Path(one).stat().st_size for one in told)
+
+
+def test_changes_of_a_new_database_are_newer_than_those_of_the_damaged_one(db: Path, checkpoint: _Make) -> None:
+    """However many there are: who has shipped that one takes them."""
+    newest = []
+    for uids in ("abc", "defgh", "i"):
+        with contextlib.closing(StoreWriter(db)) as writer:
+            writer.add_checkpoints([checkpoint(uid=uid) for uid in uids])
+        with contextlib.closing(sqlite3.connect(db)) as plain:
+            newest.append(plain.execute("SELECT min(change), max(change) FROM outbox").fetchone())
+            plain.execute("PRAGMA user_version = -7")
+
+    assert newest[0] == (1, 3)
+    assert all(before[1] < after[0] for before, after in pairwise(newest))
+    assert [last - first for first, last in newest] == [2, 4, 0]
 
 
 @pytest.mark.root

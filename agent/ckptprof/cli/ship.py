@@ -103,7 +103,11 @@ def command(
     set_title("shipper")
     notifier = Notifier()
     notifier.ready("waiting for the first turn")
-    shipper.run(tell=notifier.status, complain=lambda line: output.write(f"ckptprof: {line}\n", sys.stderr))
+    shipper.run(
+        tell=notifier.status,
+        complain=lambda line: output.write(f"ckptprof: {line}\n", sys.stderr),
+        beat=notifier.watchdog,
+    )
 
 
 def _way(to: str, password_file: Path | None) -> Way:

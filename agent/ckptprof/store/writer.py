@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from sqlite3 import Connection
@@ -32,6 +33,7 @@ _DEFAULT_RETENTION = Retention()
 _BALLAST_BYTES = 8 << 20
 _FAST = 1  # zlib's level for minutes: they are compressed well once their hour is over
 _SHARE_DROPPED_WHEN_FULL = 0.05
+_NS_PER_MS = 1_000_000
 
 _Result = TypeVar("_Result")
 
@@ -74,6 +76,7 @@ class StoreWriter:
                     raise
                 self.moved_aside = quarantine.move_aside(self.path)
                 self._connection = self._open()
+                _number_on(self._connection)
             undo.pop_all()
 
     def _open(self) -> Connection:
@@ -229,3 +232,11 @@ class StoreWriter:
 def _strip(window: Window) -> Strip:
     columns = zip(window.fields, window.columns, strict=True)
     return Strip(list(window.times_ns), {field: list(column) for field, column in columns})
+
+
+def _number_on(connection: Connection) -> None:
+    """Give changes numbers from the time on: who has shipped the damaged database takes all of them for newer."""
+    with transaction(connection):
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = 'outbox'")
+        newest = time.time_ns() // _NS_PER_MS
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('outbox', ?)", (newest,))

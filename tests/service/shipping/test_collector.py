@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cluster.nodes import Job
+from tests.postgres import made_certificate
 
 from ckptprof.cli.main import main
 from ckptprof.errors import StoreError, UsageError
@@ -35,6 +37,7 @@ class Stub:
         self.requests: list[list[tuple[str, int]]] = []  # uids and revisions
         self.headers: list[dict[str, str]] = []
         self.url = ""
+        self.serve_tls: Callable[[Path], None] = lambda _: None  # from then on, with the certificate of a folder
 
     @property
     def taken(self) -> list[tuple[str, int]]:
@@ -69,6 +72,13 @@ def stub() -> Iterator[Stub]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         made.url = f"http://127.0.0.1:{server.server_address[1]}"
+
+        def serve_tls(folder: Path) -> None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(folder / "server.crt", folder / "server.key")
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+
+        made.serve_tls = serve_tls
         yield made
         server.shutdown()
         thread.join()
@@ -231,7 +241,21 @@ def test_what_is_not_safe_is_refused(url: str, why: str) -> None:
     assert "secret" not in str(caught.value).removeprefix("a secret in a URL")
 
 
-def test_who_is_not_known_is_not_believed(node: StoreWriter, stub: Stub) -> None:
-    """One without TLS is none that is asked by https."""
+def test_who_is_not_known_is_not_believed(
+    node: StoreWriter, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without TLS is none that is asked by https, and a certificate needs somebody who knows it."""
+    url = stub.url.replace("http:", "https:").replace("127.0.0.1", "localhost")
     with pytest.raises(ServerAwayError):
-        Shipper(node.path, to_collector(stub.url.replace("http:", "https:")), names=True).send()
+        Shipper(node.path, to_collector(url), names=True).send()
+    stub.serve_tls(made_certificate(tmp_path))
+    with pytest.raises(ServerAwayError, match="certificate verify failed"):
+        Shipper(node.path, to_collector(url), names=True).send()
+    assert stub.taken == []
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server.crt"))
+
+    Shipper(node.path, to_collector(url), names=True).send()
+
+    assert [uid for uid, _ in stub.taken] == [*"abc"]
+    with pytest.raises(ServerAwayError, match="certificate verify failed"):
+        Shipper(node.path, to_collector(url.replace("localhost", "127.0.0.1")), names=True).send()

@@ -38,6 +38,7 @@ class Played(Shipper):
         self.until = until
         self.sent: list[float] = []
         self.said: list[str] = []
+        self.beats: list[float] = []
         self.change: Callable[[float], int] = lambda _: 1
         self.writes: Callable[[float], bool] = lambda _: False
         self.is_away: Callable[[float], bool] = lambda _: False
@@ -68,7 +69,7 @@ class Played(Shipper):
     def play(self) -> None:
         """Run until the time is over."""
         with pytest.raises(OverError):
-            self.run(tell=lambda _: None, complain=self.said.append)
+            self.run(tell=lambda _: None, complain=self.said.append, beat=lambda: self.beats.append(self.now))
 
 
 def test_what_changes_is_sent_soon_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +112,16 @@ def test_a_server_that_is_away_is_told_once_and_tried_again(monkeypatch: pytest.
     assert played.said == ["not shipping for now: db is away"]
     assert day <= played.sent[0] <= day + LONGEST_RETRY_SECONDS + 5
     assert 100 < len([at for at in tries if at < day]) < 400
+
+
+def test_each_turn_and_each_batch_shows_that_it_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the server is away; one that never answers keeps it from that."""
+    played = Played(monkeypatch, until=4000)
+    played.is_away = lambda now: now < 1000
+    played.play()
+
+    assert sorted(set(played.beats)) == [5.0 * turn for turn in range(801)]
+    assert len(played.beats) >= 801 + 2 * len(played.sent)
 
 
 def test_a_database_that_is_not_there_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

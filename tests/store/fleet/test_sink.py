@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import sqlite3
 import ssl
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from ckptprof.store.fleet import outbox as outboxes
 from ckptprof.store.fleet.connecting import connected, told
 from ckptprof.store.fleet.outbox import Outbox, Taken
 from ckptprof.store.fleet.sink import Sink
-from ckptprof.store.fleet.steps import migrate
+from ckptprof.store.fleet.steps import STEPS, migrate
 from ckptprof.store.fleet.target import ServerAwayError, target_of
 from ckptprof.store.sql import compiled
 from ckptprof.store.writer import Retention, StoreWriter
@@ -130,6 +131,20 @@ def test_what_the_server_refuses_is_put_aside_and_holds_up_nothing(
     aside = dict(server.ask("SELECT uid, reason FROM ckptprof.quarantine", fleet))
     assert sorted(map(str, aside)) == ["json", "large", "nul", "number"]
     assert "malformed" in str(aside["json"])
+
+
+def test_a_uid_that_fits_into_no_index_holds_up_nothing(
+    server: Server, fleet: str, node: StoreWriter, db: Path, checkpoint: Callable[..., Checkpoint]
+) -> None:
+    """It is put aside under its first characters."""
+    dice = random.Random(20)  # noqa: S311 # no secret
+    wild = "".join(chr(dice.randrange(0x4E00, 0x9FFF)) for _ in range(9000))  # which does not compress
+    node.add_checkpoints([checkpoint(uid=wild), checkpoint(uid="good")])
+
+    assert ship(server, fleet, db).change == 2
+
+    assert kept(server, fleet, "uid") == [("good",)]
+    assert server.ask("SELECT uid FROM ckptprof.quarantine", fleet) == [(wild[:200],)]
 
 
 def test_what_was_gone_before_it_was_sent_is_counted(
@@ -314,4 +329,4 @@ def test_a_server_that_is_not_prepared_or_away_says_so(server: Server, tmp_path:
     with pytest.raises(ServerAwayError), connected(target_of(f"postgresql+psycopg:///x?host={tmp_path}")):
         pass
     with connected(target_of(server.url(server.database()))) as connection:
-        assert migrate(connection) == 1
+        assert migrate(connection) == len(STEPS)

@@ -106,6 +106,10 @@ def test_a_password_comes_from_a_file_that_its_owner_alone_may_read(
         password(tmp_path / "away")
     with pytest.raises(StoreError, match="is no file"):
         password(tmp_path)
+    file.chmod(0o600)
+    file.write_bytes(b"s" * 4097)
+    with pytest.raises(StoreError, match="more than 4096 bytes"):
+        password(file)
 
 
 def test_the_environment_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.model import Kind
 
 LEAST_ALONE = 3  # saves that tell how long one takes that meets no other
-SAME_INTERVAL = 0.05  # of two runs, to which their intervals are one: then they meet in each, or in none
+SAME_INTERVAL = 0.05  # of two runs, to which their intervals are one; a shift lasts the longer the less they differ
 _NS = 1_000_000_000
 
 
@@ -71,6 +71,7 @@ class _Meeting:
 
     def __init__(self) -> None:
         self.overlap_ns = 0
+        self.until_ns = 0  # up to which it is counted
         self.met: tuple[dict[str, ClusterCheckpoint], dict[str, ClusterCheckpoint]] = ({}, {})
 
 
@@ -93,7 +94,9 @@ def _on_one(storage: str, saves: Sequence[ClusterCheckpoint]) -> Iterable[Collis
 def _meet(meetings: dict[tuple[str, str], _Meeting], one: ClusterCheckpoint, other: ClusterCheckpoint) -> None:
     first, second = sorted((one, other), key=run_of)
     meeting = meetings.setdefault((run_of(first), run_of(second)), _Meeting())
-    meeting.overlap_ns += min(one.whole.end_ns, other.whole.end_ns) - one.whole.start_ns
+    until_ns = min(one.whole.end_ns, other.whole.end_ns)
+    meeting.overlap_ns += max(0, until_ns - max(one.whole.start_ns, meeting.until_ns))
+    meeting.until_ns = max(until_ns, meeting.until_ns)
     meeting.met[0][first.whole.uid] = first
     meeting.met[1][second.whole.uid] = second
 

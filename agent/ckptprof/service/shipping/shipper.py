@@ -67,16 +67,28 @@ class Shipper:
         with Outbox(self._db) as outbox:
             return is_writing(outbox.pending().values(), time.time_ns())
 
-    def run(self, *, tell: Callable[[str], object], complain: Callable[[str], object]) -> None:
-        """Send for ever: soon after something changes, not while a checkpoint is written; `tell` is for a status."""
+    def run(
+        self, *, tell: Callable[[str], object], complain: Callable[[str], object], beat: Callable[[], object]
+    ) -> None:
+        """Send for ever: soon after something changes, not while a checkpoint is written.
+
+        `tell` is for a status; `beat` is called in each turn and after each batch: a server that takes one and never
+        answers is waited for without end.
+        """
+
+        def may_send() -> bool:
+            beat()
+            return pace.may_send(time.monotonic(), is_writing=self.is_writing())
+
         pace = Pace(time.monotonic(), random.Random())  # noqa: S311 # no secret
         done, last_complaint, events = -1, "", 0
         while True:
+            beat()
             try:
                 if self.newest() != done:
                     pace.changed(time.monotonic())
-                if pace.is_due(time.monotonic()) and self._may_send(pace):
-                    found = self.send(lambda: self._may_send(pace))
+                if pace.is_due(time.monotonic()) and may_send():
+                    found = self.send(may_send)
                     done, last_complaint, events = found.taken.change, "", events + found.events
                     if found.is_done:
                         pace.sent(time.monotonic())
@@ -88,9 +100,6 @@ class Shipper:
                     complain(f"not shipping for now: {line}")
                 last_complaint = line
             time.sleep(LOOK_SECONDS)
-
-    def _may_send(self, pace: Pace) -> bool:
-        return pace.may_send(time.monotonic(), is_writing=self.is_writing())
 
 
 def _status(events: int, taken: Taken) -> str:

@@ -41,6 +41,7 @@ _PUT_SESSION = _SESSION.on_conflict_do_update(
 )
 MOST_KEPT = 64 << 10  # bytes of an event that was refused
 _LONGEST_REASON = 500  # characters
+_LONGEST_UID = 200  # characters; more than 2.7 kB do not fit into an index
 _LONGEST_MS = 60_000  # of a statement
 _LOCKED = "55P03"  # lock_not_available
 _DAY_NS = 86_400_000_000_000
@@ -161,7 +162,7 @@ class Sink:
     def _refuse(self, event: Changed, why: str) -> None:
         row = {
             "node": self._key["node"],
-            "uid": _plain(event.uid or f"{self._key['database']}#{event.id}"),
+            "uid": _plain(event.uid or f"{self._key['database']}#{event.id}")[:_LONGEST_UID],
             "revision": event.revision,
             "reason": _plain(why)[:_LONGEST_REASON],
             "event": event.event.encode()[:MOST_KEPT] if event.event is not None else None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, text
 
 from ckptprof.errors import StoreError
+from ckptprof.store.fleet.views import SECOND
 
 _LOCK = 0x434B5054  # "CKPT"; of pg_advisory_xact_lock. The next number is that of the days
 _OLDEST_SERVER = 14
@@ -119,7 +120,8 @@ _FIRST = (
         )
     ),
 )
-STEPS: tuple[tuple[str, ...], ...] = (_FIRST,)
+STEPS: tuple[tuple[str, ...], ...] = (_FIRST, SECOND)
+_NEEDED = 1  # to ship and to read: the second is for questions in SQL, so that nodes may be newer than the server
 
 
 def migrate(connection: Connection) -> int:
@@ -145,11 +147,11 @@ def migrate(connection: Connection) -> int:
 
 
 def check(connection: Connection) -> None:
-    """Raise StoreError if the server's schema is older than this ckptprof; a newer one has all that this one asks."""
+    """Raise StoreError if the server's schema is older than what is asked; a newer one has all of that."""
     version = _version(connection)
-    if version < len(STEPS):
+    if version < _NEEDED:
         raise StoreError(
-            f"the server has schema {version}, this ckptprof needs {len(STEPS)}",
+            f"the server has schema {version}, this ckptprof needs {_NEEDED}",
             hint="as its owner, with this version: ckptprof ship --prepare",
         )
 

@@ -117,7 +117,10 @@ def _read(path: Path, *, is_private: bool) -> str:
             raise StoreError(f"{path} is no file")
         if is_private and (state.st_mode & 0o077 or state.st_uid not in (0, os.geteuid())):
             raise StoreError(f"others may read the password in {path}", hint=f"chmod 600 {path}")
-        return os.read(fd, _LONGEST_PASSWORD).partition(b"\n")[0].rstrip(b"\r").decode()
+        line = os.read(fd, _LONGEST_PASSWORD + 1).partition(b"\n")[0]
+        if len(line) > _LONGEST_PASSWORD:
+            raise StoreError(f"the first line of {path} has more than {_LONGEST_PASSWORD} bytes")
+        return line.rstrip(b"\r").decode()
     finally:
         os.close(fd)
 
