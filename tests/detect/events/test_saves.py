@@ -449,6 +449,18 @@ def test_a_file_whose_inode_is_that_of_a_deleted_one_is_no_new_name_of_it() -> N
     assert [one.step for one in stage.play(30)] == [500, 1000]
 
 
+def test_a_file_that_is_written_in_a_hidden_folder_with_a_number_is_followed() -> None:
+    """The number is that of the process."""
+    stage = Stage(facts=False)
+    trainer = stage.process()
+    for step, start_s in ((500, 3.0), (1000, 12.0)):
+        move = stage.write(trainer, f"/run/.ckpt-{trainer.pid}/model.safetensors", start_s, 0.6, 60 * MIB)
+        path, at_ns = f"/run/checkpoint-{step}/model.safetensors", MONOTONIC_NS + int((start_s + 0.7) * SECOND_NS)
+        stage.extra.append((start_s + 0.7, FileEvent(at_ns, "renamed", 2049, move.inode, move.bytes, path)))
+
+    assert [one.step for one in stage.play(40)] == [500, 1000]
+
+
 def test_a_step_of_which_nothing_was_seen_under_its_last_name_is_told_by_it() -> None:
     """Orbax writes below two temporary folders and renames both; who asks too early sees neither rename."""
     stage = Stage()

@@ -201,6 +201,10 @@ class Transfers:
 
 
 def _is_of_other_step(path: str, step: int | None) -> bool:
-    """Return whether a file has its last name already, and that tells another step than this."""
+    """Return whether a file has its last name already, and that tells another step than this.
+
+    What is hidden is none: its number may be that of a process.
+    """
     name = read_name(path)
-    return not name.temporary and None not in {name.step, step} and name.step != step
+    is_hidden = any(one.rpartition("/")[2].startswith(".") for one in (path, name.directory))
+    return not name.temporary and not is_hidden and None not in {name.step, step} and name.step != step
