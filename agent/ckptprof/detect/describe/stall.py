@@ -287,7 +287,7 @@ def _beside(
         text = f"{who} wrote, and the thread that trains waited: {activity.seen or 'it wrote a part itself'}"
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
     text = f"{who} wrote, while the thread that trains went on: {_AS_BEFORE if untold else activity.seen}"
-    if staged is None:
+    if staged is None or (untold and not staged):
         return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure, awaited=awaited)
     if staged and group.started and not activity.tells_by_gpu:
         born_ns = min(span[0] for span in group.started)  # it is held until that is forked
