@@ -311,8 +311,8 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     cores: int | None = None  # processors of the host
     connections: tuple[ConnectionMeasure, ...] = ()  # that may matter for it; at most 16
     gpudirect: GpuDirectMeasure | None = None  # None: its driver is not there
-    gpu_sent_bytes: int | None = None  # by the GPUs of its job over PCIe: of a save from where training was held for
-    # it, or from its start, to its end; from the look before to the look after, some seconds apart, and whoever's
+    gpu_sent_bytes: int | None = None  # by the GPUs of its job over PCIe: of a save (none that is async) from where
+    # training was held for it, or its start, to its end; from the look before to the look after, and whoever's
     uploads: tuple[UploadMeasure, ...] = ()  # of a save: when its files were on another tier as well; at most 4
     unwritten_ns: int | None = None  # wall clock: the last look at which some of it was not on stable storage yet
     written_back_bytes: int | None = None  # by the device under the files from start until a save was durable, if

@@ -596,6 +596,20 @@ def test_a_save_of_which_nothing_tells_is_made_as_that_before_of_its_series(
     assert stall == (None if second.stall_ns is None else pytest.approx(seconds(second), abs=0.1))
 
 
+@pytest.mark.parametrize("size", [20 * MIB, 200 * MIB])
+def test_a_save_that_is_taken_for_async_has_no_stall_that_nothing_tells(size: int) -> None:
+    """Whatever a copy of it would have taken: that it did not stand still otherwise was not seen either."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for step, start_s in ((1, 3.0), (2, 10.0)):
+        stage.write(trainer, f"/ckpt/step_{step}.pt", start_s, 2.0, size)
+    stage.extra += [*times(trainer, share=0.1, slices=0.1), stacks(trainer, 4.0, LOOP)]
+    _, second = detect(stage, by_thread(stage.frames(LONGER_SECONDS), trainer.pid))
+
+    assert (second.mode, second.stall_ns) == (Mode.ASYNC, None)
+    assert any("neither its memory nor its rhythm tells" in sentence for sentence in second.blind)
+
+
 def test_nothing_is_invented_where_nothing_tells() -> None:
     """A trainer without rhythm, and no stacks: neither mode nor stall, and a sentence that says why."""
     found = threaded(share=0.0, slices=0.1)
@@ -755,7 +769,8 @@ def on_gpu(
             at_s = [second - 0.2 * number for number in range(5, 0, -1)]
             told = ((MONOTONIC_NS + int(each * SECOND_NS), use(each)) for each in at_s)
             points = tuple((at_ns, percent) for at_ns, percent in told if percent is not None)
-            stage.extra.append((float(second), GpuUse(100, trainer.info.start_ticks, gpu, points, others)))
+            use_of = GpuUse(100, trainer.info.start_ticks, gpu, points, others, second * MIB, 0)
+            stage.extra.append((float(second), use_of))
     (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
     return found
 
@@ -791,6 +806,16 @@ def test_a_gpu_that_stands_still_tells_that_training_is_held(
         assert found.stall_ns is None
     else:
         assert seconds(found) == pytest.approx(stall, abs=0.05 if stall < 1.5 else 0.25)
+
+
+@pytest.mark.parametrize(("until_s", "sent"), [(10.2, 3 * MIB), (8.4, None)], ids=["sync", "async"])
+def test_what_gpus_send_while_training_goes_on_is_none_of_the_save(until_s: float, sent: int | None) -> None:
+    """A MiB each second; who is held for the whole of it sends nothing else."""
+    found = on_gpu({0: lambda at_s: 0 if 8.0 < at_s <= until_s else 95})
+
+    assert found.mode is (Mode.SYNC if sent else Mode.ASYNC)
+    assert found.measures is not None
+    assert found.measures.gpu_sent_bytes == sent
 
 
 def test_of_several_gpus_the_one_that_waited_longest_holds_training() -> None:

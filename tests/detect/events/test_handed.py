@@ -68,3 +68,34 @@ def test_what_a_spare_goes_on_from_is_a_state(*, trace: bool) -> None:
     told = stage.play(40)
 
     assert [one.step for one in told if one.kind is Kind.RESTORE] == [TURNS - 1]
+
+
+def test_who_goes_back_to_the_best_of_what_was_written_for_it_has_states(*, trace: bool) -> None:
+    """It forks a process for each save, reads one of many when it has become worse, and saves on."""
+    stage = Stage(trace=trace)
+    trainer = stage.process(100)
+    for turn in range(TURNS):
+        at_s = 3.0 + 4 * turn
+        writer = stage.process(200 + turn, parent_pid=100, born_s=at_s - 1, exit_s=at_s + 1)
+        stage.write(writer, f"/run/epoch_{turn:04}/arrays.npz", at_s, 0.5, 30 * MIB, magic=NPZ)
+    stage.read(trainer, "/run/epoch_0001/arrays.npz", 3.0 + 4 * 3 + 2, 0.1, 30 * MIB)
+    told = [(one.kind, one.step) for one in stage.play(3.0 + 4 * TURNS + 10)]
+
+    assert [step for kind, step in told if kind is Kind.SAVE] == list(range(TURNS))
+    assert (Kind.RESTORE, 1) in told
+
+
+@LEVELS
+@pytest.mark.parametrize("spare_pid", [150, 300], ids=["before it", "after it"])
+def test_a_spare_that_was_begun_before_who_saves_restores(spare_pid: int, *, trace: bool) -> None:
+    """It waits for the end of that, and goes on from its last state."""
+    stage = Stage(trace=trace)
+    parent = stage.process(100)
+    rank = stage.process(200, parent_pid=parent.pid, exit_s=20.0)
+    spare = stage.process(spare_pid, parent_pid=parent.pid)
+    for turn in range(3):
+        stage.write(rank, f"/run/iter_{turn:04}/arrays.npz", 6.0 + 4 * turn, 0.5, 30 * MIB, magic=NPZ)
+    stage.read(spare, "/run/iter_0002/arrays.npz", 22.0, 0.1, 30 * MIB)
+    told = stage.play(60)
+
+    assert [(one.kind, one.step) for one in told if one.kind is Kind.RESTORE] == [(Kind.RESTORE, 2)]

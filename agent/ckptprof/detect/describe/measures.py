@@ -14,6 +14,7 @@ from ckptprof.detect.tolerances import MOST_SHARE, WHOLE_SHARE
 from ckptprof.detect.world.host.device_counters import Users
 from ckptprof.detect.world.spans import Span, length
 from ckptprof.measures import DeviceMeasure, Measures, MountMeasure
+from ckptprof.model import Mode
 from ckptprof_collectors.samples import MountInfo
 
 
@@ -33,8 +34,8 @@ def measures_of(draft: Draft) -> Measures:
         devices=_devices(draft),
         connections=connections_of(draft),
         gpu_sent_bytes=world.gpu_traffic.sent_bytes(members_of(draft), start_ns - held_ns, end_ns)
-        if candidate.writes
-        else None,
+        if candidate.writes and draft.stall.mode is not Mode.ASYNC
+        else None,  # who trains on meanwhile moves much else
         gpudirect=world.gpudirect.measure(start_ns, end_ns),
         links=world.devices.links.measures(start_ns, end_ns, writes=candidate.writes),
         mount=_mount(draft, mount) if mount is not None else None,

@@ -114,8 +114,6 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
     built = grown > _COPIES * some(sight.checkpoint.bytes)  # what is written was made of it
     limit = Limit.SERIALIZE if packs >= MOST or slow or built else Limit.STAGING
     sent = some(sight.measures.gpu_sent_bytes)
-    trained = sight.checkpoint.mode is Mode.ASYNC  # meanwhile, and for that GPUs send, too
-    many = sent >= _MOVED * grown and not trained
-    copied = f"; its GPUs sent {size(sent)} over PCIe since the look before" if many else ""
+    copied = f"; its GPUs sent {size(sent)} over PCIe since the look before" if sent >= _MOVED * grown else ""
     text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}{copied}"
     return Spent(Cause.GREW, limit, spent, text)

@@ -24,10 +24,10 @@ def read_back(event: Event) -> bool:
 def read_again(event: Event) -> bool:
     """Return whether an earlier run of the same program wrote one of its files, whatever it was taken for."""
     own = event.remembered
-    authors = map(event.known.past.author, event.biggest if not event.writes else ())
+    authors = {path: event.known.past.author(path) for path in (event.biggest if not event.writes else ())}
     return any(
-        one and one.programs & own.programs and not one.processes & own.processes and not _is_hired(one, own)
-        for one in authors
+        one and one.programs & own.programs and not one.processes & own.processes and not _is_made_for(event, path)
+        for path, one in authors.items()
     )
 
 
@@ -35,29 +35,32 @@ def handed(event: Event) -> bool:
     """Return whether processes that are made for it hand files in to who made them, which nothing calls checkpoints.
 
     Actors play, generators make samples, and the process that trains takes in what each has left: it reads all that
-    came, while it goes on. A state goes the other way: who trains writes it, and who is begun later reads it.
+    came, while it goes on. A state goes the other way: who trains writes it, and who is begun later reads it; who goes
+    back to the best of many that were written for it reads one.
     """
-    if not event.is_weak:
+    if not event.is_weak or not (event.writes or all(_is_made_for(event, path) for path in event.biggest)):
         return False
-    own, past = event.remembered, event.known.past
-    if not event.writes:
-        authors = [past.author(path) for path in event.biggest]
-        return bool(authors) and all(
-            one is not None and _is_hired(one, own) and not _wrote_before(event, one) for one in authors
-        )
+    past, own = event.known.past, event.remembered
+    left = past.series(event.job, event.shapes, writes=True)[-FEW:]
     read = past.series(event.job, event.shapes, writes=False)
-    return any(
-        not one.paths.isdisjoint(earlier.paths) and _is_hired(earlier, one) and _is_hired(own, one)
-        for earlier in event.series[-FEW:]
-        if own.processes.isdisjoint(earlier.processes)  # who goes on and writes again trains
-        for one in read
-    )
+    taken = [
+        one
+        for one in left
+        if own.processes.isdisjoint(one.processes)  # who goes on and writes again trains
+        and any(
+            not one.paths.isdisjoint(reader.paths)
+            and _is_hired(one, reader)
+            and (not event.writes or _is_hired(own, reader))
+            for reader in (*read, own)
+        )
+    ]
+    return bool(taken) and len(taken) * 2 >= len(left)
 
 
-def _wrote_before(event: Event, author: PastEvent) -> bool:
-    """Return whether who wrote it had written such files before: who goes on and writes again trains."""
-    others = event.known.past.series(event.job, author.shapes, writes=True)
-    return any(one is not author and not one.processes.isdisjoint(author.processes) for one in others)
+def _is_made_for(event: Event, path: str) -> bool:
+    """Return whether a file that is read was all that its author wrote of its shape, who began after the reader."""
+    author = event.known.past.author(path)
+    return author is not None and _is_hired(author, event.remembered) and len(event.known.past.run_of(path)) == 1
 
 
 def _is_hired(author: PastEvent, reader: PastEvent) -> bool:
