@@ -58,18 +58,6 @@ def test_what_an_evaluator_reads_of_who_trains_is_a_state(*, trace: bool) -> Non
 
 
 @LEVELS
-def test_what_a_spare_goes_on_from_is_a_state(*, trace: bool) -> None:
-    """It was begun before the worker whose place it takes."""
-    stage = Stage(trace=trace)
-    spare, worker = stage.process(100), stage.process(200, parent_pid=100, exit_s=26.0)
-    for turn in range(TURNS):
-        stage.write(worker, f"/run/iter_{turn:04}/arrays.npz", 3.0 + 4 * turn, 0.5, 30 * MIB, magic=NPZ)
-    stage.read(spare, f"/run/iter_{TURNS - 1:04}/arrays.npz", 27.0, 0.1, 30 * MIB)
-    told = stage.play(40)
-
-    assert [one.step for one in told if one.kind is Kind.RESTORE] == [TURNS - 1]
-
-
 def test_who_goes_back_to_the_best_of_what_was_written_for_it_has_states(*, trace: bool) -> None:
     """It forks a process for each save, reads one of many when it has become worse, and saves on."""
     stage = Stage(trace=trace)
