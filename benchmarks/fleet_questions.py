@@ -49,11 +49,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--nodes", type=int, default=1000)
     options.add_argument("--days", type=int, default=30)
     options.add_argument("--saves", type=int, default=24, help="of each node and day")
+    options.add_argument("--jit", action="store_true", help="let the server compile, as it does by default")
     options.add_argument("--plans", action="store_true", help="print them")
     given = options.parse_args(argv)
     plans: list[str] = []
     with served() as server:
         fleet = server.database()
+        server.ask(f"ALTER DATABASE {fleet} SET jit = {'on' if given.jit else 'off'}")
         _shipped(server, fleet)
         made = _made(server, fleet, given.nodes, given.days, given.saves)
         rows = []
@@ -92,9 +94,10 @@ def _made(server: Server, fleet: str, nodes: int, days: int, saves: int) -> str:
 def _asked(server: Server, fleet: str, view: str) -> dict[str, object]:
     """Ask for all of it three times; return the least that it took, and how much was found."""
     took = []
+    statement = f"SELECT count(found::text) FROM ckptprof.{view} AS found"  # noqa: S608 # all columns of all rows
     for _ in range(3):
         begun = time.monotonic()
-        ((found,),) = server.ask(f"SELECT count(*) FROM (SELECT * FROM ckptprof.{view} OFFSET 0) AS found", fleet)  # noqa: S608 # our own names
+        ((found,),) = server.ask(statement, fleet)
         took.append(time.monotonic() - begun)
     return {"view": view, "rows": found, "seconds": min(took)}
 

@@ -41,7 +41,8 @@ _DERIVED = (
 
 # One row for each save and restore. The slowest part is that which took longest by the clock of its own node.
 _BY_STEP = """CREATE VIEW ckptprof.checkpoints_by_step AS
-SELECT run, kind, step, parts, run_nodes, is_joined, started, (started AT TIME ZONE 'UTC')::date AS day, job, "user", account, "partition",
+SELECT run, kind, step, parts, run_nodes, is_joined, started,
+    (started AT TIME ZONE 'UTC')::date AS day, job, "user", account, "partition",
     framework, mode, storage, bytes, written_bytes, unique_bytes, slowest_seconds, others_seconds,
     bytes / nullif(slowest_seconds, 0) AS bytes_per_second, stall_seconds, stalls_unknown, gpu_seconds, is_restorable,
     nullif(slowest[2], '') AS "limit", slowest[3] AS slowest_node
