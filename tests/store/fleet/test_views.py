@@ -82,6 +82,14 @@ def test_a_save_of_many_nodes_is_one(server: Server, fleet: str, tmp_path: Path)
     ]  # fmt: skip
 
 
+def test_a_day_is_the_same_wherever_it_is_asked(server: Server, fleet: str, tmp_path: Path) -> None:
+    """UTC, and not that of who asks."""
+    ship(server, fleet, tmp_path, Job(nodes=1, saves=1))
+    server.ask(f"ALTER DATABASE {fleet} SET timezone = 'Pacific/Kiritimati'")
+
+    assert server.ask("SELECT day::text FROM ckptprof.costs_by_day", fleet) == [("2026-03-20",)]
+
+
 def test_limits_are_those_of_the_command(server: Server, fleet: str, tmp_path: Path) -> None:
     """By storage, with the time that training lost; of several nodes that of the slowest."""
     records = ship(server, fleet, tmp_path, Job(nodes=4, late_s={1: 4.0}), Job(nodes=2, **LLM))
@@ -170,7 +178,8 @@ def test_what_is_derived_is_what_the_commands_say(server: Server, fleet: str) ->
     """Storage, run, and whether it may be restored: a new kind of either needs a new step of the schema."""
     made: Sequence[Checkpoint] = [
         *(_of(place=place) for place in PLACES), _of(place=None), _of(place=Place(key="x:1", shared=None)),
-        _of(place=Place(key="x:1", shared=False)), _of(place=None, sent=Sent(destinations=(Destination(remote="10.0.0.1", port=443, bytes=5),))),
+        _of(place=Place(key="x:1", shared=False)),
+        _of(place=None, sent=Sent(destinations=(Destination(remote="10.0.0.1", port=443, bytes=5),))),
         *(_of(run=run) for run in RUNS), _of(run=None),
         *(_of(evidence=(*recorded().evidence, Evidence(name=risk.value, weight=0.0, text="it's so"))) for risk in Risk),
         _of(status=Status.INCOMPLETE), _of(kind=Kind.RESTORE), _of(written_bytes=9, unique_bytes=3),

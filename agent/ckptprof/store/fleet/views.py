@@ -24,8 +24,10 @@ _RUN = """coalesce(detail#>>'{run,key}' || CASE
     THEN '+' || (detail#>>'{run,restart}') ELSE '' END, node || '/' || (detail->>'job'))"""
 _RESTORABLE = f"""detail->>'kind' = 'save' AND coalesce(detail->>'status', 'complete') = 'complete'
     AND NOT coalesce(jsonb_path_exists(detail, '$.evidence[*].name ? ({_RISKS})'), false)"""
+_JOINED = "detail#>>'{run,key}' IS NOT NULL AND detail->>'step' IS NOT NULL"
 _DERIVED = (
-    ("run", "text", _RUN),
+    ("run", 'text COLLATE "C"', _RUN),
+    ("apart", "text", f"CASE WHEN {_JOINED} THEN '' ELSE uid END"),  # what tells it from others of its run and step
     ('"user"', "text", "detail#>>'{run,user}'"),
     ("account", "text", "detail#>>'{run,account}'"),
     ('"partition"', "text", "detail#>>'{run,partition}'"),
@@ -39,12 +41,13 @@ _DERIVED = (
 
 # One row for each save and restore. The slowest part is that which took longest by the clock of its own node.
 _BY_STEP = """CREATE VIEW ckptprof.checkpoints_by_step AS
-SELECT run, kind, step, parts, run_nodes, is_joined, started, started::date AS day, job, "user", account, "partition",
+SELECT run, kind, step, parts, run_nodes, is_joined, started,
+    (started AT TIME ZONE 'UTC')::date AS day, job, "user", account, "partition",
     framework, mode, storage, bytes, written_bytes, unique_bytes, slowest_seconds, others_seconds,
     bytes / nullif(slowest_seconds, 0) AS bytes_per_second, stall_seconds, stalls_unknown, gpu_seconds, is_restorable,
     nullif(slowest[2], '') AS "limit", slowest[3] AS slowest_node
 FROM (
-    SELECT run, kind, step, count(*) AS parts, max(run_nodes) AS run_nodes, bool_and(joins) AS is_joined,
+    SELECT run, kind, step, count(*) AS parts, max(run_nodes) AS run_nodes, apart = '' AS is_joined,
         min(started) AS started, max(job) AS job, max("user") AS "user", max(account) AS account,
         max("partition") AS "partition", max(framework) AS framework, max(mode) AS mode, max(storage) AS storage,
         sum(bytes)::bigint AS bytes, sum(written_bytes)::bigint AS written_bytes,
@@ -52,12 +55,8 @@ FROM (
         (sum(end_ns - start_ns) - max(end_ns - start_ns))::float8 / 1e9 / nullif(count(*) - 1, 0) AS others_seconds,
         max(stall_seconds) AS stall_seconds, count(*) - count(stall_seconds) AS stalls_unknown,
         sum(gpu_seconds) AS gpu_seconds, bool_and(is_restorable) AS is_restorable,
-        max(ARRAY[lpad((end_ns - start_ns)::text, 20, '0'), coalesce("limit", ''), node]) AS slowest
-    FROM (
-        SELECT *, run_key IS NOT NULL AND step IS NOT NULL AS joins FROM ckptprof.checkpoints
-        WHERE kind IN ('save', 'restore')
-    ) AS part
-    GROUP BY run, kind, step, CASE WHEN NOT joins THEN uid END
+        max(ARRAY[lpad((end_ns - start_ns)::text, 20, '0') COLLATE "C", coalesce("limit", ''), node]) AS slowest
+    FROM ckptprof.checkpoints WHERE kind IN ('save', 'restore') GROUP BY run, kind, step, apart
 ) AS whole"""
 _COSTS = """CREATE VIEW ckptprof.costs_by_day AS
 SELECT day, job, run, "user", account, "partition", framework, mode, storage,
