@@ -16,13 +16,12 @@ from ckptprof.service.shipping.server import to_server
 from ckptprof.service.shipping.shipper import Shipper
 from ckptprof.store.fleet.target import target_of
 from ckptprof.store.fleet.views import VIEWS
-from contenders import ROOT
-from figures import parser, show
 
-sys.path.insert(0, str(ROOT))
-from tests.cluster.nodes import GOOD, Job
-from tests.cluster.test_commands import write
-from tests.postgres import Server, served
+sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[1:3]]
+from figures import parser, show  # noqa: E402 - found by the line above
+from tests.cluster.nodes import GOOD, Job  # noqa: E402 - likewise
+from tests.cluster.test_commands import write  # noqa: E402 - likewise
+from tests.postgres import Server, served  # noqa: E402 - likewise
 
 NODES_OF_A_RUN = 64
 _DAY_NS = 86_400_000_000_000
