@@ -18,10 +18,11 @@ from ckptprof.store.fleet.target import target_of
 from ckptprof.store.fleet.views import VIEWS
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[1:3]]
-from figures import parser, show  # noqa: E402 - found by the line above
 from tests.cluster.nodes import GOOD, Job  # noqa: E402 - likewise
 from tests.cluster.test_commands import write  # noqa: E402 - likewise
 from tests.postgres import Server, served  # noqa: E402 - likewise
+
+from figures import parser, show  # noqa: E402 - found by the line above
 
 NODES_OF_A_RUN = 64
 _DAY_NS = 86_400_000_000_000
