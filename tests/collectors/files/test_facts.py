@@ -44,7 +44,7 @@ def test_a_fact_is_what_stat_says(tmp_path: Path) -> None:
     assert (fact.device, fact.inode, fact.size) == (status.st_dev, status.st_ino, 1000)
     assert (fact.modified_ns, fact.changed_ns) == (status.st_mtime_ns, status.st_ctime_ns)
     assert fact.folder_inode == tmp_path.stat().st_ino
-    assert fact.magic == b"PK\x03\x04" + bytes(12)
+    assert fact.magic == b"PK\x03\x04" + bytes(20)
     assert fact.birth_ns is None or before_ns <= fact.birth_ns <= time.time_ns()
 
 
@@ -204,10 +204,10 @@ def test_a_file_is_read_once_for_as_long_as_it_stays_as_it_is(
     monkeypatch.setattr("ckptprof_collectors.files.factmemory.time.time_ns", lambda: now_ns + SETTLED_NS)
     later = [magic(pid) for pid in range(3, 9)]
 
-    assert [first, early, *later] == [b"PK\x03\x04" + bytes(12)] * 8
+    assert [first, early, *later] == [b"PK\x03\x04" + bytes(20)] * 8
     assert len(opened) == 3
     path.write_bytes(b"GGUF" + bytes(996))
-    assert magic(9) == b"GGUF" + bytes(12)
+    assert magic(9) == b"GGUF" + bytes(20)
 
 
 def test_what_is_kept_of_files_is_bounded_and_what_is_asked_for_stays() -> None:

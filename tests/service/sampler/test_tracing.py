@@ -271,7 +271,7 @@ def test_facts_are_asked_of_a_file_that_only_the_trace_saw(
 
     fact = next(sample for sample in samples if isinstance(sample, FileFact))
     assert (fact.pid, fact.path, fact.size) == (sleeper.pid, str(path), 2 * MIB + 4)
-    assert fact.magic == b"PK\3\4" + bytes(12)
+    assert fact.magic == b"PK\3\4" + bytes(20)
 
 
 def test_facts_are_asked_though_the_process_has_ended(desk: Callable[..., Desk], tmp_path: Path) -> None:
