@@ -59,7 +59,7 @@ class Sum:
 class Traffic:
     """What one process moved from and to one remote port."""
 
-    __slots__ = ("is_open", "local_port", "name", "received", "sent", "sockets", "tid", "told_bytes")
+    __slots__ = ("local_port", "name", "open_until_ns", "received", "sent", "sockets", "tid", "told_bytes")
 
     def __init__(self, name: Name) -> None:
         """Start at zero."""
@@ -67,23 +67,31 @@ class Traffic:
         self.sent, self.received = Sum(), Sum()
         self.sockets = self.local_port = self.tid = 0
         self.told_bytes = (0, 0)
-        self.is_open = False  # told, and what follows soon is to be told as well
+        self.open_until_ns = 0  # much was told lately: what follows until then is to be told as well
 
     @property
     def is_telling(self) -> bool:
         """Whether it moved enough since it was told, or anything soon after it was."""
-        sent, received = self.sent.bytes - self.told_bytes[0], self.received.bytes - self.told_bytes[1]
-        return max(sent, received) >= (1 if self.is_open else TELLING_BYTES)
+        return self._untold_bytes >= (1 if self._last_ns <= self.open_until_ns else TELLING_BYTES)
+
+    @property
+    def _untold_bytes(self) -> int:
+        return max(self.sent.bytes - self.told_bytes[0], self.received.bytes - self.told_bytes[1])
+
+    @property
+    def _last_ns(self) -> int:
+        return max(self.sent.last_ns, self.received.last_ns)
 
     def is_quiet(self, now_ns: int) -> bool:
         """Return whether nothing has moved for a while."""
-        return now_ns - max(self.sent.last_ns, self.received.last_ns) >= OPEN_NS
+        return now_ns - self._last_ns >= OPEN_NS
 
     def tell(self) -> SocketTraffic:
         """Return its sample."""
         sent, received = self.sent, self.received
+        if self._untold_bytes >= TELLING_BYTES:
+            self.open_until_ns = self._last_ns + OPEN_NS
         self.told_bytes = (sent.bytes, received.bytes)
-        self.is_open = True
         pid, start_ticks, remote, port = self.name
         is_one = bool(remote)
         return SocketTraffic(
@@ -158,7 +166,7 @@ class SocketReader:
                 self._take(crowds, self._known[1])
         told = [traffic.tell() for traffic in self._moving.values() if traffic.is_telling]
         for name in [name for name, traffic in self._moving.items() if traffic.is_quiet(now_ns)]:
-            self._moving.pop(name).is_open = False
+            del self._moving[name]
         self._next_ns = now_ns + max(READ_NS, int((time.thread_time_ns() - began) / SHARE))
         return told
 

@@ -46,7 +46,10 @@ class NfsClients:
 
     def __init__(self, fs: KernelFs) -> None:
         """Open the file; raises OSError."""
-        self._file = KeptFile(host_mounts(fs) / "mountstats", chunk=1 << 16)
+        try:
+            self._file = KeptFile(host_mounts(fs) / "mountstats", chunk=1 << 16)
+        except PermissionError:  # only its owner may read it of another process, unlike mountinfo
+            self._file = KeptFile(fs.proc / "self" / "mountstats", chunk=1 << 16)
         self._kept: dict[tuple[int, int], _Kept] = {}
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:

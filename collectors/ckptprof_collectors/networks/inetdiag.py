@@ -48,6 +48,7 @@ _COUNTED_FROM, _COUNTED_TO = 4 + 120, 4 + 216
 # retransmitted; kernels before 4.19 end before the last two, before 4.10 before `busy`
 _COUNTED = struct.Struct("=QQ12xI8xQQQQ8x8xQ")
 _LEAST_LENGTH, _LIMITS_LENGTH = 16, 72
+_JIFFY_NS = 10_000_000  # the longest: ages are told in whole ones
 _NEVER = 0xFFFFFFFF  # min_rtt before the first
 _MAPPED = bytes(10) + b"\xff\xff"  # IPv4 within IPv6
 _ABSURD = 1 << 63
@@ -124,6 +125,7 @@ class TcpTable(Generic[S]):
         self.left_out = 0  # sockets for which there was no room at the last look
         self._known: dict[bytes, S] = {}
         self._turn = 0
+        self._looked_ns = 0  # when the latest look began
         self._usual = _usual(_ATTRIBUTES_AT, 0)  # how the message before was laid out,
         self._info = b""  # and the head of its attribute with tcp_info
         try:
@@ -155,6 +157,7 @@ class TcpTable(Generic[S]):
     def look(self) -> tuple[list[S], list[S]]:
         """Return the sockets that changed or are new, and those that are gone since the last look; raises OSError."""
         self._turn += 1
+        before_ns, self._looked_ns = self._looked_ns, time.monotonic_ns()
         self.left_out = 0
         changed: list[S] = []
         ports: set[int] = set()
@@ -166,16 +169,24 @@ class TcpTable(Generic[S]):
         if self._closings is not None:
             with suppress(OSError):  # more of them closed than there was room for
                 for data in self._closings.told():
-                    self._take_closed(data, changed)
+                    self._take_closed(data, changed, before_ns)
         return changed, self._absent()
 
-    def _take_closed(self, message: bytes, changed: list[S]) -> None:
-        """Take what a socket that closed has counted in the end; one that no look met is gone with this one."""
+    def _take_closed(self, message: bytes, changed: list[S], before_ns: int) -> None:
+        """Take what a socket that closed has counted in the end; one that no look met is gone with this one.
+
+        One that was reset is in no answer until its process closes it, which may be long after it was forgotten:
+        it has moved nothing since the look before, as one that came and went between two looks has.
+        """
         size, kind, _ = _HEAD.unpack_from(message.ljust(_HEAD.size, b"\0"))
         if kind != DESTROYED or not _ATTRIBUTES_AT < size <= len(message) or self.left_out:
             return  # who was left out may have counted long before
         info, _ = self._find(message)
         is_new = message[_COOKIE_AT : _COOKIE_AT + 8] not in self._known
+        if info and is_new:
+            idle_ns = min(_AGO.unpack_from(message, info + _AGO_AT)) * 1_000_000
+            if idle_ns > time.monotonic_ns() - before_ns + _JIFFY_NS:
+                return
         if info and (one := self._socket(message, 0)) is not None:
             self._update(one, message, info, changed)
             if is_new:

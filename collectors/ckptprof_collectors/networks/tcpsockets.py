@@ -88,7 +88,7 @@ class _Endpoint:
 
     __slots__ = (
         "_counts", "_interfaces", "_is_told", "_key", "_most", "_received_ns", "_rtt_us", "_sent_ns", "_sums",
-        "_unseen", "sockets",
+        "_unseen", "has_strangers", "sockets",
     )  # fmt: skip
 
     def __init__(self, key: _Key, interfaces: tuple[str, ...]) -> None:
@@ -98,6 +98,7 @@ class _Endpoint:
         self._most, self._counts, self._rtt_us = 0, _NONE, 0  # of the socket that moved most in this look
         self._sent_ns = self._received_ns = 0
         self._is_told = False
+        self.has_strangers = False  # sockets that were looked for, and are of nobody who matters
         self.sockets = 0  # that are open
 
     def begin(self) -> None:
@@ -237,15 +238,21 @@ class TcpSockets:
             one.key = *one.key[:4], owner
         endpoint = touched.get(one.key) or self._endpoint(one.key, touched)
         endpoint.add(one, counts)
+        if one.inode and one.key[4] is None:
+            endpoint.has_strangers = True
         if _moved(counts, one.counted) >= TELLING_BYTES:
             one.told = self._clock()
         one.counted = counts
 
     def _owner_there(self, one: _Connection) -> tuple[int, int] | None:
         """Return whose a socket is that had closed before anybody saw its inode: who alone connects to there."""
-        there = {key[4] for key in self._endpoints if key[0] == one.remote and key[2] == one.remote_port and not key[3]}
-        known = [owner for owner in there if owner is not None and owner in self.owners]
-        return known[0] if len(known) == 1 else None
+        there = {
+            key[4]
+            for key, endpoint in self._endpoints.items()
+            if (key[0], key[2], key[3]) == (one.remote, one.remote_port, False)
+            and (endpoint.has_strangers if key[4] is None else key[4] in self.owners)
+        }
+        return next(iter(there)) if len(there) == 1 else None
 
     def _endpoint(self, key: _Key, touched: dict[_Key, _Endpoint]) -> _Endpoint:
         """Return an endpoint, which is the latest now; the one for all others where nobody can give way."""

@@ -83,6 +83,17 @@ def test_what_moved_little_is_told_with_what_follows_it() -> None:
     assert told == [[], [], [127 * KIB + 1], [127 * KIB + 6], [], [], [], [], []]
 
 
+def test_what_beats_on_after_much_is_told_for_three_seconds_more() -> None:
+    """A connection that once moved much may be kept for weeks by a word each second."""
+    desk = Desk()
+    told = []
+    for second in range(1, 11):
+        desk.sends(1, TELLING_BYTES if second == 1 else 100, second * SECOND_NS)
+        told.append(len(desk.read(second * SECOND_NS)))
+
+    assert told == [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+
+
 def test_a_host_on_which_nothing_moved_is_not_read() -> None:
     """One comparison, whatever the map holds."""
     desk = Desk()

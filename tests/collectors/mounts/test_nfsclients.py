@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.collectors.mounts.mountstats import HOST, block, mounted, put
 
-from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs
+from ckptprof_collectors.mounts import nfsclients
 from ckptprof_collectors.mounts.nfsclients import MAX_OPERATIONS, NfsClients
 from ckptprof_collectors.samples import ClientOperation, ClientSample, MountInfo
 
@@ -37,6 +38,23 @@ def test_a_mount_is_told_with_its_bytes_operations_and_connection(tmp_path: Path
         delays=9, connections=1, sends=64, backlog=32, in_use=640, slots=24,
         settings={"rsize": 1 << 20, "wsize": 1 << 20, "timeo": 600, "retrans": 2},
     )  # fmt: skip
+
+
+def test_who_may_not_read_those_of_init_reads_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container that has the host's pids, without privileges."""
+    opened = []
+
+    def kept(path: Path, **more: int) -> KeptFile:
+        opened.append(path.parent.name)
+        if path.parent.name == "1":
+            raise PermissionError
+        return KeptFile(path, **more)
+
+    monkeypatch.setattr(nfsclients, "host_mounts", lambda fs: fs.proc / "1")
+    monkeypatch.setattr(nfsclients, "KeptFile", kept)
+
+    assert len(read(tmp_path, block(counted={"WRITE": WRITE}))) == 1
+    assert opened == ["1", "self"]
 
 
 def test_a_capture_of_others_is_understood(tmp_path: Path) -> None:

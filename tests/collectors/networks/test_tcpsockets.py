@@ -183,6 +183,25 @@ def test_a_socket_that_no_look_met_is_whose_who_alone_connects_to_there(bench: B
     assert [(one.pid, one.bytes_acked) for one in later] == [(None, 4 * MIB)]
 
 
+def test_a_socket_that_was_reset_counts_once_however_late_it_is_closed(bench: Bench) -> None:
+    """Its process has it all the while, but no look meets it, so that it is forgotten; it has moved nothing since."""
+    bench.read(message(1, info(5 * MIB)))
+    for _ in range(inetdiag.ABSENT_TURNS + 2):
+        bench.read()
+    bench.closings.messages = [closed(1, info(5 * MIB, sent_ago_ms=60_000, received_ago_ms=60_000))]
+
+    assert bench.read() == []
+
+
+def test_a_closed_socket_may_be_of_a_stranger_who_connects_to_there(bench: Bench) -> None:
+    """A backup, say, to the store of who trains: nobody knows whose it was."""
+    bench.collector.owners = Asked({77: (5, 50)})
+    bench.read(message(1, info(MIB)), message(2, info(MIB), inode=99))
+    bench.closings.messages = [closed(3, info(4 * MIB))]
+
+    assert [(one.pid, one.bytes_acked) for one in bench.read()] == [(None, 5 * MIB)]
+
+
 def test_what_closed_before_anybody_mattered_does_not_count(bench: Bench) -> None:
     """Nor is anything heard of it."""
     before = bench.closings
