@@ -152,7 +152,11 @@ class TcpTable(Generic[S]):
 
     def open(self) -> Iterator[S]:
         """Yield the sockets that were there at the last look."""
-        return (one for one in self._known.values() if one.seen == self._turn)
+        return (one for one in self._known.values() if self.has(one))
+
+    def has(self, one: S) -> bool:
+        """Return whether a socket was there at the last look."""
+        return one.seen == self._turn
 
     def look(self) -> tuple[list[S], list[S]]:
         """Return the sockets that changed or are new, and those that are gone since the last look; raises OSError."""

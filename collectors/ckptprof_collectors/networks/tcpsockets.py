@@ -98,7 +98,7 @@ class _Endpoint:
         self._most, self._counts, self._rtt_us = 0, _NONE, 0  # of the socket that moved most in this look
         self._sent_ns = self._received_ns = 0
         self._is_told = False
-        self.has_strangers = False  # sockets that were looked for, and are of nobody who matters
+        self.has_strangers = False  # sockets that are open, and of nobody who matters
         self.sockets = 0  # that are open
 
     def begin(self) -> None:
@@ -229,20 +229,29 @@ class TcpSockets:
         self, one: _Connection, counts: Counts, owner: tuple[int, int] | None, touched: dict[_Key, _Endpoint]
     ) -> None:
         """Add what one socket moved to its endpoint."""
+        was_nobodys = one.key is not None and one.key[4] is None
         if one.key is None:
             accepted = one.local_port in self._table.listening
             if not (one.inode or accepted):
                 owner = self._owner_there(one)
             one.key = one.remote, one.local, one.local_port if accepted else one.remote_port, accepted, owner
         elif owner is not None and one.key[4] is None:
+            if (before := self._endpoints.get(one.key)) is not None:
+                before.has_strangers = False  # it was none
             one.key = *one.key[:4], owner
         endpoint = touched.get(one.key) or self._endpoint(one.key, touched)
         endpoint.add(one, counts)
-        if one.inode and one.key[4] is None:
+        if one.key[4] is None and self._is_strange(one, was_nobodys=was_nobodys):
             endpoint.has_strangers = True
         if _moved(counts, one.counted) >= TELLING_BYTES:
             one.told = self._clock()
         one.counted = counts
+
+    def _is_strange(self, one: _Connection, *, was_nobodys: bool) -> bool:
+        """Return whether a socket is surely of nobody who matters; it may have closed just before it was looked for."""
+        if not one.inode:
+            return False
+        return one.uid not in self.owners.users or (was_nobodys and self._table.has(one))
 
     def _owner_there(self, one: _Connection) -> tuple[int, int] | None:
         """Return whose a socket is that had closed before anybody saw its inode: who alone connects to there."""

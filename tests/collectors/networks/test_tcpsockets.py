@@ -197,9 +197,35 @@ def test_a_closed_socket_may_be_of_a_stranger_who_connects_to_there(bench: Bench
     """A backup, say, to the store of who trains: nobody knows whose it was."""
     bench.collector.owners = Asked({77: (5, 50)})
     bench.read(message(1, info(MIB)), message(2, info(MIB), inode=99))
+    bench.read(message(1, info(MIB)), message(2, info(2 * MIB), inode=99))
     bench.closings.messages = [closed(3, info(4 * MIB))]
 
-    assert [(one.pid, one.bytes_acked) for one in bench.read()] == [(None, 5 * MIB)]
+    assert [(one.pid, one.bytes_acked) for one in bench.read()] == [(None, 6 * MIB)]
+
+
+def test_a_socket_that_closed_before_it_was_looked_for_is_no_stranger(bench: Bench) -> None:
+    """Who opens a connection for each object closes many so; what closes later is still its own."""
+    bench.collector.owners = Asked({77: (5, 50)})
+    bench.read(message(1, info(MIB)))
+    bench.read(message(1, info(MIB)), message(2, info(10), inode=78))
+    bench.closings.messages = [closed(2, info(2 * MIB))]
+    bench.read(message(1, info(MIB)))
+    bench.closings.messages = [closed(3, info(4 * MIB))]
+
+    assert [(one.pid, one.bytes_acked) for one in bench.read(message(1, info(MIB)))] == [(5, 5 * MIB)]
+
+
+def test_who_came_to_matter_after_its_connection_was_no_stranger(bench: Bench) -> None:
+    """What closes from then on is its own."""
+    owners = bench.collector.owners = Asked({})
+    bench.read(message(1, info(MIB)))
+    bench.read(message(1, info(2 * MIB)))
+    owners.turn += 1  # it trains now
+    owners.found = {77: (5, 50)}
+    bench.read(message(1, info(3 * MIB)))
+    bench.closings.messages = [closed(2, info(4 * MIB))]
+
+    assert [(one.pid, one.bytes_acked) for one in bench.read(message(1, info(3 * MIB)))] == [(5, 5 * MIB)]
 
 
 def test_what_closed_before_anybody_mattered_does_not_count(bench: Bench) -> None:
