@@ -196,6 +196,7 @@ class Machine:
 
     def filters_addresses(self) -> bool:
         """Return whether systemd can hold a unit to some addresses: by eBPF, in cgroups of version 2, or it warns."""
+        self.run("journalctl", "--sync")
         return "firewalling" not in self.run("journalctl", "--boot", "--output=cat", "--no-pager")
 
     def call(self, *command: str, user: str | None = None) -> subprocess.CompletedProcess[str]:

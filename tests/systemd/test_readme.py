@@ -151,7 +151,8 @@ def test_all_that_it_says_of_its_use_works(user: str, machine: Machine) -> None:
     prepared = f"chmod 1777 /scratch; chown {user} /srv/{user}"
     machine.run("sh", "-euc", prepared)
     typed(machine, block("install"), user)
-    asked = [f"ckptprof run --db {name}.db -- python train.py" for name in ("before", "after")] + lines
+    asked = [f"ckptprof run --db {name}.db -- python train.py" for name in ("before", "after")]
+    asked += ["mkdir nodes && cp before.db nodes/", *lines]
     script = "".join(
         f"(\n{AT_A_TERMINAL.get(line, '{}').format(line)}\n) >out 2>&1 && code=0 || code=$?; echo $code\n"
         for line in asked
