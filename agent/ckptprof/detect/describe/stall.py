@@ -50,7 +50,6 @@ class Stall:
     has_awaited: bool = False  # `blocked` has the wait for the end of the save before
     deleting_ns: int = 0  # after its last byte it ran for so long in the kernel alone, as who deletes does
     packing: Sequence[Span] = ()  # when it waited for children that read what it had saved
-    is_assumed: bool = False  # its mode is that of the save before, since nothing else tells
 
     def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> tuple[int | None, Sequence[Span]]:
         """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
@@ -79,7 +78,6 @@ class _Verdict:
     awaited: Span | None = None
     deleting_ns: int = 0
     packing: Sequence[Span] = ()
-    is_assumed: bool = False
 
 
 def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
@@ -115,7 +113,6 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     return Stall(
         mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited, waited is not None,
         leading.deleting_ns, leading.packing,
-        leading.is_assumed,
     )  # fmt: skip
 
 
@@ -133,7 +130,7 @@ def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
         known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
         if stall.awaited is not None or stall.has_awaited:
             known.past.note_awaited(candidate.job, stall.awaited)
-        if stall.mode is not None and not stall.is_assumed:
+        if stall.mode is not None:
             roles = frozenset(stall.roles.values())
             known.past.note_mode(candidate.job, _largest(candidate), roles, stall.mode)
         for process, size in stall.rooms.items():
@@ -311,10 +308,7 @@ def _beside(
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
     text = f"{who} wrote, while the thread that trains went on: {_AS_BEFORE if untold else activity.seen}"
     if staged is None or (untold and not staged):
-        certain = sure and not untold
-        return _Verdict(
-            group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=certain, awaited=awaited, is_assumed=untold
-        )
+        return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure, awaited=awaited)
     if staged and group.started and not activity.tells_by_gpu:
         born_ns = min(span[0] for span in group.started)  # it is held until that is forked
         staged = merged([*staged, *([(staged[-1][1], born_ns)] if staged[-1][1] < born_ns else [])])
@@ -323,15 +317,14 @@ def _beside(
         text += f"; {what} for {length(staged) / 1e9:.2f} s before"
     still = merged([*still, *activity.standing_beside(foreign), *staged])
     blocked = still if length(still) >= LEAST_NS else []
-    found = _Verdict(group.bytes, Mode.ASYNC, length(blocked), text, (_UNSEEN,), still, blocked, awaited=awaited)
-    return replace(found, certain=sure and not untold, is_assumed=untold)
+    return _Verdict(group.bytes, Mode.ASYNC, length(blocked), text, (_UNSEEN,), still, blocked, sure, awaited=awaited)
 
 
 def _untold(group: WriterGroup, who: str, activity: TrainingActivity, before: Mode | None) -> _Verdict:
     """Return what is told of a group of whose trainer nothing tells: that it waits as `before`, or nothing."""
     if before is Mode.SYNC:
         text = f"{who} wrote, and the thread that trains waited: {_AS_BEFORE}"
-        return _Verdict(group.bytes, Mode.SYNC, None, text, (_WAITED,), is_assumed=True)
+        return _Verdict(group.bytes, Mode.SYNC, None, text, (_WAITED,))
     sentence = f"whether training went on while {who} wrote: {activity.reason}"
     return _Verdict(group.bytes, None, None, blind=(sentence,))
 
