@@ -102,7 +102,11 @@ class Job:
             start_ns=start_ns, end_ns=start_ns + spent_ns, durable_ns=None, stall_ns=spent_ns, blocked=(),
             bytes=round(self.of.bytes * more), path=f"/ckpt/{self.name}/step_{step}", ranks=8 * self.nodes,
             writers=tuple(
-                msgspec.structs.replace(self.of.writers[0], pid=100 + rank, rank=8 * node + rank) for rank in range(8)
+                msgspec.structs.replace(
+                    self.of.writers[0], pid=100 + rank, rank=8 * node + rank,
+                    start_ns=start_ns, end_ns=start_ns + spent_ns,
+                )
+                for rank in range(8)
             ),
             cost=None if base.cost is None else msgspec.structs.replace(
                 base.cost, gpus=8, gpus_from="nvml", stall_seconds=spent_ns / SECOND, gpu_seconds=spent_ns * 8 / SECOND

@@ -11,7 +11,7 @@ from tests.cluster.nodes import NOBODY_KNOWS, SECOND, Job, groups, recorded
 from ckptprof.cluster import joining
 from ckptprof.cluster.clocks import Event, Timed
 from ckptprof.cluster.merging import merge
-from ckptprof.cluster.model import NodePart
+from ckptprof.cluster.model import NodePart, NodeRecord
 from ckptprof.cluster.slowness import slow_nodes
 from ckptprof.cluster.stragglers import last_of, told
 
@@ -62,18 +62,33 @@ def test_the_last_stands_out_of_what_the_others_differ_by(
     assert last_of(_group(ends_s), 0) == last
 
 
-@pytest.mark.parametrize(("late_s", "named"), [({2: 4.0}, "train-node-2"), ({}, None), ({0: 4.0}, "train-node-0")])
-def test_who_commits_for_all_is_not_whom_they_waited_for(late_s: dict[int, float], named: str | None) -> None:
-    """Rank 0 ends after all others, whichever of them is slow."""
-    records, _ = Job(late_s=late_s).seen()
-    first, *others = records
-    ends = [max(one.end_ns for one in save) for save in zip(*(record.checkpoints for record in records), strict=True)]
-    committing = [
-        msgspec.structs.replace(one, end_ns=end_ns + SECOND // 2)
-        for one, end_ns in zip(first.checkpoints, ends, strict=True)
-    ]
+def _committing(job: Job, *, is_told: bool) -> list[NodeRecord]:
+    """Return what nodes tell where rank 0 ends after all others; by an older ckptprof its own end is not told."""
+    (first, *others), _ = job.seen()
+    every = zip(first.checkpoints, *(one.checkpoints for one in others), strict=True)
+    saves = []
+    for own, *beside in every:
+        end_ns = max(own.end_ns, *(one.end_ns for one in beside)) + SECOND // 2
+        writers = [msgspec.structs.replace(one, end_ns=one.end_ns if is_told else end_ns) for one in own.writers]
+        saves.append(msgspec.structs.replace(own, end_ns=end_ns, writers=tuple(writers)))
+    return [msgspec.structs.replace(first, checkpoints=tuple(saves)), *others]
 
-    merged = merge([msgspec.structs.replace(first, checkpoints=tuple(committing)), *others])
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize(("late_s", "named"), [({2: 4.0}, "train-node-2"), ({}, None), ({0: 4.0}, "train-node-0")])
+def test_who_commits_for_all_is_not_whom_they_waited_for(
+    late_s: dict[int, float], named: str | None, *, is_told: bool
+) -> None:
+    """Rank 0 ends after all others, whichever of them is slow."""
+    merged = merge(_committing(Job(late_s=late_s), is_told=is_told))
+
+    assert {None if one.straggler is None else one.straggler.host for one in merged} == {named}
+
+
+@pytest.mark.parametrize(("late_s", "named"), [({1: 4.0}, "train-node-1"), ({}, None), ({0: 4.0}, "train-node-0")])
+def test_of_two_nodes_too(late_s: dict[int, float], named: str | None) -> None:
+    """Where the end of its own is told."""
+    merged = merge(_committing(Job(nodes=2, late_s=late_s), is_told=True))
 
     assert {None if one.straggler is None else one.straggler.host for one in merged} == {named}
 

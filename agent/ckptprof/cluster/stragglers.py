@@ -29,12 +29,14 @@ _NS = 1_000_000_000
 def last_of(group: Sequence[Timed], bound_ns: int) -> tuple[str, int] | None:
     """Return the node that the others waited for, and how long after their median end it ended; None: no node."""
     ends: dict[str, int] = {}
+    commits = _commits(group)
     for one in group:
-        ends[one.event.host] = max(one.end_ns, ends.get(one.event.host, one.end_ns))
+        end_ns = _own_end_ns(one) if one.event.host in commits else one.end_ns
+        ends[one.event.host] = max(end_ns, ends.get(one.event.host, end_ns))
     if len(ends) == 1:
         return None
     last = max(ends, key=ends.__getitem__)
-    if _commits(group) == {last}:  # after all others, whichever it had to wait for
+    if commits == {last}:  # after all others, whichever it had to wait for
         waited_for = last_of([one for one in group if one.event.host != last], bound_ns)
         if waited_for is not None:
             return waited_for
@@ -45,6 +47,14 @@ def last_of(group: Sequence[Timed], bound_ns: int) -> tuple[str, int] | None:
     if excess <= least or excess <= STANDS_OUT * median(abs(end - middle) for end in others):
         return None
     return last, round(excess)
+
+
+def _own_end_ns(one: Timed) -> int:
+    """Return when its ranks were done with their own, before one of them made the marker of all."""
+    ends = [writer.end_ns for writer in one.event.checkpoint.writers]
+    if not ends or None in ends:
+        return one.end_ns
+    return one.end_ns - max(0, one.event.checkpoint.end_ns - max(ends))
 
 
 def _commits(group: Iterable[Timed]) -> set[str]:

@@ -29,12 +29,18 @@ def writers_of(candidate: Candidate, world: World, roles: Mapping[ProcessKey, st
             bytes=sum(part.bytes for part in parts),
             rank=_rank(process, parts, world.jobs),
             start_ns=world.clock.wall(min(part.start_ns for part in parts)),
-            end_ns=world.clock.wall(max(part.end_ns for part in parts)),
+            end_ns=world.clock.wall(_end_ns(parts)),
             role=roles[process],
         )
         for process, parts in by_process(candidate.parts).items()
     }
     return dict(sorted(writers.items(), key=lambda item: -item[1].bytes))
+
+
+def _end_ns(parts: Iterable[Transfer]) -> int:
+    """Return when it was done with its own; a marker, which one of all makes once the others are, is not."""
+    ends = [(not part.name.commit, part.end_ns) for part in parts]
+    return max(ends)[1]
 
 
 def _rank(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> int | None:
