@@ -58,7 +58,10 @@ def test_saves_without_a_file_are_found(recorder: Recorder, way: str, parts: int
 
 @pytest.mark.parametrize("way", ["restores", "restores-one"])
 def test_a_second_run_that_goes_on_from_there_restores(recorder: Recorder, way: str) -> None:
-    """And saves as much itself; what the first one saved but once nothing tells from what is as large by chance."""
+    """And saves as much itself; what the first one saved but once nothing tells from what is as large by chance.
+
+    Of one restore in a single stream looks at sockets may tell too little (ADR 0017): then it is missed, not invented.
+    """
     logged, watching = watched(recorder, way)
     if [event["kind"] for event in logged].count("restore") != 1:
         raise JobBrokeError(f"it has logged {logged}")
@@ -66,10 +69,11 @@ def test_a_second_run_that_goes_on_from_there_restores(recorder: Recorder, way: 
     for one in watching:
         found = sorted(one.checkpoints(), key=lambda told: told["start_ns"])
         who = f"at the level {one.level}: {found}"
-        assert [(told["kind"], told["medium"]) for told in found] == [(event["kind"], "object") for event in logged], (
-            who
-        )
-        for told, event in zip(found, logged, strict=True):
+        truth = logged
+        if (way, one.level) == ("restores-one", "poll") and "restore" not in {told["kind"] for told in found}:
+            truth = [event for event in logged if event["kind"] == "save"]
+        assert [(told["kind"], told["medium"]) for told in found] == [(event["kind"], "object") for event in truth], who
+        for told, event in zip(found, truth, strict=True):
             assert event["bytes"] * (1 - LESS) <= told["bytes"] <= event["bytes"] * (1 + MORE), who
             assert event["start_ns"] - 10**9 <= told["start_ns"] <= told["end_ns"] <= event["end_ns"] + 10**9, who
 

@@ -72,6 +72,15 @@ def foreign_moved() -> Told:
     return told(stage, 40)
 
 
+def nobody_known(*steps: int) -> Told:
+    """Write files that are named as a checkpoint's by a process that was over before anybody looked at it."""
+    stage = Stage(trace=True, poll=False, described=False)
+    who = stage.process(exit_s=2.0 + 8 * len(steps))
+    for number, step in enumerate(steps):
+        stage.write(who, f"/run/checkpoint-{step}/model.safetensors", 2.0 + 8 * number, 0.8, SIZE, magic=SAFETENSORS)
+    return told(stage, 70)
+
+
 def packs(path: str, magic: bytes | None, **fields: Any) -> Told:
     """Let a process read two files while it writes one that is a little smaller than both."""
     stage = Stage(trace=True)
@@ -107,6 +116,7 @@ def recurs() -> Told:
 
 
 MERGED, NATIVE_STATE = "/out/step_100.safetensors", "/run/model_0000{}000.bin"
+STATE = "/run/checkpoint-{}/model.safetensors"
 SCENES: dict[str, tuple[Callable[[], Told], Told]] = {
     "row format-safetensors: made": (format_safetensors, [("save", "/run/blob.st")]),
     "row rotates: made": (rotates, [("save", f"/run/{number}00.blob") for number in range(1, 7)]),
@@ -121,6 +131,11 @@ SCENES: dict[str, tuple[Callable[[], Told], Told]] = {
     "rule 'read, no libraries': none read-again": (
         read_again,
         [("save", NATIVE_STATE.format(1)), ("restore", NATIVE_STATE.format(1))],
+    ),
+    "rule 'nobody known'": (lambda: nobody_known(100), [("copy", STATE.format(100))]),
+    "rule 'nobody known': none recurs": (
+        lambda: nobody_known(100, 200, 300),
+        [("save", STATE.format(number)) for number in (100, 200, 300)],
     ),
     "rule 'no libraries': none recurs": (recurs, [("save", NATIVE_STATE.format(number)) for number in (1, 2, 3)]),
 }

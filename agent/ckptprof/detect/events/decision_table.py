@@ -208,6 +208,10 @@ DEFERRALS = (  # `decided-data` holds where the sum for data suffices
         all=("writes", "no-libraries"), none=("recurs", "computes"), least=NEEDED[Hypothesis.SAVE],
     ),
     Combination(
+        "nobody known", Hypothesis.COPY, "only names speak for it, and its process was over before anybody saw whose",
+        all=("writes", "nobody-known"), none=("recurs",), least=NEEDED[Hypothesis.SAVE],
+    ),
+    Combination(
         "a weak name", Hypothesis.SAVE, "data sets are called so, too, and nothing but a library speaks for it",
         all=("writes", "weak-name"), none=("recurs", "word", "step", "resumed"), least=NEEDED[Hypothesis.SAVE],
     ),
