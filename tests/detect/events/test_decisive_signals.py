@@ -81,6 +81,13 @@ def nobody_known(*steps: int) -> Told:
     return told(stage, 70)
 
 
+def read_by_nobody_known() -> Told:
+    """Read a checkpoint as whole as a loader does, in a process that was over before anybody looked at it."""
+    stage = Stage(trace=True, poll=False, described=False)
+    stage.read(stage.process(exit_s=3.0), STATE.format(100), 2.0, 0.8, SIZE, call_bytes=SIZE)
+    return told(stage, 70)
+
+
 def packs(path: str, magic: bytes | None, **fields: Any) -> Told:
     """Let a process read two files while it writes one that is a little smaller than both."""
     stage = Stage(trace=True)
@@ -137,6 +144,7 @@ SCENES: dict[str, tuple[Callable[[], Told], Told]] = {
         lambda: nobody_known(100, 200, 300),
         [("save", STATE.format(number)) for number in (100, 200, 300)],
     ),
+    "rule 'read, nobody known'": (read_by_nobody_known, [("copy", STATE.format(100))]),
     "rule 'no libraries': none recurs": (recurs, [("save", NATIVE_STATE.format(number)) for number in (1, 2, 3)]),
 }
 

@@ -190,6 +190,10 @@ OVERRIDES = (
         "read, no libraries", Hypothesis.COPY, "its process has no library of machine learning, and maps little",
         all=("reads", "no-libraries"), none=("service", "mapped", "read-again"),
     ),
+    Combination(
+        "read, nobody known", Hypothesis.COPY, "its process was over before anybody saw whose: who restores goes on",
+        all=("reads", "nobody-known"),
+    ),
 )  # fmt: skip
 
 SERIES_OF_DATA = frozenset(("handed", "shards", "swapped"))
