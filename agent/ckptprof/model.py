@@ -122,8 +122,8 @@ class Writer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     comm: str
     bytes: Count
     rank: int | None = None
-    start_ns: int | None = None  # wall clock, of its first operation, and of the last but for a marker, which one rank
-    end_ns: int | None = None  # makes once all others are done: the slowest rank is the last to end
+    start_ns: int | None = None  # wall clock, of its first operation
+    end_ns: int | None = None  # wall clock, of its last but for a marker of all: the slowest rank ends last
     role: Annotated[str, one_of("trainer", "thread", "child", "daemon")] | None = None
     # trainer: the thread that trains; thread: another of its threads
 

@@ -39,7 +39,7 @@ def writers_of(candidate: Candidate, world: World, roles: Mapping[ProcessKey, st
 
 def _end_ns(parts: Iterable[Transfer]) -> int:
     """Return when it was done with its own; a marker, which one of all makes once the others are, is not."""
-    ends = [(not part.name.commit, part.end_ns) for part in parts]
+    ends = [(not (part.writes and part.name.commit), part.end_ns) for part in parts]
     return max(ends)[1]
 
 
