@@ -51,10 +51,9 @@ def last_of(group: Sequence[Timed], bound_ns: int) -> tuple[str, int] | None:
 
 def _own_end_ns(one: Timed) -> int:
     """Return when its ranks were done with their own, before one of them made the marker of all."""
-    ends = [writer.end_ns for writer in one.event.checkpoint.writers]
-    if not ends or None in ends:
-        return one.end_ns
-    return one.end_ns - max(0, one.event.checkpoint.end_ns - max(ends))
+    event = one.event.checkpoint
+    own_ns = max((event.end_ns if writer.end_ns is None else writer.end_ns for writer in event.writers), default=None)
+    return one.end_ns if own_ns is None else one.end_ns - max(0, event.end_ns - own_ns)
 
 
 def _commits(group: Iterable[Timed]) -> set[str]:
