@@ -18,11 +18,11 @@ TOOK_S = 2.0
 Ways = Callable[[float], tuple[int, int]]
 
 
-def saved(size: int = SIZE, at_s: tuple[float, ...] = AT_S, *, came: float = 0.001) -> Ways:
+def saved(size: int = SIZE, at_s: tuple[float, ...] = AT_S, *, came: float = 0.001, took_s: float = TOOK_S) -> Ways:
     """Return what was sent and came back by a time, of a connection over which something goes now and then."""
 
     def by(now_s: float) -> tuple[int, int]:
-        sent = sum(int(size * min(max(0.0, now_s - begin_s), TOOK_S) / TOOK_S) for begin_s in at_s)
+        sent = sum(int(size * min(max(0.0, now_s - begin_s), took_s) / took_s) for begin_s in at_s)
         return sent, int(came * sent)
 
     return by
@@ -85,11 +85,11 @@ def count(stage: Stage, actor: Actor, number: int, at_s: float, *, part_bytes: i
         stage.extra.append((at_s + after_s, sample))
 
 
-def told(stage: Stage, until_s: float = 40.0) -> list[Checkpoint]:
-    """Return what is told; the connections were looked at once a second."""
+def told(stage: Stage, until_s: float = 40.0, *, every_s: float = 1.0) -> list[Checkpoint]:
+    """Return what is told; the connections were looked at so often."""
     stage.extra.sort(key=lambda pair: pair[0])
     frames = [
-        msgspec.structs.replace(frame, read=(*frame.read, "tcp")) if index % 25 == 0 else frame
+        msgspec.structs.replace(frame, read=(*frame.read, "tcp")) if index % round(25 * every_s) == 0 else frame
         for index, frame in enumerate(stage.frames(until_s))
     ]
     return play(stage.header(), frames)

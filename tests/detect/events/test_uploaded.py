@@ -87,3 +87,14 @@ def test_of_a_file_that_is_written_over_the_last_save_before_is_uploaded(at_s: f
     saves = [one for one in told(stage, 60.0) if one.kind.value == "save"]
 
     assert [len(uploads([one])) for one in saves] == [int(one == number) for one in range(3)]
+
+
+@pytest.mark.parametrize("every_s", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("at_s", [10.5, 11.5])
+def test_a_checkpoint_that_is_read_to_be_sent_is_no_restore(every_s: float, at_s: float) -> None:
+    """However far apart the looks at its sockets are, as on a crowded host."""
+    stage = Stage()
+    trainer = stage.process()
+    stage.read(trainer, "/ckpt/checkpoint-500/model.safetensors", at_s, 0.4, SIZE, from_disk=False)
+    look(stage, trainer, saved(at_s=(at_s,), took_s=0.4), 40, every_s=every_s)
+    assert [one.kind.value for one in told(stage, 60.0, every_s=every_s)] == ["copy"]

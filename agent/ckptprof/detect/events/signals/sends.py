@@ -66,8 +66,9 @@ def _came(event: Event, start_ns: int, end_ns: int, ports: Collection[int] | Non
 
 
 def sent_to_stores(event: Event, start_ns: int, end_ns: int) -> float:
-    """Return what its processes sent to ports of object stores: as their sockets say, or their calls."""
-    looked = moved_by_sockets(event, start_ns, end_ns, OBJECT_STORE_PORTS).sent_bytes
+    """Return what its processes sent to ports of object stores, at most: as looks at sockets say, or their calls."""
+    connections = event.world.devices.connections
+    looked = connections.sent_bytes_about(start_ns, end_ns, event.processes, OBJECT_STORE_PORTS)
     sent = event.known.transfers.sent
     counted = (sent.counted_bytes(one, start_ns, end_ns, OBJECT_STORE_PORTS, sends=True) for one in event.processes)
     return max(looked, sum(counted))

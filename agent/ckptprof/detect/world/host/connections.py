@@ -99,6 +99,20 @@ class Connections:
             if traffic is not None and (traffic.sent_bytes or traffic.received_bytes):
                 yield endpoint, traffic
 
+    def sent_bytes_about(
+        self, start_ns: int, end_ns: int, owners: Collection[ProcessKey], ports: Collection[int]
+    ) -> int:
+        """Return what some processes sent to some ports from the look before one time to the look after another.
+
+        When between two looks it went, nobody knows: what takes less than a second does not go evenly.
+        """
+        pasts = [past for one, past in self._pasts.items() if one.owner in owners and one.port in ports and past]
+        return sum(
+            looks[-1][1][_Column.ACKED] - looks[0][1][_Column.ACKED]
+            for past in pasts
+            if (looks := past.looks(start_ns, end_ns))
+        )
+
     def came_in(self, owner: ProcessKey, since_ns: int, until_ns: int, least_bytes: int) -> Inflow | None:
         """Return what a process received beyond what it sent without a pause, up to a time, if it is so much.
 
