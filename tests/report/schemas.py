@@ -23,6 +23,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 import ckptprof.report
+from ckptprof.cluster.fleet.annotations import Annotations
 from ckptprof.cluster.fleet.collisions import Collisions
 from ckptprof.cluster.fleet.costs import Costs
 from ckptprof.cluster.fleet.limits import Limits
@@ -47,6 +48,7 @@ _TOLD: dict[str, tuple[str, type]] = {
     "config": ("ckptprof config --json", settings.Settings),
     "diff": ("ckptprof diff --json", diff.Told),
     "doctor": ("ckptprof doctor --json", doctor.Checked),
+    "fleet-annotate": ("ckptprof fleet annotate --json", Annotations),
     "fleet-collisions": ("ckptprof fleet collisions --json", Collisions),
     "fleet-cost": ("ckptprof fleet cost --json", Costs),
     "fleet-limits": ("ckptprof fleet limits --json", Limits),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -14,10 +15,12 @@ from ckptprof import units
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import Several, named, reading_several
 from ckptprof.errors import UsageError
+from ckptprof.report.clean import clean
 
 if TYPE_CHECKING:
     from datetime import timezone
 
+    from ckptprof.cluster.fleet.annotations import Annotations
     from ckptprof.cluster.fleet.runs import Told
     from ckptprof.report.cluster.fleet.sheet import Sheet
 
@@ -34,6 +37,9 @@ ckptprof fleet newest --db nodes/ --json
 # Jobs that save at the same time, and nodes whose agent, kernel or clock differs
 ckptprof fleet collisions --db nodes/
 ckptprof fleet nodes --db nodes/
+# What would be noted in the AdminComment of each Slurm job; then note it, as root on the controller
+ckptprof fleet annotate --db nodes/
+ckptprof fleet annotate --db nodes/ --write
 """
 
 
@@ -46,6 +52,7 @@ class Question(str, Enum):
     NEWEST = "newest"
     COLLISIONS = "collisions"
     NODES = "nodes"
+    ANNOTATE = "annotate"
 
 
 class By(str, Enum):
@@ -64,7 +71,9 @@ class By(str, Enum):
 
 Asked = Annotated[
     Question,
-    typer.Argument(metavar="stragglers|cost|limits|newest|collisions|nodes", help="What to ask.", show_default=False),
+    typer.Argument(
+        metavar="stragglers|cost|limits|newest|collisions|nodes|annotate", help="What to ask.", show_default=False
+    ),
 ]
 OfCost = Annotated[
     By | None, typer.Option("--by", help="Of `cost`: what it is told of. Default: each job.", show_default=False)
@@ -79,6 +88,11 @@ Split = Annotated[
     ),
 ]
 
+Write = Annotated[
+    bool,
+    typer.Option("--write", help="Of `annotate`: write the notes, where a job has none or an older one of ours."),
+]
+
 
 def command(  # each argument is an option of the command line
     question: Asked,
@@ -86,6 +100,7 @@ def command(  # each argument is an option of the command line
     db: options.Dbs = None,
     by: OfCost = None,
     split: Split = None,
+    write: Write = False,
     since: filters.Since = None,
     until: filters.Until = None,
     job: filters.Job = None,
@@ -101,7 +116,8 @@ def command(  # each argument is an option of the command line
     the newest step that each job could be restored from, its age, and how often to save with the time between restarts
     that was seen; `collisions` which jobs save at the same time on storage that they share, and by how much to shift
     one of them; `nodes` whose agent, level, kernel or clock is not as that of the others, and who is silent while
-    others save. Copies of checkpoint files count in none. The exit code is 3 if there is no checkpoint, and 6 if a
+    others save; `annotate` what is to be noted of each job of Slurm in its AdminComment, which `sacct` shows, and with
+    --write notes it. Copies of checkpoint files count in none. The exit code is 3 if there is no checkpoint, and 6 if a
     database could not be read: the others are told all the same.
     """
     from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of it
@@ -110,11 +126,18 @@ def command(  # each argument is an option of the command line
         raise UsageError("--by is of `ckptprof fleet cost`", hint="leave --by out")
     if split is not None and question is not Question.LIMITS:
         raise UsageError("--split is of `ckptprof fleet limits`", hint="leave --split out")
+    if write and question is not Question.ANNOTATE:
+        raise UsageError("--write is of `ckptprof fleet annotate`", hint="leave --write out")
     now_ns = time.time_ns()
     split_ns = None if split is None else filters.moment(split, now_ns=now_ns, option="--split")
     found = reading_several(named(db), filters.query(since, until, job, kind, limit, now_ns=now_ns))
     zone = units.fixed_zone(now_ns, output.LocalZone())
-    told, sheet = _answer(question, found, by=By.JOB if by is None else by, split_ns=split_ns, now_ns=now_ns, zone=zone)
+    told: Told
+    if question is Question.ANNOTATE:
+        told, sheet = _annotated(found, write=write)
+    else:
+        cost_by = By.JOB if by is None else by
+        told, sheet = _answer(question, found, by=cost_by, split_ns=split_ns, now_ns=now_ns, zone=zone)
     told = msgspec.structs.replace(told, unread=tuple(found.unread))
     if json:
         output.write(document.dump(document.of(told)))
@@ -124,7 +147,8 @@ def command(  # each argument is an option of the command line
         output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
         output.write(drawn(sheet(), told, width=width, colour=colour))
-    return found.complain() if question is Question.NODES else found.conclude()
+    code = found.complain() if question is Question.NODES else found.conclude()
+    return _complained(told) or code if write else code
 
 
 def _answer(
@@ -152,3 +176,28 @@ def _answer(
         return met, lambda: collisions.of(met)
     seen = asked.nodes(every, records)
     return seen, lambda: nodes.of(seen, zone)
+
+
+def _annotated(found: Several, *, write: bool) -> tuple[Annotations, Callable[[], Sheet]]:
+    """Return the notes on jobs of Slurm, written where that was asked for, and what makes a page of them."""
+    from ckptprof.cluster.fleet import annotations  # noqa: PLC0415 - `--help` needs none of these
+    from ckptprof.report.cluster.fleet import annotations as page  # noqa: PLC0415
+    from ckptprof.service.commands import accounting  # noqa: PLC0415
+
+    jobs, not_asked = accounting.annotated(annotations.notes(found.checkpoints), write=write)
+    told = annotations.Annotations(
+        checkpoints=len(found.checkpoints), is_written=write, not_asked=not_asked, jobs=tuple(jobs)
+    )
+    return told, lambda: page.of(told)
+
+
+def _complained(told: Told) -> int:
+    """Name on stderr the notes that could not be written, and return the exit code that says so; 0 if all could be."""
+    from ckptprof.cluster.fleet.annotations import Annotations  # noqa: PLC0415 - `--help` needs none of these
+    from ckptprof.service.commands.accounting import SlurmError  # noqa: PLC0415
+
+    jobs = told.jobs if isinstance(told, Annotations) else ()
+    failed = [f"of job {one.job}: {one.error}" for one in jobs if one.error is not None]
+    for one in failed:
+        output.write(f"ckptprof: not written: {clean(one)}\n", sys.stderr)
+    return SlurmError.exit_code if failed else 0

@@ -1,5 +1,7 @@
 """A rank of a job on several nodes in plain Python: all begin a save together, each writes its file of one folder.
 
+Files are named as torch.distributed.checkpoint does: rank 0 writes what makes them whole once all have theirs.
+
 They meet on this host, whatever they call the place: `MASTER_PORT` is all that is used of it.
 """
 
@@ -15,7 +17,7 @@ from pathlib import Path
 RANK, RANKS, PORT = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ["MASTER_PORT"])
 CHUNK = os.urandom(4 << 20)
 CHUNKS = 8
-PICKLE = b"\x80\x04\x95"
+PICKLE, ZIP = b"\x80\x04\x95", b"PK\x03\x04"
 
 
 class Meeting:
@@ -61,14 +63,19 @@ def main() -> None:
         folder = told.dir / f"step_{step}"
         folder.mkdir(parents=True, exist_ok=True)
         meeting.wait()
-        with (folder / f"rank_{RANK}.pkl").open("wb") as file:
-            file.write(PICKLE)
+        with (folder / f"__{RANK}_0.distcp").open("wb") as file:
+            file.write(ZIP)
             for _ in range(CHUNKS):
                 file.write(CHUNK)
                 file.flush()
                 time.sleep(told.rest)
             os.fsync(file.fileno())
         meeting.wait()
+        if not RANK:
+            with (folder / ".metadata.tmp").open("wb") as file:
+                file.write(PICKLE + bytes(10_000))
+                os.fsync(file.fileno())
+            (folder / ".metadata.tmp").rename(folder / ".metadata")
     time.sleep(1)
 
 

@@ -84,7 +84,7 @@ def costs(checkpoints: Sequence[ClusterCheckpoint], by: str, zone: tzinfo) -> Co
     """Return what checkpoints cost by one of `BY` or by the week in which they began, in this zone."""
     every = counted(checkpoints)
     key = by_week(zone) if by == WEEK else BY[by]
-    rows = [_row(name, mine) for name, mine in grouped(every, key).items()]
+    rows = [row_of(name, mine) for name, mine in grouped(every, key).items()]
     rows.sort(key=(lambda one: (one.name,)) if by == WEEK else _dearest)
     return Costs(
         by=by,
@@ -99,7 +99,8 @@ def _dearest(one: CostRow) -> tuple[float, float, str]:
     return -(one.gpu_seconds or 0.0), -(one.stall_seconds or 0.0), one.name
 
 
-def _row(name: str, mine: Sequence[ClusterCheckpoint]) -> CostRow:
+def row_of(name: str, mine: Sequence[ClusterCheckpoint]) -> CostRow:
+    """Return what the checkpoints of one name cost."""
     runs = [job_costs([one.whole for one in of_run])[0] for of_run in grouped(mine, _run_and_job).values()]
     wholes = [one.whole for one in mine]
     saves = [one for one in wholes if one.kind is Kind.SAVE]

@@ -67,7 +67,7 @@ def newest(checkpoints: Sequence[ClusterCheckpoint], records: Iterable[NodeRecor
     return Newest(checkpoints=len(every), node_seconds=spent, restarts=restarts, jobs=tuple(told))
 
 
-def _restorable(saves: Iterable[ClusterCheckpoint]) -> list[Checkpoint]:
+def restorable(saves: Iterable[ClusterCheckpoint]) -> list[Checkpoint]:
     """Return the saves of one run that are whole on all nodes that have a part, as far as that was seen.
 
     A node that wrote before has one: of a node that nobody tells of, its last save; of one that was watched and wrote
@@ -109,7 +109,7 @@ def _seconds(mine: Sequence[ClusterCheckpoint]) -> float:
 def _row(runs: Mapping[str, Sequence[ClusterCheckpoint]], seen: Mapping[str, int], mttf: float | None) -> NewestRow:
     every = [one for mine in runs.values() for one in mine]
     saves = [one.whole for one in every if one.whole.kind is Kind.SAVE]
-    usable = [one for mine in runs.values() for one in _restorable(mine)]
+    usable = [one for mine in runs.values() for one in restorable(mine)]
     whole = max(usable, key=lambda one: one.start_ns, default=None)
     last_ns = max(one.whole.end_ns for one in every)
     ahead = {part.host: part.ahead_seconds or 0.0 for one in every for part in one.nodes}
@@ -146,7 +146,7 @@ def _row(runs: Mapping[str, Sequence[ClusterCheckpoint]], seen: Mapping[str, int
 def _resumed(runs: Sequence[Sequence[ClusterCheckpoint]]) -> Iterable[float]:
     """Return for each run after one that could be restored when it had restored, from the end of that one's newest."""
     for before, after in pairwise(runs):
-        kept = [one.end_ns for one in _restorable(before)]
+        kept = [one.end_ns for one in restorable(before)]
         back = [one.whole.end_ns for one in after if one.whole.kind is Kind.RESTORE]
         if kept and back and min(back) > max(kept):
             yield (min(back) - max(kept)) / _NS

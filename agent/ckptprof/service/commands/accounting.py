@@ -1,0 +1,97 @@
+"""Reads and writes the AdminComment of jobs by Slurm's own programs, which know where its accounting is and who may.
+
+`sacct` and `sacctmgr` of Slurm 22.05 and newer (`man sacct`, `man sacctmgr`: "SPECIFICATIONS FOR JOB"). No shell is
+between, and each call has a time limit: accounting that does not answer holds nobody.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ckptprof.cluster.fleet.annotations import Action, Annotation, JobId, action
+from ckptprof.errors import CkptprofError
+
+AT_ONCE = 50  # jobs of one call
+PATIENCE_SECONDS = 60.0
+
+
+class SlurmError(CkptprofError):
+    """Slurm's accounting could not be asked, or refused."""
+
+
+def comments(jobs: Iterable[JobId]) -> dict[JobId, str]:
+    """Return the AdminComment of those jobs that accounting knows; raises SlurmError."""
+    found: dict[JobId, str] = {}
+    of_cluster: dict[str | None, list[JobId]] = {}
+    for job in jobs:
+        of_cluster.setdefault(job.cluster, []).append(job)
+    for cluster, mine in of_cluster.items():
+        where = [] if cluster is None else [f"--clusters={cluster}"]
+        asked = {job.number: job for job in mine}
+        shown = _called("sacct", *where, "-n", "-P", "-X", f"--jobs={','.join(asked)}", "-o", "JobIDRaw,AdminComment")
+        lines = (line.partition("|") for line in shown.splitlines())  # of a comment of several lines the first
+        found.update((asked[number], comment) for number, bar, comment in lines if bar and number in asked)
+    return found
+
+
+def annotated(made: Mapping[JobId, str], *, write: bool) -> tuple[list[Annotation], str | None]:
+    """Return what is to be done with each job's comment, done if `write`, and why Slurm could not be asked.
+
+    Comments are read right before they are written, for so few jobs at a time that little can come between. Raises
+    SlurmError where they are to be written and cannot be read.
+    """
+    found: list[Annotation] = []
+    jobs = list(made)
+    for first in range(0, len(jobs), AT_ONCE):
+        few = jobs[first : first + AT_ONCE]
+        try:
+            present = comments(few)
+        except SlurmError as error:
+            if write:
+                raise
+            return [Annotation(cluster=job.cluster, job=job.number, note=note) for job, note in made.items()], str(
+                error
+            )
+        found += [_annotated(job, made[job], present.get(job), write=write) for job in few]
+    return found, None
+
+
+def _annotated(job: JobId, note: str, now: str | None, *, write: bool) -> Annotation:
+    todo = action(note, now)
+    told = Annotation(cluster=job.cluster, job=job.number, note=note, comment=now, action=todo)
+    if write and todo in (Action.WRITE, Action.RENEW):
+        try:
+            _write(job, note)
+        except SlurmError as error:
+            return msgspec.structs.replace(told, error=str(error))
+    return told
+
+
+def _write(job: JobId, note: str) -> None:
+    """Let a job have this AdminComment; raises SlurmError."""
+    where = [f"jobid={job.number}", *([] if job.cluster is None else [f"cluster={job.cluster}"])]
+    _called("sacctmgr", "-i", "-Q", "modify", "job", "where", *where, "set", f"AdminComment={note}")
+
+
+def _called(*command: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - numbers and words of ours, and no shell
+            command, check=False, capture_output=True, timeout=PATIENCE_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except FileNotFoundError as error:
+        hint = "run it where Slurm's programs are, as on its controller"
+        raise SlurmError(f"there is no {command[0]} here", hint=hint) from error
+    except subprocess.TimeoutExpired as error:
+        hint = "look whether slurmdbd answers: `sacctmgr ping`"
+        raise SlurmError(f"{command[0]} did not answer within {PATIENCE_SECONDS:.0f} s", hint=hint) from error
+    if done.returncode:
+        raise SlurmError(f"{command[0]} ended with {done.returncode}: {_said(done.stderr or done.stdout)}")
+    return done.stdout.decode(errors="replace")
+
+
+def _said(out: bytes) -> str:
+    lines: Sequence[str] = [line.strip() for line in out.decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
