@@ -17,7 +17,7 @@ from pathlib import Path
 RANK, RANKS, PORT = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ["MASTER_PORT"])
 CHUNK = os.urandom(4 << 20)
 CHUNKS = 8
-PICKLE, ZIP = b"\x80\x04\x95", b"PK\x03\x04"
+PICKLE = b"\x80\x04\x95"
 
 
 class Meeting:
@@ -64,7 +64,6 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         meeting.wait()
         with (folder / f"__{RANK}_0.distcp").open("wb") as file:
-            file.write(ZIP)
             for _ in range(CHUNKS):
                 file.write(CHUNK)
                 file.flush()
