@@ -29,14 +29,13 @@ _NS = 1_000_000_000
 def last_of(group: Sequence[Timed], bound_ns: int) -> tuple[str, int] | None:
     """Return the node that the others waited for, and how long after their median end it ended; None: no node."""
     ends: dict[str, int] = {}
-    commits = _commits(group)
     for one in group:
-        end_ns = _own_end_ns(one) if one.event.host in commits else one.end_ns
+        end_ns = _own_end_ns(one)
         ends[one.event.host] = max(end_ns, ends.get(one.event.host, end_ns))
     if len(ends) == 1:
         return None
     last = max(ends, key=ends.__getitem__)
-    if commits == {last}:  # after all others, whichever it had to wait for
+    if _commits(group) == {last}:  # after all others, whichever it had to wait for
         waited_for = last_of([one for one in group if one.event.host != last], bound_ns)
         if waited_for is not None:
             return waited_for
