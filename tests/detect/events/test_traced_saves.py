@@ -28,8 +28,8 @@ def edges(stage: Stage, checkpoint: Checkpoint) -> tuple[float, float]:
 
 
 def test_a_file_that_lived_twenty_milliseconds_is_seen_with_all_its_bytes() -> None:
-    """One final sample between two ticks is a save with exact bytes and edges."""
-    stage = alone((2.03, activity()))
+    """One final sample between two ticks is a save with exact bytes and edges, of a process that nobody described."""
+    stage = alone((2.03, activity()), described=False)
 
     (save,) = stage.play(8)
 

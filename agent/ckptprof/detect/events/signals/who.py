@@ -27,6 +27,12 @@ def runtime(event: Event) -> Found | None:
     return Found(f"{verb} by a process without any library of machine learning", "runtime-none")
 
 
+def is_unknown(event: Event) -> bool:
+    """Return whether all of its processes were over before anybody saw what they are."""
+    ended = event.world.ended
+    return event.world.runtimes(event.processes) is None and all(one in ended for one in event.processes)
+
+
 def computes(event: Event) -> bool:
     """Return whether a writer spends its time in its own code, not at its files: it makes what it writes."""
     if not event.writes or is_row_of_data(event):
