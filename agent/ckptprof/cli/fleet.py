@@ -117,8 +117,8 @@ def command(  # each argument is an option of the command line
     that was seen; `collisions` which jobs save at the same time on storage that they share, and by how much to shift
     one of them; `nodes` whose agent, level, kernel or clock is not as that of the others, and who is silent while
     others save; `annotate` what is to be noted of each job of Slurm in its AdminComment, which `sacct` shows, and with
-    --write notes it. Copies of checkpoint files count in none. The exit code is 3 if there is no checkpoint, and 6 if a
-    database could not be read: the others are told all the same.
+    --write notes it. Copies of checkpoint files count in none. The exit code is 3 if there is no checkpoint, 6 if a
+    database could not be read, and 1 if a note could not be written: the others are told all the same.
     """
     from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of it
 
