@@ -24,9 +24,9 @@ said = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in wo
 with (state / "calls").open("a") as calls:
     calls.write(json.dumps(["sacct", *sys.argv[1:]]) + "\\n")
 for job in said["jobs"].split(","):
-    kept = state / (said.get("clusters", "here") + "-" + job)
+    kept = state / ("alpha-" + job)
     if kept.exists():
-        print(job + "|" + kept.read_text())
+        print(job + "|alpha|" + kept.read_text())
 """
 SACCTMGR = """#!/usr/bin/env python3
 import json, os, sys
@@ -37,7 +37,8 @@ with (state / "calls").open("a") as calls:
     calls.write(json.dumps(["sacctmgr", *sys.argv[1:]]) + "\\n")
 if (state / "refuses").exists():
     sys.exit(" Only administrators may\\n sacctmgr: error: Access/permission denied")
-(state / (said.get("cluster", "here") + "-" + said["jobid"])).write_text(said["AdminComment"])
+if not (state / "loses").exists():
+    (state / ("alpha-" + said["jobid"])).write_text(said["AdminComment"])
 """
 NOTE = (
     "CP1: saves=3 restores=0 incomplete=0 bytes=629161470 stall_seconds=24 stalls_unknown=0 gpu_seconds=380 "
@@ -135,10 +136,41 @@ def test_a_job_is_annotated_once(site: Path, slurm: Slurm, capsys: pytest.Captur
         "alpha-77": "by hand, see CP1: | and 'this' $(touch /tmp/x)", "alpha-8812": NOTE, "alpha-9000": NOTE
     }  # fmt: skip
     assert slurm.calls("sacctmgr")[0] == [
-        "sacctmgr", "-i", "-Q", "modify", "job", "where", "jobid=8812", "cluster=alpha", "set", f"AdminComment={NOTE}"
+        "sacctmgr", "-i", "-Q", "modify", "job", "where", "jobid=8812", "set", f"AdminComment={NOTE}"
     ]  # fmt: skip
     assert actions(asked(site, capsys, "--write")) == {"77": "taken", "8812": "keep", "9000": "keep"}
     assert len(slurm.calls("sacctmgr")) == 2
+
+
+def test_a_note_of_more_checkpoints_stays(site: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+    """As where the question reaches back less far than the job."""
+    slurm.knows("8812", "CP1: saves=4 restores=0")
+
+    assert actions(asked(site, capsys, "--write"))["8812"] == "keep"
+    assert slurm.comments() == {"alpha-8812": "CP1: saves=4 restores=0"}
+
+
+def test_the_same_number_on_another_cluster_is_another_job(
+    tmp_path: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A user may let a job say that it is of any cluster."""
+    folder = tmp_path / "nodes"
+    write(folder, Job(nodes=2, saves=3, key="slurm:beta/8812.0", job_id="8812").seen()[0])
+    slurm.knows("8812")
+
+    assert actions(asked(folder, capsys, "--write")) == {"8812": "unknown"}
+    assert slurm.comments() == {"alpha-8812": ""}
+
+
+def test_what_is_not_there_after_it_was_written_is_said(
+    site: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever sacctmgr says."""
+    slurm.knows("8812")
+    (slurm.state / "loses").touch()
+
+    assert main(["fleet", "annotate", "--db", str(site), "--write"]) == 1
+    assert "did not complain, but the comment is another one" in capsys.readouterr().err
 
 
 def test_what_slurm_refuses_is_said(site: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:

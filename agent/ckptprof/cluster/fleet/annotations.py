@@ -26,7 +26,7 @@ PREFIX = "CP1:"
 class JobId(NamedTuple):
     """A job of Slurm."""
 
-    cluster: str | None  # None: its environment did not tell
+    cluster: str | None  # as its environment says, which its user may have changed; None: that did not tell
     number: str
 
 
@@ -35,9 +35,9 @@ class Action(str, Enum):
 
     WRITE = "write"  # it has none
     RENEW = "renew"  # it is ours, and older
-    KEEP = "keep"  # it says the same
+    KEEP = "keep"  # it says the same, or tells of more checkpoints
     TAKEN = "taken"  # it is another's
-    UNKNOWN = "unknown"  # Slurm's accounting does not tell of the job
+    UNKNOWN = "unknown"  # the accounting of this cluster does not tell of the job
 
 
 class Annotation(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,11 +106,20 @@ def _rounded(seconds: float | None) -> int | None:
 
 
 def action(note: str, now: str | None) -> Action:
-    """Return what is to be done with a comment as it is now; None: Slurm does not know the job."""
+    """Return what is to be done with a comment as it is now; None: Slurm does not know the job.
+
+    A note of fewer checkpoints is of a part of the job: it takes no other's place.
+    """
     if now is None:
         return Action.UNKNOWN
-    if now == note:
-        return Action.KEEP
     if not now.strip():
         return Action.WRITE
-    return Action.RENEW if now.startswith(PREFIX) else Action.TAKEN
+    if not now.startswith(PREFIX):
+        return Action.TAKEN
+    return Action.KEEP if now == note or _checkpoints(now) > _checkpoints(note) else Action.RENEW
+
+
+def _checkpoints(note: str) -> int:
+    """Return how many checkpoints are in a note."""
+    told = dict(word.partition("=")[::2] for word in note.split())
+    return sum(int(told[name]) for name in ("saves", "restores") if told.get(name, "").isdecimal())

@@ -16,6 +16,7 @@ from ckptprof.errors import CkptprofError
 
 AT_ONCE = 50  # jobs of one call
 PATIENCE_SECONDS = 60.0
+_WRITES = (Action.WRITE, Action.RENEW)
 
 
 class SlurmError(CkptprofError):
@@ -23,17 +24,20 @@ class SlurmError(CkptprofError):
 
 
 def comments(jobs: Iterable[JobId]) -> dict[JobId, str]:
-    """Return the AdminComment of those jobs that accounting knows; raises SlurmError."""
-    found: dict[JobId, str] = {}
-    of_cluster: dict[str | None, list[JobId]] = {}
+    """Return the AdminComment of those jobs that the accounting of this cluster knows; raises SlurmError.
+
+    What says that it is of another cluster is none of them, whatever number it has.
+    """
+    asked: dict[str, list[JobId]] = {}
     for job in jobs:
-        of_cluster.setdefault(job.cluster, []).append(job)
-    for cluster, mine in of_cluster.items():
-        where = [] if cluster is None else [f"--clusters={cluster}"]
-        asked = {job.number: job for job in mine}
-        shown = _called("sacct", *where, "-n", "-P", "-X", f"--jobs={','.join(asked)}", "-o", "JobIDRaw,AdminComment")
-        lines = (line.partition("|") for line in shown.splitlines())  # of a comment of several lines the first
-        found.update((asked[number], comment) for number, bar, comment in lines if bar and number in asked)
+        asked.setdefault(job.number, []).append(job)
+    shown = _called("sacct", "-n", "-P", "-X", f"--jobs={','.join(asked)}", "-o", "JobIDRaw,Cluster,AdminComment")
+    found: dict[JobId, str] = {}
+    for line in shown.splitlines():  # of a comment of several lines the first
+        number, *rest = line.split("|", 2)
+        if len(rest) == 2:
+            cluster, comment = rest
+            found.update((job, comment) for job in asked.get(number, ()) if job.cluster in (None, cluster))
     return found
 
 
@@ -55,14 +59,27 @@ def annotated(made: Mapping[JobId, str], *, write: bool) -> tuple[list[Annotatio
             return [Annotation(cluster=job.cluster, job=job.number, note=note) for job, note in made.items()], str(
                 error
             )
-        found += [_annotated(job, made[job], present.get(job), write=write) for job in few]
+        told = [_annotated(job, made[job], present.get(job), write=write) for job in few]
+        found += _proven(few, told) if write else told
     return found, None
+
+
+def _proven(jobs: Sequence[JobId], told: Sequence[Annotation]) -> list[Annotation]:
+    """Return them with an error where Slurm was content, and the comment is another one all the same."""
+    kept = comments(jobs)
+    lost = "sacctmgr did not complain, but the comment is another one"
+    return [
+        msgspec.structs.replace(one, error=lost)
+        if one.error is None and one.action in _WRITES and kept.get(job) != one.note
+        else one
+        for job, one in zip(jobs, told, strict=True)
+    ]
 
 
 def _annotated(job: JobId, note: str, now: str | None, *, write: bool) -> Annotation:
     todo = action(note, now)
     told = Annotation(cluster=job.cluster, job=job.number, note=note, comment=now, action=todo)
-    if write and todo in (Action.WRITE, Action.RENEW):
+    if write and todo in _WRITES:
         try:
             _write(job, note)
         except SlurmError as error:
@@ -72,8 +89,7 @@ def _annotated(job: JobId, note: str, now: str | None, *, write: bool) -> Annota
 
 def _write(job: JobId, note: str) -> None:
     """Let a job have this AdminComment; raises SlurmError."""
-    where = [f"jobid={job.number}", *([] if job.cluster is None else [f"cluster={job.cluster}"])]
-    _called("sacctmgr", "-i", "-Q", "modify", "job", "where", *where, "set", f"AdminComment={note}")
+    _called("sacctmgr", "-i", "-Q", "modify", "job", "where", f"jobid={job.number}", "set", f"AdminComment={note}")
 
 
 def _called(*command: str) -> str:
