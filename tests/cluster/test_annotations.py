@@ -41,7 +41,7 @@ if not (state / "loses").exists():
     (state / ("alpha-" + said["jobid"])).write_text(said["AdminComment"])
 """
 NOTE = (
-    "CP1: saves=3 restores=0 incomplete=0 bytes=629161470 stall_seconds=24 stalls_unknown=0 gpu_seconds=380 "
+    "cp1: saves=3 restores=0 incomplete=0 bytes=629161470 stall_seconds=24 stalls_unknown=0 gpu_seconds=380 "
     "share=0.0133 limit=device newest_step=300"
 )
 
@@ -126,14 +126,14 @@ def test_nothing_is_written_unless_it_is_asked_for(
 def test_a_job_is_annotated_once(site: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
     """Where it has no comment, or an older one of ours; another's stays, whatever else is in it."""
     slurm.knows("8812")
-    slurm.knows("9000", "CP1: saves=1")
-    slurm.knows("77", "by hand, see CP1: | and 'this' $(touch /tmp/x)")
+    slurm.knows("9000", "cp1: saves=1")
+    slurm.knows("77", "by hand, see cp1: | and 'this' $(touch /tmp/x)")
 
     first = asked(site, capsys, "--write")
 
     assert actions(first) == {"77": "taken", "8812": "write", "9000": "renew"}
     assert slurm.comments() == {
-        "alpha-77": "by hand, see CP1: | and 'this' $(touch /tmp/x)", "alpha-8812": NOTE, "alpha-9000": NOTE
+        "alpha-77": "by hand, see cp1: | and 'this' $(touch /tmp/x)", "alpha-8812": NOTE, "alpha-9000": NOTE
     }  # fmt: skip
     assert slurm.calls("sacctmgr")[0] == [
         "sacctmgr", "-i", "-Q", "modify", "job", "where", "jobid=8812", "set", f"AdminComment={NOTE}"
@@ -144,10 +144,10 @@ def test_a_job_is_annotated_once(site: Path, slurm: Slurm, capsys: pytest.Captur
 
 def test_a_note_of_more_checkpoints_stays(site: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
     """As where the question reaches back less far than the job."""
-    slurm.knows("8812", "CP1: saves=4 restores=0")
+    slurm.knows("8812", "cp1: saves=4 restores=0")
 
     assert actions(asked(site, capsys, "--write"))["8812"] == "keep"
-    assert slurm.comments() == {"alpha-8812": "CP1: saves=4 restores=0"}
+    assert slurm.comments() == {"alpha-8812": "cp1: saves=4 restores=0"}
 
 
 def test_the_same_number_on_another_cluster_is_another_job(
@@ -224,4 +224,4 @@ def test_runs_of_one_job_share_a_note_and_no_text_of_the_job_is_in_it() -> None:
     assert {job: note.split()[1] for job, note in made.items()} == {
         JobId("alpha", "5"): "saves=5", JobId("beta", "5"): "saves=1"
     }  # fmt: skip
-    assert all(set(note) <= set("CP1: abcdefghijklmnopqrstuvwxyz_=-.0123456789") for note in made.values())
+    assert all(set(note) <= set("cp1: abcdefghijklmnopqrstuvwxyz_=-.0123456789") for note in made.values())

@@ -20,7 +20,7 @@ from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.model import Kind
 from ckptprof.verdicts import Limit
 
-PREFIX = "CP1:"
+PREFIX = "cp1:"  # sacctmgr of 22.05 lets all of a comment be lower case
 
 
 class JobId(NamedTuple):

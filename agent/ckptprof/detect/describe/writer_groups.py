@@ -68,8 +68,10 @@ def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
     """Return a group for each process that trains."""
     trainers = known.world.trainers
     groups: dict[ProcessKey, WriterGroup] = {}
+    read = known.past.events(candidate.job, writes=False)
+    restored = {process for event in read if not event.is_nothing for process in event.processes}
     for process, parts in by_process(candidate.parts).items():
-        trainer = _trainer_of(process, candidate.start_ns, known.world)
+        trainer = process if process in restored else _trainer_of(process, candidate.start_ns, known.world)
         group = groups.setdefault(trainer, WriterGroup(trainer))
         if process == trainer:
             group.roles[process] = _add_own(group, parts, known)
