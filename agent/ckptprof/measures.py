@@ -288,6 +288,7 @@ class BeforeMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
     held_ns: int  # training stood still for so long before the first byte
     busy: float | None = None  # cores used by the process that wrote
+    helpers_busy: float | None = None  # by children of its that gave back to it what it wrote
     received_bytes: int | None = None  # by the busiest interface, loopback included; more by sockets of the one writer
     grown_bytes: int | None = None  # memory of the processes that wrote
     growing_ns: int | None = None  # the part in which it grew

@@ -40,10 +40,19 @@ def before_of(draft: Draft) -> BeforeMeasure | None:
     return BeforeMeasure(
         held_ns=first_ns - start_ns,
         busy=of_leading.busy if of_leading is not None else None,
+        helpers_busy=_helpers_busy(draft, leading, (start_ns, first_ns)) if draft.stall.is_made_by_others else None,
         received_bytes=max((one for one in came if one is not None), default=None),
         grown_bytes=max(0, sum(grown)) if grown else None,
         growing_ns=usage.growing_ns(leading, start_ns, first_ns, TELLING_BYTES),
     )
+
+
+def _helpers_busy(draft: Draft, writer: ProcessKey, span: Span) -> float | None:
+    """Return the cores used in a time by all children of a process."""
+    world = draft.world
+    children = [process for process in world.histories if world.jobs.parent(process) == writer]
+    used = [usage.busy for process in children if (usage := world.usage.used(process, *span)) is not None]
+    return sum(used) if used else None
 
 
 def _gathered(draft: Draft, first_ns: int) -> Inflow | None:

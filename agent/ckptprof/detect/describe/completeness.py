@@ -56,6 +56,13 @@ def ending_of(candidate: Candidate, known: Knowledge, *, is_copy: bool) -> Endin
     return Ending(Status.INCOMPLETE, (Evidence(name="incomplete", weight=0.0, text=text),))
 
 
+def _is_renamed_whole(candidate: Candidate, large: list[Transfer], known: Knowledge) -> bool:
+    """Return whether all of it was given its name once the last byte was there: who wrote it took it for whole."""
+    last_ns = max(part.last_data_ns(known.world.clock) for part in candidate.parts)
+    renamed = [part.renamed_ns(known.world.clock) for part in large]
+    return bool(renamed) and all(at_ns is not None and at_ns >= last_ns for at_ns in renamed)
+
+
 def _unfinished(
     candidate: Candidate, earlier: list[CompleteSave], known: Knowledge, *, dead: bool, soon: bool
 ) -> Iterator[str]:
@@ -68,6 +75,7 @@ def _unfinished(
         moved = _kept_bytes(candidate)
         linked = known.transfers.facts.linked_bytes(candidate.parts[0].folder, candidate.start_ns)
     smaller = usual is not None and moved + linked < WHOLE_SHARE * usual and not _is_whole(candidate, large, alike)
+    smaller = smaller and not _is_renamed_whole(candidate, large, known)
     removed_ns = known.transfers.removals.removed_ns
     later = Successors(large)
     written_again = {id(part) for part in large if later.supersede(part, known)}

@@ -50,6 +50,7 @@ class Stall:
     has_awaited: bool = False  # `blocked` has the wait for the end of the save before
     deleting_ns: int = 0  # after its last byte it ran for so long in the kernel alone, as who deletes does
     packing: Sequence[Span] = ()  # when it waited for children that read what it had saved
+    is_made_by_others: bool = False  # what it wrote came to it by pipes, while it stood still before
 
     def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> tuple[int | None, Sequence[Span]]:
         """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
@@ -78,6 +79,7 @@ class _Verdict:
     awaited: Span | None = None
     deleting_ns: int = 0
     packing: Sequence[Span] = ()
+    is_made_by_others: bool = False
 
 
 def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
@@ -112,7 +114,7 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
         blind = tuple(_UNSEEN if sentence == _UNTOLD else sentence for sentence in blind)
     return Stall(
         mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms, awaited, waited is not None,
-        leading.deleting_ns, leading.packing,
+        leading.deleting_ns, leading.packing, leading.is_made_by_others,
     )  # fmt: skip
 
 
@@ -177,7 +179,8 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     most_ns = max(AT_ONCE_NS, length(spans))  # a longer wait beside it is for something else
     standing = [*activity.standing_beside(spans), *activity.standing_between(spans)]
     whole = candidate.start_ns, candidate.end_ns
-    mine = [span for span in standing if span[1] - span[0] - overlap_ns(span, [whole]) <= most_ns]
+    made = [span for span in standing if _is_made_by_others(span, group, known)]
+    mine = [span for span in standing if span in made or span[1] - span[0] - overlap_ns(span, [whole]) <= most_ns]
     after_ns = max(span[1] for span in spans)
     packing = [one for one in standing if one[1] > after_ns and _is_packed(one, group.trainer, candidate, known)]
     before = activity.memory.built(activity.start_ns, group.bytes)
@@ -189,7 +192,26 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     verdict = _Verdict(group.bytes, Mode.SYNC, length(blocked), text, blind, still, blocked, certain=True)
     deleting_ns = length(after) if activity.ran(after) else 0  # who syncs, or closes, sleeps
     packing = cut(packing, [(after_ns, max(span[1] for span in blocked))])
-    return replace(verdict, room_bytes=activity.memory.room_bytes, deleting_ns=deleting_ns, packing=packing)
+    return replace(
+        verdict,
+        room_bytes=activity.memory.room_bytes,
+        deleting_ns=deleting_ns,
+        packing=packing,
+        is_made_by_others=bool(made),
+    )
+
+
+def _is_made_by_others(span: Span, group: WriterGroup, known: Knowledge) -> bool:
+    """Return whether as much as a process then wrote came to it while it stood still, by read(2) and from no file.
+
+    A pool of processes that compresses or pickles gives back by pipes what is to be written.
+    """
+    start_ns, end_ns = span
+    if start_ns >= min(one[0] for one in group.own.spans):
+        return False
+    came = sum(one.returned_bytes for one in known.world.histories[group.trainer].between(start_ns, end_ns))
+    read = sum(one.used_size for one in known.transfers.recent.moved(group.trainer, start_ns, end_ns, writes=False))
+    return came - read >= MOST_SHARE * group.bytes
 
 
 def _is_packed(span: Span, trainer: ProcessKey, candidate: Candidate, known: Knowledge) -> bool:

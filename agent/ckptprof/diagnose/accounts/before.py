@@ -97,11 +97,17 @@ def explain(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
         blocked -= growth.seconds
     if blocked <= 0:
         return found
-    if some(before.busy) >= _BUSY * had_cpu:
-        many = some(sight.checkpoint.ranks) >= 2
-        text = f"blocked before the first byte, with {some(before.busy):.1f} cores busy in the process that wrote"
+    if _cores(before) >= _BUSY * had_cpu:
+        many = some(sight.checkpoint.ranks) >= 2 and before.helpers_busy is None
+        who = "the process that wrote" if before.helpers_busy is None else "children that made what it wrote"
+        text = f"blocked before the first byte, with {_cores(before):.1f} cores busy in {who}"
         return [*found, Spent(Cause.BUSY_BEFORE, Limit.GATHER if many else Limit.SERIALIZE, blocked, text)]
     return [*found, Spent(Cause.UNTOLD_BEFORE, None, blocked, _UNTOLD)] if blocked >= _UNTOLD_SECONDS else found
+
+
+def _cores(before: BeforeMeasure) -> float:
+    """Return the cores that were busy with it."""
+    return some(before.busy) + some(before.helpers_busy)
 
 
 def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
@@ -110,7 +116,7 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
     spent = blocked if growing is None else min(blocked, growing)
     speed = pace(grown, spent)
     packs = sum(sight.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
-    slow = before is not None and some(before.busy) >= _COMPUTES * had_cpu and speed < _PACKING
+    slow = before is not None and _cores(before) >= _COMPUTES * had_cpu and speed < _PACKING
     built = grown > _COPIES * some(sight.checkpoint.bytes)  # what is written was made of it
     limit = Limit.SERIALIZE if packs >= MOST or slow or built else Limit.STAGING
     sent = some(sight.measures.gpu_sent_bytes)
