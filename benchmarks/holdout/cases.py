@@ -288,4 +288,33 @@ FOURTH = (  # of those who knew only what jobs of people do, when the others wer
     _habit("memory_snapshots", "fourth", ranks=2),
 )
 
-CASES = (*HABITS, *SECOND, *THIRD, *FOURTH, *FAULTS, *OF_RANKS, *WRITERS, *PLACING, *PROCESSES, *RESTORES, *NOTHING)
+FIFTH = (  # of somebody who knew neither what detection does, nor how it fared
+    _habit("rows", "fifth"),
+    _habit("mapped_in_place", "fifth"),
+    _habit("split_volumes", "fifth"),
+    _habit("in_turns", "fifth"),
+    _habit("adapters", "fifth"),
+    _habit("killed", "fifth"),
+    _habit("fewer_ranks", "fifth", ranks=2),
+    _habit("compressed_by_pool", "fifth", limits=("serialize",)),
+    _habit("compressed_by_pool_control", "fifth", accused=("serialize",)),
+    _habit("quota", "fifth", ranks=2, limits=("straggler", "cpu")),
+    _habit("quota_control", "fifth", ranks=2, accused=("straggler", "single-writer", "gather")),
+    _habit("mapped_dataset", "fifth"),
+    _habit("kept_prefixes", "fifth", prepared=True),
+)
+
+CASES = (
+    *HABITS,
+    *SECOND,
+    *THIRD,
+    *FOURTH,
+    *FIFTH,
+    *FAULTS,
+    *OF_RANKS,
+    *WRITERS,
+    *PLACING,
+    *PROCESSES,
+    *RESTORES,
+    *NOTHING,
+)
