@@ -1,4 +1,4 @@
-"""Two ranks save their shards as npz, compressed; the last one's cgroup has a quota of a quarter of a CPU while it does.
+"""Two ranks save their shards as npz, compressed; the last one has a quota of a quarter of a CPU while it does.
 
 In the control it has no quota. Needs root, for the cgroup.
 """
