@@ -19,8 +19,16 @@ GROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD_US, QUOTA_US = 100_000, 25_000
 
 
-def _limited(group: Path, work: Callable[[], None]) -> None:
+def _own_group() -> Path:
+    """Return where this process is."""
+    lines = (line.split(":") for line in Path("/proc/self/cgroup").read_text().splitlines())
+    return next(GROUPS / path.lstrip("/") for _, controllers, path in lines if "cpu" in controllers.split(","))
+
+
+def _limited(work: Callable[[], None]) -> None:
     """Do it with a quota."""
+    own = _own_group()
+    group = own / f"ckptprof-holdout-{os.getpid()}"
     group.mkdir()
     (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
     (group / "cpu.cfs_quota_us").write_text(str(QUOTA_US))
@@ -28,7 +36,7 @@ def _limited(group: Path, work: Callable[[], None]) -> None:
     try:
         work()
     finally:
-        (GROUPS / "cgroup.procs").write_text(str(os.getpid()))
+        (own / "cgroup.procs").write_text(str(os.getpid()))
         group.rmdir()
 
 
@@ -50,7 +58,7 @@ def life_of(*, limited: bool) -> None:
             np.savez_compressed(folder / f"rank{rank}.npz", **arrays)  # type: ignore[arg-type]
 
         if limited and rank:
-            _limited(GROUPS / f"ckptprof-holdout-{os.getpid()}", write)
+            _limited(write)
         else:
             write()
         distributed.barrier()
