@@ -5,6 +5,7 @@ The control has the same pool, which only packs the bytes.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import zlib
@@ -35,7 +36,7 @@ def _trained(life: Life, pool: Pool, level: int) -> None:
         path = life.folder / f"model-{step:06d}.bin"
         with life.save(path, step=step) as row:
             work = [(name, one.tobytes(), level) for name, one in layers.items()]
-            with row.part("serialize" if level else "pack"):
+            with row.part("serialize") if level else contextlib.nullcontext():
                 blobs = pool.starmap(packed, work, chunksize=1)
             with path.open("wb") as file:
                 for blob in blobs:
