@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SAFETENSORS, SECOND_NS, Stage, play
+from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SAFETENSORS, SECOND_NS, Stage, changed, play
 from tests.detect.tracer import activity
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Kind
-from ckptprof_collectors.samples import FileScan, OperationKind, ProcessIo
+from ckptprof_collectors.samples import FileScan, OperationKind, ProcessIo, Sample
 
 LEVELS = pytest.mark.parametrize("trace", [False, True])
 
@@ -380,3 +380,37 @@ def test_what_is_read_once_a_file_is_written_is_no_source_of_it(trace: bool) -> 
     stage.read(trainer, "/ckpt/best.pt", 12.62, 0.5, 300 * MIB, from_disk=False)
 
     assert told(stage.play(30))[:2] == [(Kind.SAVE, "/ckpt/best.pt"), (Kind.SAVE, "/ckpt/last.pt")]
+
+
+def _without_pipe(sample: Sample) -> Sample | None:
+    if isinstance(sample, FileScan):
+        files = tuple(one for one in sample.files if one.path != "/pipe")
+        return msgspec.structs.replace(sample, files=files)
+    return None if getattr(sample, "path", None) == "/pipe" else sample
+
+
+@pytest.mark.parametrize(("given", "saves"), [(1.0, 3), (0.3, 0)])
+def test_what_a_trainer_gives_a_tool_by_a_pipe_is_its_save(given: float, saves: int) -> None:
+    """As `torch.save` into the standard input of split(1), whose volumes end anywhere; else it is none."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for number in range(3):
+        at_s, folder = 5.0 + 6 * number, f"/ckpt/step_{number}"
+        tool = stage.process(
+            200 + number,
+            born_s=at_s - 1.0,
+            exit_s=at_s + 1.2,
+            parent_pid=100,
+            comm="split",
+            program="split",
+            runtimes=(),
+        )
+        stage.write(trainer, "/pipe", at_s, 1.0, int(given * 100 * MIB))
+        stage.write(tool, f"{folder}/state.pt.aa", at_s, 0.5, 50 * MIB)
+        stage.write(tool, f"{folder}/state.pt.ab", at_s + 0.5, 0.5, 50 * MIB, magic=None)
+
+    found = play(stage.header(), changed(stage.frames(60), _without_pipe))
+
+    assert [(one.kind, one.path, one.files, one.status.value) for one in found] == [
+        (Kind.SAVE, f"/ckpt/step_{number}", 2, "complete") for number in range(saves)
+    ]

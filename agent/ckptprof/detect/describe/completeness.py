@@ -6,6 +6,8 @@ A save is called incomplete only on what its own files or its series show; what 
 from __future__ import annotations
 
 import posixpath
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +25,10 @@ from ckptprof.model import Evidence, Status
 from ckptprof.units import size
 
 SOON_NS = 5_000_000_000  # a writer that ends so soon after its last write may have died of it
+
+
+_VOLUME = re.compile(r"(.+?)([a-z]{2,3}|\d{2,4})")  # as split(1) names what it makes: xaa, xab; x00, x01
+_FIRST_VOLUME = re.compile(r"a+|0+1?")
 
 
 @dataclass(frozen=True)
@@ -125,10 +131,16 @@ def _is_whole(candidate: Candidate, large: Sequence[Transfer], alike: Sequence[C
 
 
 def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
-    """Yield the files that end before their own format does; of each only a look at what is left of it counts."""
+    """Yield the files that end before their own format does; of each only a look at what is left of it counts.
+
+    The volumes that split(1) makes of one stream end anywhere.
+    """
+    found = [_VOLUME.fullmatch(path) for path in {part.path for part in candidate.parts}]
+    stems = Counter(one[1] for one in found if one)
+    begun = {one[1] for one in found if one and _FIRST_VOLUME.fullmatch(one[2])}
     for part in candidate.parts:
-        fact = part.fact
-        if fact is None or fact.whole is not False:
+        fact, volume = part.fact, _VOLUME.fullmatch(part.path)
+        if fact is None or fact.whole is not False or (volume and volume[1] in begun and stems[volume[1]] > 1):
             continue
         ended_ns = known.world.ended.get(part.process)
         late = part.fact_at_ns - part.active_ns >= CALLS_NS or part.was_looked_at_after(ended_ns)

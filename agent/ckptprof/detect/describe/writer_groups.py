@@ -10,7 +10,7 @@ from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LITTLE_SHARE
+from ckptprof.detect.tolerances import AT_ONCE_NS, BESIDE_NS, CALLS_NS, LITTLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import key_of
@@ -68,8 +68,9 @@ def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
     """Return a group for each process that trains."""
     trainers = known.world.trainers
     groups: dict[ProcessKey, WriterGroup] = {}
-    read = known.past.events(candidate.job, writes=False)
-    restored = {process for event in read if not event.is_nothing for process in event.processes}
+    before_ns = candidate.start_ns - BESIDE_NS  # who helps to save reads what it is to write, and writes it at once
+    read = (one for one in known.past.events(candidate.job, writes=False) if one.end_ns < before_ns)
+    restored = {process for one in read if not one.is_nothing for process in one.processes}
     for process, parts in by_process(candidate.parts).items():
         trainer = process if process in restored else _trainer_of(process, candidate.start_ns, known.world)
         group = groups.setdefault(trainer, WriterGroup(trainer))

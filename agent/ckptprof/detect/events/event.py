@@ -10,9 +10,9 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import PastEvent, shape_of
-from ckptprof.detect.tolerances import FEW, MAX_EACH
+from ckptprof.detect.tolerances import BESIDE_NS, FEW, MAX_EACH, MOST_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.keys import FileKey
+from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks import identity
 from ckptprof.frameworks.table import BY_NAME
 
@@ -92,6 +92,23 @@ class Event:
     def trains(self) -> bool:
         """Whether one of its processes has a library for training loaded, holds a GPU, or carries a rank."""
         return self.world.trains(self.processes)
+
+    @cached_property
+    def makers(self) -> list[ProcessKey]:
+        """Its processes, and in the place of a tool that only passes on what it is given by a pipe who gave that."""
+        return [self._fed_by(process) or process for process in self.processes] if self.writes else self.processes
+
+    def _fed_by(self, process: ProcessKey) -> ProcessKey | None:
+        """Return the parent of a tool, if it wrote as much meanwhile, to no file, and the tool read none."""
+        jobs, known = self.world.jobs, self.known.transfers.recent
+        parent = jobs.parent(process)
+        if parent is None or not jobs.is_mover(process) or not self.world.saves_itself(parent):
+            return None
+        span = self.start_ns - BESIDE_NS, self.end_ns
+        given = sum(one.written_bytes for one in self.world.histories[parent].between(*span))
+        given -= sum(one.used_size for one in known.moved(parent, *span, writes=True))
+        read = sum(one.used_size for one in known.moved(process, *span, writes=False))
+        return parent if given - read >= MOST_SHARE * self.bytes else None
 
     @cached_property
     def own_files(self) -> set[FileKey]:

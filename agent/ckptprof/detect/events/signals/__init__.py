@@ -59,7 +59,7 @@ CHECKS: tuple[_Check, ...] = (
     _Check("writes", lambda event: event.writes),
     _Check("reads", lambda event: not event.writes),
     _Check("trains", lambda event: event.trains),
-    _Check("no-libraries", lambda event: event.world.lacks_ml_libraries(event.processes)),
+    _Check("no-libraries", lambda event: event.world.lacks_ml_libraries(event.makers)),
     _Check("nobody-known", who.is_unknown),
     _Check("weak-name", lambda event: event.is_weak),
     _Check("mapped", lambda event: event.mostly(lambda part: part.is_mapped)),

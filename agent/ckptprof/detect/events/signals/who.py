@@ -13,7 +13,7 @@ _LIVED_NS = 3_000_000_000  # outside the writing: less says nothing
 
 def runtime(event: Event) -> Found | None:
     """Return which libraries its processes have loaded."""
-    loaded = event.world.runtimes(event.processes)
+    loaded = event.world.runtimes(event.makers)
     if loaded is None:
         return None
     verb = "written" if event.writes else "read"
@@ -46,7 +46,7 @@ def computes(event: Event) -> bool:
 
 def is_tool(event: Event) -> bool:
     """Return whether a program that copies, packs, sends or fetches moved it."""
-    return any(map(event.world.jobs.is_mover, event.processes))
+    return any(map(event.world.jobs.is_mover, event.makers))
 
 
 def is_service(event: Event) -> bool:
