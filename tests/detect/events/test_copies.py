@@ -399,6 +399,7 @@ def test_what_a_trainer_gives_a_tool_by_a_pipe_is_its_save(given: float, saves: 
         tool = stage.process(
             200 + number,
             born_s=at_s - 1.0,
+            start_ticks=600_000 + number,
             exit_s=at_s + 1.2,
             parent_pid=100,
             comm="split",
