@@ -50,12 +50,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--days", type=int, default=30)
     options.add_argument("--saves", type=int, default=24, help="of each node and day")
     options.add_argument("--jit", action="store_true", help="let the server compile, as it does by default")
+    options.add_argument("--work-mem", default="64MB", help="of the server, for each sort")
     options.add_argument("--plans", action="store_true", help="print them")
     given = options.parse_args(argv)
     plans: list[str] = []
     with served() as server:
         fleet = server.database()
         server.ask(f"ALTER DATABASE {fleet} SET jit = {'on' if given.jit else 'off'}")
+        server.ask(f"ALTER DATABASE {fleet} SET work_mem = '{given.work_mem}'")
         _shipped(server, fleet)
         made = _made(server, fleet, given.nodes, given.days, given.saves)
         rows = []
