@@ -25,7 +25,6 @@ QUICK: dict[str, list[str]] = {
     "frameworks": ["--jobs", "torch-save-zip", "--level", "poll", "--saves", "1"],
     "score": ["--loads", "alone", "--only", "sync: control"],
     "workload": ["--pairs", "1", "--megabytes", "8", "--sizes", "65536"],
-    "viewers": ["--pairs", "2", "--window", "1", "--settle", "1", "--tellings", "3"],
     "false_alarms": ["--minutes", "0.05", "--settle", "1", "--level", "poll", "--tasks", "cp into", "mail"],
     "hours": ["--hours", "0.05", "--every", "1", "--warm-up", "0"],
     "soak": [
