@@ -21,12 +21,17 @@ _DECIMAL = re.compile(r"\b(\d+(?:\.\d+)?) (B|kB|MB|GB|TB|PB|EB)\b")
 _system = "decimal"
 
 
-def choose(system: str) -> None:
-    """Give sizes and rates in this one of `SYSTEMS` from now on; raises UsageError for any other."""
-    global _system  # noqa: PLW0603 - one setting of one program, as a locale is
-    if system not in SYSTEMS:
+def check(system: str | None) -> str:
+    """Return the name of one of `SYSTEMS`, decimal for none; raises UsageError for any other."""
+    if system and system not in SYSTEMS:
         raise UsageError(f"CKPTPROF_UNITS={system!r} is no system of units", hint=f"it is {' or '.join(SYSTEMS)}")
-    _system = system
+    return system or "decimal"
+
+
+def choose(system: str | None) -> None:
+    """Give sizes and rates in this one of `SYSTEMS` from now on, in decimal for none; raises UsageError."""
+    global _system  # noqa: PLW0603 - one setting of one program, as a locale is
+    _system = check(system)
 
 
 def size(value: float | None) -> str:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import IO, TextIO, cast
 
 from ckptprof import units
+from ckptprof.cli import options
 from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
 
 NARROWEST = 40  # cells; below it lines wrap
@@ -72,7 +73,7 @@ def is_terminal() -> bool:
 
 def use_units() -> None:
     """Give sizes from now on in the units of CKPTPROF_UNITS; raises UsageError. What is recorded stays decimal."""
-    units.choose(os.environ.get("CKPTPROF_UNITS") or "decimal")
+    units.choose(os.environ.get(options.UNITS))
 
 
 def use_colour(stream: TextIO | None = None, *, off: bool = False) -> bool:
