@@ -277,7 +277,7 @@ def test_what_cannot_be_written_has_its_own_code(
 @pytest.mark.parametrize(
     "command",
     [
-        "report", "report --json", "report --html -o -", "list", "show 1 --all", "sql --csv 'SELECT 1'", "export -o -",
+        "report", "report --json", "report --html -", "list", "show 1 --all", "sql --csv 'SELECT 1'", "export -o -",
         "export -f perfetto", "diff x.db x.db", "plan --mttf 3h", "fleet nodes --json", "live --once", "doctor",
         "completion bash", "--help",
     ],

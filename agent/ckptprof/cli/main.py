@@ -81,7 +81,21 @@ class Command(typer.core.TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse them, and keep what was typed: a command that is handed on is told by the `--` before it."""
         ctx.meta[TYPED] = tuple(args)
+        if any(parameter.name == "html" for parameter in self.params):
+            args = self._with_pages(args)
         return super().parse_args(ctx, args)
+
+    def _with_pages(self, args: list[str]) -> list[str]:
+        """Give each `--html` its value: FILE where the next word can be nothing else, else an empty one."""
+        has_arguments = any(parameter.param_type_name == "argument" for parameter in self.params)
+
+        def is_file(word: str) -> bool:
+            return word == "-" or word.endswith(".html") or not (has_arguments or word.startswith("-"))
+
+        return [
+            f"{word}=" if word == "--html" and not is_file(following) else word
+            for word, following in zip(args, [*args[1:], "--"], strict=False)
+        ]
 
     def invoke(self, ctx: Any) -> Any:
         """Run it; raises UsageError for units that there are not, also where it prints none."""
