@@ -20,6 +20,7 @@ from ckptprof.errors import CkptprofError
 from ckptprof.report.live.state import State
 from ckptprof.service.live import wire
 from ckptprof.store.location import to_path
+from ckptprof_collectors.abandoned import JOIN_SECONDS
 
 MAX_CLIENTS = 4
 _PAUSE_SECONDS = 0.02
@@ -67,7 +68,7 @@ class LiveServer:
         self._stopping = True
         self._turn()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(JOIN_SECONDS)
             self._thread = None
         if self._listener is not None:
             self._listener.close()
