@@ -37,6 +37,7 @@ class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
     store_queue: int | None = None  # gauge: batches that wait for the writer
     sampler_restarts: int | None = None
     samplers_stuck: int | None = None  # gauge: were killed and have not ended, for a call hangs in the kernel
+    abandoned: int | None = None  # gauge: questions to a GPU driver that are not answered
     cpu_seconds: float | None = None  # user and system time of the recorder
     resident_bytes: int | None = None  # gauge
     bursts_active: int | None = None  # gauge: bursts that are open now

@@ -19,6 +19,7 @@ from ckptprof.assets import asset
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.service.commands.environment import Environment
 from ckptprof.store.location import SYSTEMD, service_runs
+from ckptprof_collectors.abandoned import run
 
 NAME = "ckptprof"
 START_SECONDS = 90.0  # the unit allows itself 30, after up to 40 for the end of the one before
@@ -56,9 +57,7 @@ class Host:
     def call(self, *command: str) -> str:
         """Run a program of systemd's and return what it printed; raises CkptprofError with what it said."""
         try:
-            done = subprocess.run(  # noqa: S603 - systemd's own programs, by argument list
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=START_SECONDS
-            )
+            done = run(command, timeout_seconds=START_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CkptprofError(f"`{' '.join(command)}`: {error}") from error
         if done.returncode != 0:
