@@ -35,7 +35,7 @@ DEMO_VENV := .build/demo-$(FRAMEWORK)
 RECORDING = $(or $(DB),$$(echo .build/picture/*/ckptprof.db))
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test certain live steady check record captures shadow weights constants bench score bpf fmt lint fuzz audit lock clean packages picture
+.PHONY: help demo test certain live steady check record captures shadow weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -68,6 +68,10 @@ lint: $(VENV)/.installed ## style, types and import directions
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python tests/suite/budget.py
+
+budget: $(VENV)/.installed ## lower the figures of lines in pyproject.toml to what is reached
+	$(VENV)/bin/python tests/suite/budget.py --lower
 
 record: packages $(VENV)/.installed-all ## record the jobs of the end-to-end tests, as root: NAMES='work-* fault-gather' AGAIN=1
 	$(VENV)/bin/python tests/recording/record.py $(if $(AGAIN),--again) $(foreach name,$(NAMES),'$(name)')

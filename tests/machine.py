@@ -26,10 +26,9 @@ CAPABILITIES = {
 }  # fmt: skip
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 _FIRST_PIDS = "pid:[4026531836]"  # PROC_PID_INIT_INO, include/linux/proc_ns.h
-_CALLS = {"x86_64": (321, 298), "aarch64": (280, 241)}  # bpf(2) and perf_event_open(2)
+_BPF = {"x86_64": 321, "aarch64": 280}  # bpf(2)
 _BPF_PROG_LOAD, _RAW_TRACEPOINT = 5, 17  # include/uapi/linux/bpf.h
 _RETURN_0 = struct.pack("=QQ", 0xB7, 0x95)  # r0 = 0; exit
-_TRACEPOINT, _ATTRIBUTES_BYTES = 2, 112  # include/uapi/linux/perf_event.h
 _FAN_NONBLOCK = 0x2
 
 
@@ -143,19 +142,6 @@ def _nspawn() -> str | None:
     return missing_programs("systemd-analyze", "systemd-nspawn", "mmdebstrap") or _mount() or _namespaces()
 
 
-def _call(which: int, *arguments: object) -> str | None:
-    """Tell why a system call that gives a descriptor refuses; `which` of those that tell of the kernel."""
-    numbers = _CALLS.get(platform.machine())
-    if numbers is None:
-        return f"the calls of {platform.machine()} are not known"
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = libc.syscall(numbers[which], *arguments)
-    if descriptor < 0:
-        return os.strerror(ctypes.get_errno())
-    os.close(descriptor)
-    return None
-
-
 def _bpf() -> str | None:
     if not Path("/sys/kernel/btf/vmlinux").exists():
         return "needs a kernel with BTF"
@@ -163,25 +149,14 @@ def _bpf() -> str | None:
         return "the pids here are not the host's"
     code, licence = ctypes.create_string_buffer(_RETURN_0), ctypes.create_string_buffer(b"GPL")
     load = struct.pack("=IIQQIIQ", _RAW_TRACEPOINT, 2, ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0)
-    if refused := _call(0, _BPF_PROG_LOAD, ctypes.create_string_buffer(load, 128), 128):
-        return f"no program can be loaded: {refused}"
+    if (number := _BPF.get(platform.machine())) is None:
+        return f"the calls of {platform.machine()} are not known"
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = libc.syscall(number, _BPF_PROG_LOAD, ctypes.create_string_buffer(load, 128), 128)
+    if descriptor < 0:
+        return f"no program can be loaded: {os.strerror(ctypes.get_errno())}"
+    os.close(descriptor)
     return _libbpf()
-
-
-def _perf() -> str | None:
-    events = "/sys/kernel/tracing/events/raw_syscalls/sys_enter/id"
-    mounted = f"test -e {events} || mount -t tracefs none /sys/kernel/tracing; cat {events}"
-    if refused := _namespaces():
-        return refused
-    read = subprocess.run(["unshare", "--mount", "sh", "-ec", mounted], capture_output=True, text=True, check=False)
-    if read.returncode:
-        return f"no tracefs: {(read.stderr.strip() or str(read.returncode)).splitlines()[0]}"
-    attributes = ctypes.create_string_buffer(
-        struct.pack("=IIQ", _TRACEPOINT, _ATTRIBUTES_BYTES, int(read.stdout)), _ATTRIBUTES_BYTES
-    )
-    whole_host, first_cpu, no_group = ctypes.c_int(-1), ctypes.c_int(0), ctypes.c_int(-1)
-    refused = _call(1, attributes, whole_host, first_cpu, no_group, ctypes.c_ulong(0))
-    return refused and f"perf_event_open: {refused}"
 
 
 def _registry() -> str | None:
@@ -207,7 +182,6 @@ REQUIREMENTS: dict[str, Callable[..., str | None]] = {
     "clang": _clang,
     "browser": functools.partial(missing_programs, "chromium"),
     "bpf": _bpf,
-    "perf": _perf,
     "mount": _mount,
     "namespaces": _namespaces,
     "fuse": _fuse,

@@ -37,7 +37,6 @@ class Tracer(ABC):
     """Sees every read and write of every process; after `close`, and when we end, nothing of it stays in the kernel."""
 
     name = "trace"
-    is_whole = False  # it sees what processes do to files in whatever way
     _health: TraceHealth | None = None  # as it was told last
 
     @property

@@ -14,11 +14,9 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 MARKS = {
     "frameworks": [pytest.mark.frameworks, pytest.mark.slow],
     "guest": [pytest.mark.node_exporter, pytest.mark.slow],
-    "diagnosis_cost": [pytest.mark.torch, pytest.mark.slow],
     "faults": [pytest.mark.root, pytest.mark.bpf, pytest.mark.torch, pytest.mark.slow],
     "reliability": [pytest.mark.root, pytest.mark.mount, pytest.mark.capabilities("NET_ADMIN"), pytest.mark.slow],
     "score": [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow],
-    "stacks_cost": [pytest.mark.torch, pytest.mark.slow],
     "scrape": [pytest.mark.node_exporter, pytest.mark.slow],
     "trace_cost": [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow],
 }

@@ -88,10 +88,9 @@ def test_each_hook_and_each_degradation_is_named() -> None:
 
     works, *blind = trace.attached(KernelFs(), attach)
 
-    assert works == trace.ByEbpf(
+    assert works == Check(
         "trace", "ok", "the trace level works: calls (call_exit_portable), io_uring (uring_submit_ring)"
     )
-    assert trace.is_by_ebpf([works])
     assert [(check.status, check.fix) for check in blind] == [
         ("note", "boot a kernel of 6.12 or newer"),
         ("note", trace.NEWER),
@@ -120,45 +119,9 @@ def test_what_cannot_be_attached_is_told_with_its_reason(error: Exception, statu
 
     assert check.status == status
     assert str(error) in check.text
+    assert "size and offset of single calls" in check.text
     assert (check.fix == remedies.as_service()) == permission
     assert "\x1b" not in render([check], width=80, colour=False)
-
-
-class StandIn(Attached):
-    """A trace by perf events."""
-
-    programs = {"calls": "perf-event", "timing": "perf-event"}  # noqa: RUF012 - as the real one
-    degraded = ("the trace is made by perf events, because {}", "out of sight: a", "out of sight: b")
-
-    def __init__(self, reason: str) -> None:
-        """Take why eBPF could not be had."""
-        self.degraded = (self.degraded[0].format(reason), *self.degraded[1:])
-
-
-@pytest.mark.parametrize(
-    ("reason", "missing", "fix"),
-    [
-        ("libbpf is too old", True, "as `trace-libbpf` says: mend it"),
-        ("lacks CAP_BPF", False, None),
-        ("the pids of this container are not the host's: share them (--pid=host)", True, levels.SHARE_PIDS),
-        ("invalid argument", False, trace.NOTHING),
-    ],
-)
-def test_what_a_stand_in_does_not_see_is_one_line_with_one_remedy(
-    reason: str, fix: str | None, monkeypatch: pytest.MonkeyPatch, *, missing: bool
-) -> None:
-    """The check that names it, a command, or that nothing on this host does."""
-    monkeypatch.setattr(levels, "within_bounds", lambda *_: True)
-    pieces = [
-        Check("trace-btf", "ok", "there"),
-        Check("trace-libbpf", "warn" if missing else "ok", "", "mend it"),
-    ]
-    works, blind = trace.attached(KernelFs(), lambda *_, **__: StandIn(reason), pieces=pieces)
-
-    assert works.status == "ok"
-    assert not trace.is_by_ebpf([works])
-    assert blind.text == f"the trace is made by perf events, because {reason}; out of sight: a; b"
-    assert blind.fix == (fix or remedies.as_service())
 
 
 @pytest.mark.parametrize(
@@ -179,7 +142,7 @@ def test_all_that_a_container_lacks_is_named_at_once(
     pieces = [Check(name, status, "", "mend it") for name, status in zip(names, statuses, strict=True)]
 
     def attach(*_: object, **__: object) -> Any:
-        raise UnavailableError("the pids of this container are not the host's: share them (--pid=host); perf events: x")
+        raise UnavailableError("the pids of this container are not the host's: share them (--pid=host)")
 
     (check,) = trace.attached(KernelFs(), attach, pieces=pieces)
 

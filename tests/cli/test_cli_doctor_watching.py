@@ -31,7 +31,6 @@ from ckptprof_collectors.kernelfs import KernelFs
 
 COMMAND = [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
 NO_LIBBPF = {"CKPTPROF_LIBBPF": "/nowhere/libbpf.so.1"}
-ANOTHER_MACHINE = ["setarch", "linux32"]  # whose calls perf events do not know
 BOUNDED = ("setpriv", "--bounding-set", "-bpf,-perfmon,-sys_admin")  # as a container without privileges
 OWN_PIDS = ("unshare", "--pid", "--fork", "--kill-child=TERM", "--mount-proc")
 WORKS = [Check("trace-libbpf", "ok", "libbpf 1.1"), Check("trace", "ok", "the trace level works: calls (call_exit)")]
@@ -111,7 +110,7 @@ def test_an_agent_that_polls_is_no_ok(host: Host) -> None:
 @pytest.mark.root
 def test_an_agent_that_cannot_trace_says_why(host: Host) -> None:
     """Its reason, which is not in the way of this command."""
-    host.watch(before=tuple(ANOTHER_MACHINE), **NO_LIBBPF)
+    host.watch(**NO_LIBBPF)
     _, checks = host.doctor()
 
     assert checks["watching"]["status"] == "warn"
@@ -138,18 +137,12 @@ def test_a_container_is_to_be_started_otherwise(host: Host, pids: tuple[str, ...
 @pytest.mark.slow
 @pytest.mark.bpf
 def test_an_agent_that_traces_is_ok(host: Host) -> None:
-    """And nothing more is to be said of it; by perf events it does not see everything."""
+    """And nothing more is to be said of it."""
     host.watch()
     _, checks = host.doctor()
-    host.end()
-    host.watch(**NO_LIBBPF)
-    _, stand_in = host.doctor()
 
     assert checks["watching"]["status"] == "ok"
     assert checks["watching"]["text"].endswith("watches this host at trace level")
-    assert "watching-sight" not in checks or "perf events" not in checks["watching-sight"]["text"]
-    assert "out of sight: reads and writes by io_uring" in stand_in["watching-sight"]["text"]
-    assert stand_in["watching-sight"]["fix"] == remedies.restart()
 
 
 @pytest.mark.slow

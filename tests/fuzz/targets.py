@@ -404,39 +404,6 @@ def _pack(samples: list[Any]) -> None:
     assert len(frame.samples) == len(samples)
 
 
-def perf(folder: Path) -> Feed:
-    """Feed the ring of perf events, which holds what any user passes to system calls."""
-    from ckptprof_collectors.perf.events import Event, parse
-    from ckptprof_collectors.perf.files import Files
-
-    for pid in (1, 2, 3):
-        own = folder / "proc" / str(pid)
-        (own / "fd").mkdir(parents=True)
-        (own / "fdinfo").mkdir()
-        (own / "stat").write_text(f"{pid} (python3) S 1" + " 0" * 17 + " 77 0 0\n")
-        (folder / "data").write_bytes(b"x" * 100)
-        for number in range(3, 9):
-            (own / "fd" / str(number)).symlink_to(folder / "data")
-            (own / "fdinfo" / str(number)).write_text(f"pos:\t{number * 1000}\nflags:\t0100001\nmnt_id:\t1\n")
-
-    def feed(data: bytes) -> None:
-        files = Files(str(folder / "proc"), frozenset({3}))
-        samples: list[Any] = []
-        events: list[Event] = []
-        taken, lost = parse(data, events)
-        assert 0 <= taken <= len(data)
-        assert lost >= 0
-        for at in range(0, len(events), 8):  # eight in each reading
-            some = [(*event[:2], event[2] % (1 << 60), *event[3:]) for event in events[at : at + 8]]  # times are true
-            files.process(sorted(some, key=lambda event: event[2]))
-            files.look()
-            samples += files.take(1 << 63)
-        files.sweep()
-        _pack(samples)
-
-    return feed
-
-
 def config(folder: Path) -> Feed:
     """Feed the service's config.toml."""
     from ckptprof.cli.shared.settings import read
@@ -572,7 +539,6 @@ TARGETS = {
     "config": Target(config, (CkptprofError,)),
     "database": Target(database, (StoreError,)),
     "job": Target(job, ()),
-    "perf": Target(perf, ()),
     "pipe": Target(pipe, (RecordingError,)),
     "recording": Target(recording, (RecordingError,)),
     "request": Target(request, ()),

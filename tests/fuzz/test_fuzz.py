@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 CORPUS = HERE / "corpus"
 # How many inputs are made of each: one to two seconds of CPU for each target, its imports among them
 RUNS = {
-    "arguments": 50, "bpf-object": 2000, "clients": 200, "config": 3000, "database": 60, "job": 100, "perf": 1500,
+    "arguments": 50, "bpf-object": 2000, "clients": 200, "config": 3000, "database": 60, "job": 100,
     "pipe": 3000, "recording": 80, "request": 1000, "ring": 1500, "sockets": 1500, "tree": 200, "web": 250,
 }  # fmt: skip
 MOST_BYTES = 300_000

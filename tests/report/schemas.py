@@ -1,198 +1,22 @@
-"""The JSON Schemas of documents, made from the structs that are told; `validate` holds a document against them.
-
-A description is what stands beside a field, or is the docstring of a struct, with null for None. A document tells each
-field of a struct, so that all are required and no others allowed, but for what is named here.
-"""
+"""Holds a document against its schema."""
 
 from __future__ import annotations
 
-import ast
 import functools
-import inspect
-import io
-import json
-import re
-import textwrap
-import tokenize
-from enum import Enum
-from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-import msgspec
 from jsonschema import Draft202012Validator
-from referencing import Registry, Resource
 
-import ckptprof.report
-from ckptprof.cluster.fleet.annotations import Annotations
-from ckptprof.cluster.fleet.collisions import Collisions
-from ckptprof.cluster.fleet.costs import Costs
-from ckptprof.cluster.fleet.limits import Limits
-from ckptprof.cluster.fleet.newest import Newest
-from ckptprof.cluster.fleet.nodes import Nodes
-from ckptprof.cluster.fleet.stragglers import Stragglers
-from ckptprof.cluster.model import ClusterCheckpoint
-from ckptprof.diagnose.plan.planning import Plan
-from ckptprof.model import Checkpoint
-from ckptprof.report import ceiling, diff, doctor, document, service, settings, why
-from ckptprof.report.cluster import document as clusters
-from ckptprof.report.live.state import State
-
-FOLDER = Path(ckptprof.report.__file__).parent / "schema"
-_WIDTH = 90
-_ROOM = ("ckptprof.",)  # modules whose structs are told
-_WORDS = {"None": "null", "True": "true", "False": "false"}
-_VERSION = {"const": document.SCHEMA_VERSION}
-_TOLD: dict[str, tuple[str, type]] = {
-    "ceiling": ("ckptprof ceiling --json", ceiling.Kept),
-    "cluster": ("ckptprof report --json, ckptprof list --json of several databases", clusters.ClusterReport),
-    "config": ("ckptprof config --json", settings.Settings),
-    "diff": ("ckptprof diff --json", diff.Told),
-    "doctor": ("ckptprof doctor --json", doctor.Checked),
-    "fleet-annotate": ("ckptprof fleet annotate --json", Annotations),
-    "fleet-collisions": ("ckptprof fleet collisions --json", Collisions),
-    "fleet-cost": ("ckptprof fleet cost --json", Costs),
-    "fleet-limits": ("ckptprof fleet limits --json", Limits),
-    "fleet-newest": ("ckptprof fleet newest --json", Newest),
-    "fleet-nodes": ("ckptprof fleet nodes --json", Nodes),
-    "fleet-stragglers": ("ckptprof fleet stragglers --json", Stragglers),
-    "live": ("ckptprof live --json", State),
-    "plan": ("ckptprof plan --json", Plan),
-    "report": ("ckptprof report --json, ckptprof list --json", why.ExplainedReport),
-    "service": ("ckptprof service --json", service.Outcome),
-}
-_OPTIONAL: dict[type, tuple[str, ...]] = {Checkpoint: document.DETAIL, why.ExplainedReport: ("judged",)}
-_UNREPORTED: dict[type, tuple[str, ...]] = {Checkpoint: document.UNREPORTED, ceiling.Kept: ceiling.UNREPORTED}
-_WORKED_OUT: dict[type, tuple[str, ...]] = {Checkpoint: document.WORKED_OUT}
+from ckptprof.cli.shared.schemas import schema
 
 
 @functools.cache
-def made() -> dict[str, dict[str, Any]]:
-    """Return the schema of each document by its name."""
-    found = {name: schema(name, *told) for name, told in _TOLD.items()}
-    checkpoint = {"$ref": f"{found['report']['$id']}#/$defs/{Checkpoint.__name__}"}
-    shown = _closed({"schema_version": _VERSION, "checkpoint": checkpoint})
-    one = {"$ref": f"{found['cluster']['$id']}#/$defs/{ClusterCheckpoint.__name__}"}
-    on_nodes = _closed({"schema_version": _VERSION, "checkpoint": one})
-    return {
-        **found,
-        "show": {**_head("show", "ckptprof show --json"), **shown},
-        "cluster-show": {**_head("cluster-show", "ckptprof show --json of several databases"), **on_nodes},
-    }
-
-
-def text(schema: Any, indent: str = "") -> str:
-    """Return a schema as JSON, what has room on one line in one."""
-    flat = json.dumps(schema)
-    if not isinstance(schema, (dict, list)) or len(indent) + len(flat) <= _WIDTH:
-        return flat
-    deeper = indent + "  "
-    if isinstance(schema, dict):
-        parts = [f"{json.dumps(key)}: {text(value, deeper)}" for key, value in schema.items()]
-        return "{\n" + ",\n".join(deeper + part for part in parts) + f"\n{indent}}}"
-    return "[\n" + ",\n".join(deeper + text(value, deeper) for value in schema) + f"\n{indent}]"
+def _validator(name: str) -> Draft202012Validator:
+    made = schema(name)
+    Draft202012Validator.check_schema(made)
+    return Draft202012Validator(made)
 
 
 def validate(name: str, body: Any) -> None:
     """Raise where a document does not fit its schema."""
-    _validators()[name].validate(body)
-
-
-@functools.cache
-def _validators() -> dict[str, Draft202012Validator]:
-    registry: Any = Registry().with_resources((one["$id"], Resource.from_contents(one)) for one in made().values())
-    for one in made().values():
-        Draft202012Validator.check_schema(one)
-    return {name: Draft202012Validator(one, registry=registry) for name, one in made().items()}
-
-
-def _head(name: str, title: str) -> dict[str, Any]:
-    dialect = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": dialect, "$id": f"urn:ckptprof:schema:{name}:{document.SCHEMA_VERSION}", "title": title}
-
-
-def schema(name: str, title: str, root: type) -> dict[str, Any]:
-    """Return the schema of the document that tells a struct."""
-    classes = _classes(root, {})
-    worked_out = [_returned(kind, way) for kind in classes.values() for way in _WORKED_OUT.get(kind, ())]
-    _, components = msgspec.json.schema_components([root, *worked_out])
-    told = {one: _told(classes[one], components[one]) for one in sorted(components)}
-    body = told.pop(root.__name__)
-    body["properties"] = {"schema_version": _VERSION, **body["properties"]}
-    body["required"] = ["schema_version", *body["required"]]
-    return {**_head(name, title), **body, **({"$defs": told} if told else {})}
-
-
-def _classes(kind: Any, found: dict[str, type]) -> dict[str, type]:
-    """Return what a type is made of that has a schema of its own, by name."""
-    for one in get_args(kind):
-        _classes(one, found)
-    if isinstance(kind, type) and kind.__module__.startswith(_ROOM) and kind.__name__ not in found:
-        found[kind.__name__] = kind
-        if not issubclass(kind, Enum):
-            worked_out = [_returned(kind, name) for name in _WORKED_OUT.get(kind, ())]
-            for field in (*get_type_hints(kind).values(), *worked_out):
-                _classes(field, found)
-    return found
-
-
-def _returned(kind: type, name: str) -> Any:
-    """Return the type of a property."""
-    return get_type_hints(getattr(kind, name).fget)["return"]
-
-
-def _told(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a struct or an enum as a document tells it."""
-    if issubclass(kind, Enum):
-        return {"description": _sentence(kind.__doc__), "enum": [one.value for one in kind]}
-    names = getattr(kind, "__struct_encode_fields__", tuple(schema.get("properties", ())))
-    fields = schema["properties"] if "properties" in schema else dict(zip(names, schema["prefixItems"], strict=True))
-    said = dict(zip(names, _remarks(kind), strict=True))
-    told = {name: _plain(fields[name], said[name]) for name in names if name not in _UNREPORTED.get(kind, ())}
-    for name in _WORKED_OUT.get(kind, ()):
-        (worked_out,), _ = msgspec.json.schema_components([_returned(kind, name)])
-        told[name] = _plain(worked_out, _sentence(getattr(kind, name).__doc__))
-    return {"description": _sentence(kind.__doc__), **_closed(told, _OPTIONAL.get(kind, ()))}
-
-
-def _closed(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
-
-
-def _plain(schema: dict[str, Any], said: str) -> dict[str, Any]:
-    """Return the schema of a field without its default, of several plain types as one, and with what is said of it."""
-    told = {key: value for key, value in schema.items() if key != "default"}
-    parts = told.get("anyOf", [])
-    types = [part.get("type") for part in parts]
-    if parts and None not in types and not any("enum" in part for part in parts):
-        told = {key: value for part in parts for key, value in part.items()} | {"type": types}
-    return {**told, **({"description": said} if said else {})}
-
-
-def _remarks(kind: type) -> list[str]:
-    """Return what stands beside each field in the source, those of a parent first."""
-    said: dict[str, str] = {}
-    for one in reversed(kind.__mro__):
-        if one.__module__.startswith(_ROOM):
-            source = textwrap.dedent(inspect.getsource(one))
-            comments = {
-                token.start[0]: token.string.removeprefix("#").strip()
-                for token in tokenize.generate_tokens(io.StringIO(source).readline)
-                if token.type == tokenize.COMMENT
-            }
-            (body,) = ast.parse(source).body
-            assert isinstance(body, ast.ClassDef)
-            ends = [node.lineno for node in body.body[1:]] + [len(source.splitlines()) + 1]
-            for node, end in zip(body.body, ends, strict=True):
-                if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                    lines = [comments[line] for line in range(node.lineno, end) if line in comments]
-                    said[node.target.id] = _sentence(" ".join(lines))
-    return [said[name] for name in _names(kind)]
-
-
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(getattr(kind, "__struct_fields__", ())) or tuple(get_type_hints(kind))
-
-
-def _sentence(said: str | None) -> str:
-    return re.sub(r"\b(None|True|False)\b", lambda word: _WORDS[word[0]], " ".join((said or "").split()))
+    _validator(name).validate(body)

@@ -1,16 +1,18 @@
-"""The schemas that ship are made from the structs; CKPTPROF_UPDATE_GOLDEN=1 writes them."""
+"""The schemas of documents are made from their structs."""
 
 from __future__ import annotations
 
 import json
-import os
+import re
 from typing import Annotated, Any
 
 import msgspec
 import pytest
-from tests.report import schemas
+from jsonschema import Draft202012Validator
 
 from ckptprof.bounds import Count, Nullable, one_of
+from ckptprof.cli.main import main
+from ckptprof.cli.shared import schemas
 from ckptprof.model import Interval, Kind
 
 
@@ -35,22 +37,30 @@ class _Told(_Parent, frozen=True, kw_only=True):
     number: Count | None
 
 
-def test_what_ships_is_what_is_made() -> None:
-    """A new field of a struct is in the schema of each document that tells it; look at the difference."""
-    for name, schema in schemas.made().items():
-        path = schemas.FOLDER / f"{name}.schema.json"
-        if os.environ.get("CKPTPROF_UPDATE_GOLDEN"):
-            path.write_text(schemas.text(schema) + "\n", encoding="utf-8")
-        assert path.read_text(encoding="utf-8") == schemas.text(schema) + "\n"
-        assert json.loads(schemas.text(schema)) == schema
-    assert {f"{name}.schema.json" for name in schemas.made()} == {path.name for path in schemas.FOLDER.iterdir()}
+@pytest.mark.parametrize("name", schemas.DOCUMENTS)
+def test_each_document_has_a_schema_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the command prints it: valid, with all that it refers to, and a word on each struct."""
+    assert main(["version", "--schema", name]) == 0
+    text = capsys.readouterr().out
+    made = json.loads(text)
+
+    Draft202012Validator.check_schema(made)
+    assert set(re.findall(r'"#/\$defs/(\w+)"', text)) == set(made.get("$defs", ()))
+    assert all(part["description"] for part in (made, *made.get("$defs", {}).values()))
+
+
+def test_a_document_that_there_is_not_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the names of those that there are."""
+    assert main(["version", "--schema", "nothing"]) == 2
+    assert "hint: one of ceiling, cluster, " in capsys.readouterr().err
 
 
 def test_a_struct_tells_all_of_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its parent's and under the names in JSON: closed, required, described by what stands beside them."""
     monkeypatch.setattr(schemas, "_ROOM", ("ckptprof.", __name__))
 
-    made = schemas.schema("told", "a title", _Told)
+    monkeypatch.setitem(schemas.DOCUMENTS, "told", ("a title", _Told))
+    made = schemas.schema("told")
 
     whole: dict[str, Any] = {"type": "integer"}
     span = {"start_ns": whole, "end_ns": whole}

@@ -54,7 +54,6 @@ class StandIn:
     degraded: tuple[str, ...] = ()
     asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
     closed: int = 0
-    is_whole: bool = False
     attended: list[tuple[dict[int, bool], int]] = field(default_factory=list)
     read_trifles: dict[int, int] = field(default_factory=dict)
     wake: tuple[int, int] = field(default_factory=os.pipe)

@@ -26,7 +26,6 @@ HEADER: dict[str, Any] = {
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 # The checkout may be where nobody else may look; seeing files is no privilege that tracing takes
 MAY_READ = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
-ANOTHER_MACHINE = ["setarch", "linux32"]  # whose calls perf events would not know either
 
 
 def header(level: str, reason: str = "", *, denied: bool = False) -> Header:
@@ -110,7 +109,7 @@ def test_a_trace_that_cannot_be_had_runs_nothing(ckptprof: Ckptprof, command: tu
     arguments = [*command, "--level", "trace", *where, *(("touch", "ran") if command[0] == "run" else ()),
                  *(("file.gz",) if command[0] == "capture" else ())]  # fmt: skip
     result = subprocess.run(
-        [*ANOTHER_MACHINE, *CKPTPROF, *arguments],
+        [*CKPTPROF, *arguments],
         capture_output=True,
         check=False,
         cwd=ckptprof.work,
@@ -132,7 +131,7 @@ def test_a_capture_that_is_refused_leaves_what_is_there(ckptprof: Ckptprof) -> N
     reader = os.open(ckptprof.work / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     codes = [
         subprocess.run(
-            [*ANOTHER_MACHINE, *CKPTPROF, "capture", "--level", "trace", "--force", name],
+            [*CKPTPROF, "capture", "--level", "trace", "--force", name],
             capture_output=True,
             check=False,
             cwd=ckptprof.work,
@@ -168,7 +167,7 @@ def test_a_missing_privilege_exits_with_its_own_code(ckptprof: Ckptprof) -> None
 def test_root_is_told_that_it_only_polls(ckptprof: Ckptprof) -> None:
     """It could have more: why it has not is a line for each reason; who asked for poll is told nothing."""
     ckptprof.environment["CKPTPROF_LIBBPF"] = "/nowhere/libbpf.so.1"
-    command = [*ANOTHER_MACHINE, *CKPTPROF, "run", "-q", "--db", str(ckptprof.database), "--", "true"]
+    command = [*CKPTPROF, "run", "-q", "--db", str(ckptprof.database), "--", "true"]
     auto = subprocess.run(command, capture_output=True, check=False, cwd=ckptprof.work, env=ckptprof.environment)
     poll = ckptprof.call("run", "-q", "--level", "poll", "--db", str(ckptprof.database), "--", "true")
 

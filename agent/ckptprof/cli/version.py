@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import platform
 import sys
+from typing import Annotated
+
+import typer
 
 from ckptprof import __version__
 from ckptprof.cli import options
+from ckptprof.errors import UsageError
 
 EXAMPLES = """
 ckptprof version
 # With those of Python and of the kernel
 ckptprof version --json
+# What a program may rely on in the documents of this version
+ckptprof version --schema report > report.schema.json
 """
 
 
-def command(*, json: options.Json = False) -> None:
+def command(
+    *,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DOCUMENT", help="Print the JSON Schema of a command's --json: report, plan, fleet-cost ..."
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
     """Print the version."""
-    if not json:
+    if not json and schema is None:
         sys.stdout.write(f"ckptprof {__version__}\n")
         return
     import json as codec  # noqa: PLC0415 # not needed for the plain line
 
+    if schema is not None:
+        from ckptprof.cli.shared import schemas  # noqa: PLC0415 # imports all that has a document
+
+        if schema not in schemas.DOCUMENTS:
+            raise UsageError(f"no document {schema!r}", hint=f"one of {', '.join(schemas.DOCUMENTS)}")
+        sys.stdout.write(codec.dumps(schemas.schema(schema), indent=1) + "\n")
+        return
     document = {
         "schema_version": 1,
         "version": __version__,

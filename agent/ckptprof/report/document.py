@@ -1,7 +1,7 @@
 """The JSON documents of `--json`.
 
-Their schemas in schema/ are made from the structs that are told (tests/report/schemas.py): what stands beside a field
-is what a schema says of it, and so is the docstring of a struct.
+`cli/shared/schemas.py` makes their schemas from the structs: a description there is the comment beside a field, or the
+docstring of a struct.
 """
 
 from __future__ import annotations

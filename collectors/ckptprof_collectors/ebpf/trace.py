@@ -66,8 +66,6 @@ _SUMMED = Counters.window_ns.offset // 8  # the fields before it are sums
 class Trace(Tracer):
     """Reads what the programs counted; after `close`, and when the process ends, nothing of it stays in the kernel."""
 
-    is_whole = True
-
     def __init__(  # noqa: PLR0913 - most of them are for tests and benchmarks
         self,
         fs: KernelFs,

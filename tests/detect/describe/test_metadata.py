@@ -69,17 +69,6 @@ def test_lost_events_make_the_counts_lower_bounds() -> None:
     assert any("9,000 events" in sentence for sentence in save.blind)
 
 
-def test_a_trace_by_perf_events_does_not_invent_that_nothing_was_renamed() -> None:
-    """It tells of syncs only."""
-    stage = Stage(trace=True)
-    small_files(stage, 150)
-    stage.extra.append((0.5, health(calls="perf-event")))
-
-    (save,) = stage.play(20)
-
-    assert (save.metadata.created, save.metadata.renamed, save.metadata.synced) == (None, None, 0)
-
-
 def test_polling_tells_which_of_the_files_it_found_are_new() -> None:
     """Of renames it sees nothing."""
     stage = Stage()

@@ -31,15 +31,13 @@ SECOND_NS = 1_000_000_000
         ("poll", True, True, "moves", 25),
         ("trace", True, True, "moves", 10),
         ("trace", True, True, "maps", 25),
-        ("perf", True, False, "", 5),  # which sees neither mappings nor rings
-        ("perf", True, True, "moves", 25),
     ],
 )
 def test_looks_come_as_often_as_what_goes_on_asks_for(
     monkeypatch: pytest.MonkeyPatch, level: str, urgent: str, hz: float, *, watched: bool, awake: bool
 ) -> None:
     """By the clock, whatever each look takes."""
-    desk = Desk(StandIn(is_whole=level == "trace"), level="trace" if level == "perf" else level)
+    desk = Desk(StandIn(), level=level)
     activities = [Activity(has_mappings=urgent == "maps")] if urgent else []
     sampler: Any = desk.sampler
     now_ns = 0
@@ -72,12 +70,12 @@ def test_looks_come_as_often_as_what_goes_on_asks_for(
     assert len(looks_ns) - 1 == pytest.approx(10 * hz, abs=1)
 
 
-@pytest.mark.parametrize(("is_whole", "most"), [(True, 1 + 1e9 / CALM_TRACED_NS), (False, 1 + 1e9 / CALM_NS)])
+@pytest.mark.parametrize(("level", "most"), [("trace", 1 + 1e9 / CALM_TRACED_NS), ("poll", 1 + 1e9 / CALM_NS)])
 def test_events_without_end_wake_the_sampler_so_often_only(
-    monkeypatch: pytest.MonkeyPatch, most: float, *, is_whole: bool
+    monkeypatch: pytest.MonkeyPatch, level: str, most: float
 ) -> None:
     """What happens in a watched folder need not be heard at once where the trace tells of it; no tick comes late."""
-    desk = Desk(StandIn(is_whole=is_whole))
+    desk = Desk(StandIn(), level=level)
     sampler: Any = desk.sampler
     (events_fd, *_) = sampler._folders.filenos()
     now_ns = wakes = 0
@@ -105,7 +103,7 @@ def test_events_without_end_wake_the_sampler_so_often_only(
 
 def test_what_the_recorder_says_is_heard_while_events_rest() -> None:
     """Nor does a mapping wait, whose pages are counted from when it is known."""
-    trace = StandIn(is_whole=True)
+    trace = StandIn()
     desk = Desk(trace)
     for fd in (desk.recorder, trace.wake[1]):
         began = time.monotonic()
@@ -119,7 +117,7 @@ def test_what_the_recorder_says_is_heard_while_events_rest() -> None:
 def test_a_mapping_is_looked_at_soon_while_nothing_else_stirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only looks tell its pages; but a crowd of mappings makes no more looks than a burst does."""
     mapped = FileLifeEvent(1, "mapped", os.getpid(), start_ticks(os.getpid()), 1, 1, 1, None, "/ckpt/model.bin")
-    trace = StandIn([[mapped]], is_whole=True)
+    trace = StandIn([[mapped]])
     desk = Desk(trace)
     sampler: Any = desk.sampler
     monkeypatch.setattr(sampler._tracing, "told", lambda seen, _: list(seen))

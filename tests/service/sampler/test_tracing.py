@@ -114,7 +114,7 @@ def test_it_names_all_files_but_those_of_the_time_in_which_it_lost_some() -> Non
     Counters are read as well for a while, whoever is asked about.
     """
     losing = msgspec.structs.replace(HEALTH, lost_sessions=HEALTH.lost_sessions + 1)
-    trace = StandIn([[HEALTH], [losing], [losing]], is_whole=True)
+    trace = StandIn([[HEALTH], [losing], [losing]])
     tracing = Tracing("trace", lambda: trace, select.poll())
     named, told = [tracing.names_all(0)], [tracing.tells_all(0)]
     for now_ns in (1, 2, LOSES_NS + 3):
@@ -550,7 +550,7 @@ def test_a_shell_that_became_the_training_script_is_found_by_what_it_reads(desk:
     script = f"read line; exec {sys.executable} -c 'import time; time.sleep({LIFETIME})'"
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
-        pid, trace = process.pid, StandIn(is_whole=True)
+        pid, trace = process.pid, StandIn()
         one = desk(trace)
         watched, known = one.sampler._population.watched, one.sampler._population.known
         wait_until(lambda: one.tick(time.monotonic_ns()) is not None and pid in known)

@@ -15,15 +15,13 @@ from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, has_the_hos
 
 NEWER = "boot a newer kernel: eBPF works with any kernel that has BTF, from 5.10 on"
 NOTHING = "none on this host: what eBPF needs is there, and the kernel refuses it all the same"
-_STAND_IN = "the trace is made by perf events"
-_PERF_EVENT = "perf-event"
+_POLLING = (
+    "polling is used, which cannot show the size and offset of single calls, nor files that are open for less than one "
+    "poll, and knows the edges of a checkpoint less exactly"
+)
 _OUT_OF_SIGHT = "out of sight: "
 _SINCE = re.compile(r"since (\d+\.\d+)")
 _PERMISSION = re.compile(r"lacks|not permitted|CAP_|set-user-ID")
-
-
-class ByEbpf(Check, frozen=True):
-    """The trace works, and no perf events stand in for its programs."""
 
 
 def everything(fs: KernelFs) -> list[Check]:
@@ -90,32 +88,24 @@ def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach, *, pieces: Se
     try:
         tracer = attach(fs, family_of=(os.getpid(),), ignore=())
     except UnavailableError as error:
-        text = f"no trace, polling is used: {tracing.first_line(error)}"
+        text = f"no trace: {tracing.first_line(error)}; {_POLLING}"
         return [Check("trace", "warn", text, _at_once(mended(str(error), missing(pieces)), pieces))]
     except Exception as error:  # noqa: BLE001 - doctor is where one looks when something is wrong
-        text = f"no trace, polling is used: {type(error).__name__}: {tracing.first_line(error)}"
+        text = f"no trace: {type(error).__name__}: {tracing.first_line(error)}; {_POLLING}"
         return [Check("trace", "fail", text, NEWER)]
     programs: dict[str, str] = getattr(tracer, "programs", {})
     degraded = tuple(tracer.degraded)
     tracer.close()
     hooks = ", ".join(f"{hook} ({variant})" for hook, variant in programs.items()) or "everything"
-    kind = Check if _PERF_EVENT in programs.values() else ByEbpf
-    return [kind("trace", "ok", f"the trace level works: {hooks}"), *out_of_sight("trace-sight", degraded, pieces)]
+    return [Check("trace", "ok", f"the trace level works: {hooks}"), *out_of_sight("trace-sight", degraded, pieces)]
 
 
-def out_of_sight(
-    name: str, degraded: Sequence[str], pieces: Sequence[Check], *, otherwise: str = NOTHING
-) -> list[Check]:
-    """Return a check for each remedy, with all that it would bring into sight; `otherwise`: if no piece is missing."""
-    stand_in = next((sentence for sentence in degraded if sentence.startswith(_STAND_IN)), None)
+def out_of_sight(name: str, degraded: Sequence[str], pieces: Sequence[Check]) -> list[Check]:
+    """Return a check for each remedy, with all that it would bring into sight."""
     unseen: dict[str, list[str]] = {}
     for sentence in degraded:
-        if sentence is not stand_in:
-            found = missing(pieces)
-            fix = remedy(sentence, pieces) if stand_in is None else mended(stand_in, found, otherwise)
-            unseen.setdefault(fix, []).append(sentence.removeprefix(_OUT_OF_SIGHT))
-    head = "" if stand_in is None else f"{stand_in}; "
-    return [Check(name, "note", f"{head}{_OUT_OF_SIGHT}{'; '.join(texts)}", fix) for fix, texts in unseen.items()]
+        unseen.setdefault(remedy(sentence, pieces), []).append(sentence.removeprefix(_OUT_OF_SIGHT))
+    return [Check(name, "note", f"{_OUT_OF_SIGHT}{'; '.join(texts)}", fix) for fix, texts in unseen.items()]
 
 
 def missing(checks: Sequence[Check]) -> Check | None:
@@ -145,15 +135,10 @@ def remedy(sentence: str, pieces: Sequence[Check] = ()) -> str:
     return NEWER if found is None else as_told(found)
 
 
-def mended(reason: str, found: Check | None, otherwise: str = NOTHING) -> str:
+def mended(reason: str, found: Check | None) -> str:
     """Return what would let eBPF programs in, that were kept out for this reason."""
     if levels.needs_the_hosts_pids(reason):
         return levels.of_container(reason) or levels.SHARE_PIDS
     if found is not None:
         return as_told(found)
-    return remedies.as_service() if _PERMISSION.search(reason) is not None else otherwise
-
-
-def is_by_ebpf(checks: Sequence[Check]) -> bool:
-    """Return whether the programs could be attached, and no perf events stand in for them."""
-    return any(isinstance(check, ByEbpf) for check in checks)
+    return remedies.as_service() if _PERMISSION.search(reason) is not None else NOTHING

@@ -79,8 +79,7 @@ def everything(
     who = f"{'the service' if service_runs() else 'an agent'} (pid {standing.pid}) watches this host"
     if standing.level == "trace":
         found = [Check("watching", "ok", f"{who} at trace level", level="trace")]
-        otherwise = remedies.restart() if trace.is_by_ebpf(own) else trace.NOTHING
-        return found + trace.out_of_sight("watching-sight", standing.reasons, own, otherwise=otherwise)
+        return found + trace.out_of_sight("watching-sight", standing.reasons, own)
     if standing.wish == "poll":
         return [Check("watching", "warn", f"{who} at poll level, as it was asked to", _unasked(), "poll")]
     reason = "; ".join(standing.reasons) or "it does not say why"

@@ -38,7 +38,7 @@ def clean_up_of(draft: Draft) -> tuple[int | None, int | None, int | None]:
     if not candidate.writes:
         return None, None, None
     files = spent_ns = row = None
-    if draft.world.health.sees_names and any(part.operations is not None for part in candidate.parts):
+    if any(part.operations is not None for part in candidate.parts):
         paths = frozenset(part.path for part in candidate.parts)
         until_ns = candidate.end_ns + LOOSE_GAP_NS
         files, spent_ns = known.transfers.removals.spent(paths, candidate.start_ns, until_ns, candidate.processes)

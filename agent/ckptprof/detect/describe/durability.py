@@ -150,8 +150,7 @@ def frailties_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
     """Yield what a crash may cost by the order in which a save that is complete was written; only calls tell that."""
     parts = [part for part in candidate.parts if isinstance(part, TracedTransfer) and not part.is_mapped]
     health, clock = known.world.health, known.world.clock
-    is_whole = len(parts) == len(candidate.parts) and health.sees_names
-    if not candidate.writes or not is_whole or health.lost(candidate.start_ns, candidate.end_ns):
+    if not candidate.writes or len(parts) < len(candidate.parts) or health.lost(candidate.start_ns, candidate.end_ns):
         return
     markers = [part for part in parts if part.name.commit and part.name.rank is None]
     data = [part for part in parts if part.bytes >= LITTLE_SHARE * candidate.bytes and not part.name.commit]

@@ -53,8 +53,8 @@ def metadata_of(candidate: Candidate, world: World) -> Metadata:
     lost = bool(world.health.lost(start_ns, end_ns))
     if not candidate.writes:
         return Metadata(at_least=lost, data_call_ns=data_call_ns)
-    calls, seen = world.calls, _KINDS if world.health.sees_names else ("synced",)
-    told = {kind: calls.count(candidate.processes, kind, start_ns, end_ns) for kind in seen}
+    calls = world.calls
+    told = {kind: calls.count(candidate.processes, kind, start_ns, end_ns) for kind in _KINDS}
     return Metadata(**told, at_least=lost or not calls.is_whole(start_ns), data_call_ns=data_call_ns)
 
 

@@ -196,7 +196,7 @@ def _measure(draft: Draft, act: Act) -> ThreadMeasure:
     writer, wall = draft.writers[act.process], draft.world.clock.wall
     span_ns = max(0, act.end_ns - act.start_ns)
     spent: dict[str, Any] = {}
-    kinds = (_CALLS if draft.world.health.sees_names else _SYNC) if act.is_counted else {}
+    kinds = _CALLS if act.is_counted else {}
     for kind, word in kinds.items():
         known = act.calls.get(kind, Spent(0, 0, 0, 0))
         spent[f"{word}_call_ns"] = within_span(known.spent_ns, span_ns)

@@ -32,11 +32,6 @@ class TraceHealthHistory:
         """Return whether a program of the trace was at work when it last told of itself."""
         return self._last is not None and program in self._last.programs
 
-    @property
-    def sees_names(self) -> bool:
-        """Whether the trace tells of files that are created, renamed and deleted: perf events tell of syncs only."""
-        return self._last is None or self._last.programs.get("calls") != "perf-event"
-
     def lost(self, start_ns: int, end_ns: int) -> list[str]:
         """Return what was lost while something went on, as sentences."""
         looks = self._lost.looks(start_ns, end_ns)

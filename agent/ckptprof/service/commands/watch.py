@@ -17,13 +17,11 @@ from ckptprof.recording import Frame, Header
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.pulse import Pulse
 from ckptprof.service.commands.systemd import Notifier
-from ckptprof.service.live.server import LiveServer, serve_beside
 from ckptprof.service.options import Control, SamplerOptions, Wish
 from ckptprof.service.privileges import hide, rest_tracing
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
 from ckptprof.service.recorder.garbage import collect_seldom
-from ckptprof.service.recorder.live import Live
 from ckptprof.service.recorder.loop import Loop, SamplerLostError
 from ckptprof.service.recorder.pending import left_pending
 from ckptprof.service.recorder.recorder import Recorder, in_seconds
@@ -94,7 +92,6 @@ class Agent:
         sampler = self._start()  # before anything slow is imported or opened
         writer: WriterThread | None = None
         server: MetricsServer | None = None
-        live: LiveServer | None = None
         hurried = True  # unless it ends as it should
         try:
             writer, self._saved_paths = open_writer(self._options.db, kept=self._kept())
@@ -103,8 +100,7 @@ class Agent:
 
             metrics = Metrics(job_names=self._options.job_names, minimal=self._options.minimal)
             server = self._serve(metrics, guard)
-            live = serve_beside(self._options.db, messages.warn)
-            recorder = self._recorder(writer, metrics, live)
+            recorder = self._recorder(writer, metrics)
             self._url = server.url if server is not None else None
             collect_seldom()
             hurried = self._watch(sampler, recorder, trap)
@@ -113,13 +109,12 @@ class Agent:
             sampler.kill()  # it has ended by now, unless something failed
             sampler.wait(2.0)
             stored = writer is None or self._store(writer, trap, hurried=hurried)
-            for serving in (server, live):
-                if serving is not None:
-                    serving.close()
+            if server is not None:
+                server.close()
             trap.close()
         return stored
 
-    def _recorder(self, writer: WriterThread, metrics: Metrics, live: LiveServer | None) -> Recorder:
+    def _recorder(self, writer: WriterThread, metrics: Metrics) -> Recorder:
         return Recorder(
             writer,
             metrics,
@@ -129,7 +124,6 @@ class Agent:
             tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
             complain=self._complain,
             diagnosis=Diagnosis(self._complain, ceilings=ceilings_beside(self._options.db), gpus=gpus_in_use()),
-            live=None if live is None else Live(live),
         )
 
     def _store(self, writer: WriterThread, trap: SignalTrap, *, hurried: bool) -> bool:

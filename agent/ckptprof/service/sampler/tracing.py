@@ -64,28 +64,10 @@ def foreign_namespace(fs: KernelFs) -> str | None:
 
 
 def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
-    """Make the real one, by eBPF or else by perf events; imported only here, so that polling never comes near either.
-
-    Raises UnavailableError with the reasons of both.
-    """
-    try:
-        return _by_ebpf(fs, family_of, ignore)
-    except UnavailableError as error:
-        reason, denied = first_line(error), error.permission
-    from ckptprof_collectors.perf.trace import PerfTrace  # noqa: PLC0415 - as the docstring says
-
-    try:
-        return PerfTrace(fs, family_of=family_of, ignore=ignore, reason=reason)
-    except UnavailableError as error:
-        both = UnavailableError(f"{reason}; {first_line(error)}")
-        both.permission = denied or error.permission  # with the privileges, one of them would do
-        raise both from None
-
-
-def _by_ebpf(fs: KernelFs, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
+    """Attach the eBPF programs, imported only here: polling needs none of that. Raises UnavailableError."""
     if (namespace := foreign_namespace(fs)) is not None:
         raise UnavailableError(namespace)
-    from ckptprof_collectors.ebpf.trace import Trace  # noqa: PLC0415 - likewise
+    from ckptprof_collectors.ebpf.trace import Trace  # noqa: PLC0415 - as the docstring says
 
     return Trace(fs, family_of=family_of, ignore=ignore)
 
@@ -151,7 +133,7 @@ class Tracing:
 
     def tells_all(self, now_ns: int) -> bool:
         """Return whether it tells of all that processes move of files: then their counters need not be read."""
-        return self._tracer is not None and self._tracer.is_whole and self.names_all(now_ns - LOSES_NS)
+        return self.names_all(now_ns - LOSES_NS)
 
     def trifles(self) -> Mapping[int, int]:
         """Return the bytes that strangers, by pid, read of files that are not told of, since the last call."""

@@ -1,1 +1,0 @@
-"""The trace level by perf events, where eBPF cannot be had."""
