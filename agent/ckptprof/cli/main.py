@@ -21,7 +21,7 @@ import typer.core
 import typer.main
 
 from ckptprof import __version__, units
-from ckptprof.cli.options import TYPED, UNITS
+from ckptprof.cli.options import TYPED
 from ckptprof.errors import CkptprofError, UsageError
 from ckptprof.report.clean import clean
 from ckptprof.report.hints import about, typed
@@ -99,7 +99,7 @@ class Command(typer.core.TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run it; raises UsageError for units that there are not, also where it prints none."""
-        units.check(os.environ.get(UNITS))
+        units.check(os.environ.get(units.VARIABLE))
         return super().invoke(ctx)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 # click's signature

@@ -14,7 +14,6 @@ from ckptprof.report import hints
 
 TYPED = "ckptprof.typed"  # in the `meta` of a context: the words after the command's name, as they were typed
 DATABASE = "CKPTPROF_DB"  # environment variables
-UNITS = "CKPTPROF_UNITS"
 LARGEST = 2**63 - 1  # number that the database takes
 
 

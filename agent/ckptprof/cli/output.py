@@ -13,7 +13,6 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import IO, TextIO, cast
 
 from ckptprof import units
-from ckptprof.cli import options
 from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
 
 NARROWEST = 40  # cells; below it lines wrap
@@ -73,7 +72,7 @@ def is_terminal() -> bool:
 
 def use_units() -> None:
     """Give sizes from now on in the units of CKPTPROF_UNITS; raises UsageError. What is recorded stays decimal."""
-    units.choose(os.environ.get(options.UNITS))
+    units.choose(os.environ.get(units.VARIABLE))
 
 
 def use_colour(stream: TextIO | None = None, *, off: bool = False) -> bool:
