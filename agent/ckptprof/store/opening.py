@@ -8,7 +8,7 @@ from sqlite3 import Connection
 
 from ckptprof.errors import StoreError
 from ckptprof.store.connection import check_file, open_reader
-from ckptprof.store.location import hint_if_refused, shown, where_to_get_data
+from ckptprof.store.location import SERVICE_DATABASE, hint_if_refused, service_runs, shown, where_to_get_data
 from ckptprof.store.lock import writer_is_alive
 from ckptprof.store.migrations import LATEST, check_version
 from ckptprof.store.problems import translated
@@ -58,7 +58,9 @@ def _check_schema(connection: Connection, path: Path) -> None:
     if version < LATEST:
         raise StoreError(
             f"{shown(path)} was written by an older ckptprof (schema {version}, this one reads {LATEST})",
-            hint="start the agent once: it upgrades the database",
+            hint="the service still runs the old version: as root `systemctl restart ckptprof`"
+            if service_runs() and path == SERVICE_DATABASE
+            else "start the agent once: it upgrades the database",
         )
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
     missing = sorted(set(TABLES) - {name for (name,) in rows})
