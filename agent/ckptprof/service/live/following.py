@@ -79,7 +79,8 @@ class Follower:
         if self._looked_ns is not None and 0 <= now_ns - self._looked_ns < _EVERY_NS:
             return
         self._looked_ns = now_ns
-        self._is_alive = writer_is_alive(self._reader.path)
+        self._reader.renew()
+        self._is_alive = writer_is_alive(self._reader.path) is not False
         names = [one for one in self._reader.entities() if one.partition(":")[0] in MOVED and one != LOOPBACK]
         found = (device(self._reader.series(name, now_ns - OLDEST_NS, now_ns), now_ns) for name in names)
         self._devices = tuple(one for one in found if one is not None)
