@@ -375,8 +375,7 @@ def test_a_mistake_in_the_settings_is_said_once(machine: Machine) -> None:
     machine.run("systemctl", "start", "ckptprof")
 
 
-TROUBLES = {
-    "a directory in its place": (f"mkdir {DATABASE}", "ckptprof.db"),
+PASSING = {
     "a state directory that is read-only": (f"mount --bind -o ro {STATE} {STATE}", "Read-only file system"),
     "a full disk": (
         f"mount -t tmpfs -o size=16k,uid=ckptprof,gid=ckptprof,mode=750 none {STATE}",
@@ -385,10 +384,24 @@ TROUBLES = {
 }
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
-def test_what_cannot_be_recorded_to_is_said_and_tried_again(machine: Machine, trouble: str) -> None:
+@pytest.mark.parametrize("trouble", PASSING)
+def test_what_may_pass_is_said_and_waited_for(machine: Machine, trouble: str) -> None:
+    """The journal has a clear line, and the unit never fails; once it is put right, it records."""
+    command, line = PASSING[trouble]
+    machine.run("systemctl", "stop", "ckptprof")
+    machine.run("sh", "-euc", f"rm {STATE}/*; {command}")
+    machine.run("systemctl", "start", "ckptprof")
+    until("said", lambda: line in machine.journal())
+
+    assert machine.property("ActiveState") == "active"
+    machine.run("umount", STATE)
+    until("recorded", lambda: machine.call("test", "-s", DATABASE).returncode == 0)
+    assert (machine.property("ActiveState"), machine.property("NRestarts")) == ("active", "0")
+
+
+def test_what_cannot_be_recorded_to_is_said_and_tried_again(machine: Machine) -> None:
     """The journal has a clear line, the unit never fails, and once the trouble has passed, it runs."""
-    command, line = TROUBLES[trouble]
+    command, line = f"mkdir {DATABASE}", "ckptprof.db"
     patience = machine.property("RestartUSec"), machine.property("StartLimitIntervalUSec")
     machine.run("systemctl", "stop", "ckptprof")
     machine.run("sh", "-euc", f"rm {STATE}/*; {command}")

@@ -110,6 +110,12 @@ RECORDER = (
     _RECORDER("store_errors_total", "Writes that the store refused.", lambda s: s.store_errors),
     _RECORDER("store_damaged_total", "Databases that were damaged and moved aside.", lambda s: s.damaged_databases),
     _RECORDER("store_size_bytes", "Size of the database.", lambda s: s.store_bytes, kind="gauge"),
+    _RECORDER(
+        "store_log_bytes",
+        "Size of the database's log: it grows while a reader holds it.",
+        lambda s: s.store_log_bytes,
+        kind="gauge",
+    ),
     _RECORDER("store_queue_batches", "Batches that wait for the store.", lambda s: s.store_queue, kind="gauge"),
     _RECORDER("bursts_active", "Bursts that are open now.", lambda s: s.bursts_active, kind="gauge"),
 )

@@ -18,14 +18,16 @@ from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.service.probing.apart import END_THE_MOUNT, NoAnswerError, Say, apart
 from ckptprof.store import library
+from ckptprof.store.connection import log_bytes
 from ckptprof.store.location import path_to_read, shown, to_path, where_to_get_data
-from ckptprof.store.lock import lock_path, writer_is_alive
+from ckptprof.store.lock import log_readers, writer_is_alive
 from ckptprof_collectors.files.statx import statx
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 
 _OLDEST_PYTHON = (3, 10)
 _OURS = {"Name:\tckptprof:sample": "sampler", "Name:\tpy-spy": "py-spy"}  # as much of it as the kernel keeps
 _KILLED = 1 << 8  # SIGKILL, in the masks of pending signals of proc_pid_status(5)
+_LARGE_LOG_BYTES = 64 << 20  # eight times what it takes when nobody holds it
 _PATIENCE_SECONDS = 5.0  # with a file system that answers nothing
 
 
@@ -116,7 +118,7 @@ def recorded(db: str | Path | None, *, patience_seconds: float = _PATIENCE_SECON
 def _is_written(db: str | Path) -> bool:
     try:
         path = to_path(db)
-        return lock_path(path).exists() and writer_is_alive(path)
+        return writer_is_alive(path) is True
     except (CkptprofError, OSError):
         return False
 
@@ -146,6 +148,9 @@ def database(db: str | Path) -> tuple[Session | None, Check]:
         text = f"{shown(path)} can be read, but one before it was damaged and is kept as {shown(damaged[-1])}"
         fix = f"look at the disk below it, take what you need with --db {shown(damaged[-1])}, and remove it"
         return newest, Check("database", "warn", text, fix)
+    if (log := log_bytes(path)) > _LARGE_LOG_BYTES:
+        text = f"{shown(path)} can be read, but its log has {units.size(log)}: a reader keeps it from beginning anew"
+        return newest, Check("database", "warn", text, f"end it, or its transaction: {log_readers(path)}")
     return newest, Check("database", "ok", f"{shown(path)}, {units.size(size)}, can be read")
 
 

@@ -267,6 +267,7 @@ class Recorder:
             store_errors=writer.store_errors if writer else None,
             damaged_databases=writer.damaged_databases if writer else None,
             store_bytes=writer.size_bytes() if writer else None,
+            store_log_bytes=writer.log_bytes() if writer else None,
             store_queue=writer.queued if writer else None,
             sampler_restarts=sampler_restarts,
             samplers_stuck=samplers_stuck,
