@@ -1,8 +1,4 @@
-"""All that a training job does beside saving, for hours: data by workers, evaluation, logs, swapping, and a restart.
-
-It saves by five ways in turn, in the foreground and in the background, and keeps the last three of each. It is ended in
-the midst of training when half of the time is over, and its launcher starts it again.
-"""
+"""All that a training job does beside saving, for hours: data by workers, evaluation, logs, swapping, and a restart."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -21,52 +16,45 @@ import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 from fitted import Fitted
-from lives import Life, Row
-from swapped_to_nvme import Swap
+from frame import MB, Life, Row, run
 from torch.utils.data import DataLoader, IterableDataset
+from torch_beside import Swap
 
-SHARDS, SHARD_BYTES, SAMPLE_BYTES = 8, 16 << 20, 1 << 20
-WORKERS, WORK_SECONDS = 2, 1.2  # a step waits for its data for as long as a worker needs, divided by the workers
 SAVES, LEAST_SECONDS = 160, 12.0  # in all, at most; from one to the next, at least
-KEPT = 3
-SWAP_STEPS, HISTOGRAM_STEPS, EVALUATED_SAVES = 4, 50, 4
 
 
 class Shards(IterableDataset[torch.Tensor]):
-    """Reads samples from files of the data set, slowly."""
+    """Reads samples of a MB from 8 files of the data set, slowly: a step waits for its data."""
 
     def __init__(self, folder: Path) -> None:
-        """Remember where they are."""
-        self.paths = [folder / f"train-{at:05d}.bin" for at in range(SHARDS)]
+        self.paths = [folder / f"train-{at:05d}.bin" for at in range(8)]
 
     def prepare(self) -> None:
         """Make the files."""
         self.paths[0].parent.mkdir(parents=True)
-        random = np.random.default_rng()
+        noise = np.random.default_rng()
         for path in self.paths:
-            path.write_bytes(random.standard_normal(SHARD_BYTES // 4, dtype=np.float32).data)
+            path.write_bytes(noise.standard_normal(16 * MB // 4, dtype=np.float32).data)
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         """Yield batches without end."""
-        random = np.random.default_rng()
+        noise = np.random.default_rng()
         while True:
-            with self.paths[random.integers(SHARDS)].open("rb") as shard:
-                shard.seek(int(random.integers(SHARD_BYTES // SAMPLE_BYTES)) * SAMPLE_BYTES)
-                sample = np.frombuffer(shard.read(SAMPLE_BYTES), np.float32)
-            time.sleep(WORK_SECONDS)
+            with self.paths[noise.integers(8)].open("rb") as shard:
+                shard.seek(int(noise.integers(16)) * MB)
+                sample = np.frombuffer(shard.read(MB), np.float32)
+            time.sleep(1.2)
             yield torch.from_numpy(sample.reshape(-1, 8, 1024).mean(0))
 
 
 class Job:
-    """One life of the trainer."""
+    """One life of the trainer, which saves by five ways in turn, and keeps the last three of each."""
 
     def __init__(self, life: Life) -> None:
-        """Build what it trains with."""
         self.life, self.fitted, self.step, self.saves = life, Fitted(10), 0, 0
-        self.batches = iter(DataLoader(Shards(life.folder.parent / "data"), batch_size=None, num_workers=WORKERS))
+        self.batches = iter(DataLoader(Shards(life.folder.parent / "data"), batch_size=None, num_workers=2))
         self.swap = Swap(life.folder.parent / f"nvme/{os.getpid()}/rank0", 1)
-        self.results = life.folder.parent / "predictions"
-        logs = life.folder.parent / "runs"
+        self.results, logs = life.folder.parent / "predictions", life.folder.parent / "runs"
         for folder in (self.results, logs):
             folder.mkdir(exist_ok=True)
         self.log = (logs.parent / "train.log").open("a", buffering=1)
@@ -80,8 +68,8 @@ class Job:
             self.fitted.step(next(self.batches))
             self.step += 1
             print(json.dumps({"step": self.step, "loss": 1 / self.step, "at": time.time()}), file=self.log)
-            self.events.write(os.urandom(2 << 10 if self.step % HISTOGRAM_STEPS else 300 << 10))
-            if self.step % SWAP_STEPS == 0:
+            self.events.write(os.urandom(2 << 10 if self.step % 50 else 300 << 10))
+            if self.step % 4 == 0:
                 self.swap.step()
 
     def evaluate(self) -> None:
@@ -92,27 +80,21 @@ class Job:
 
     def save(self) -> None:
         """Save by the next way, after the last save in the background has ended."""
-        way = (self.in_one_file, self.in_folder, self.by_dcp, self.by_dcp_beside, self.in_thread)[self.saves % 5]
+        way = ("synced", "trainer", "dcp", "dcp_async", "threaded")[self.saves % 5]
         self.saves += 1
-        row = Row()
+        row, suffix = Row(), {"synced": ".pt", "threaded": ".pt"}.get(way, "")
+        path = self.life.folder / way / f"checkpoint-{self.step:06d}{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
         with row.part("wait"):
             self.pending()
-        self.pending = way(row, self.fitted.state(step=self.step)) or (lambda: None)
+        self.pending = getattr(self, f"_{way}")(row, path, self.fitted.state(step=self.step)) or (lambda: None)
 
     def _over(self, row: Row, path: Path) -> None:
-        """Keep the last three of this way, and log the save."""
-        for old in sorted(path.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)[:-KEPT]:
+        for old in sorted(path.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)[:-3]:
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         self.life.log("save", row, (path,), {"step": int(path.stem.rpartition("-")[2])})
 
-    def _path(self, way: str, suffix: str = "") -> Path:
-        path = self.life.folder / way / f"checkpoint-{self.step:06d}{suffix}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def in_one_file(self, row: Row, state: dict[str, Any]) -> None:
-        """Save beside, sync, rename."""
-        path = self._path("synced", ".pt")
+    def _synced(self, row: Row, path: Path, state: dict[str, Any]) -> None:
         part = path.with_suffix(".tmp")
         with part.open("wb") as file:
             with row.part("write"):
@@ -122,41 +104,33 @@ class Job:
         part.rename(path)
         self._over(row, path)
 
-    def in_folder(self, row: Row, state: dict[str, Any]) -> None:
-        """Save model and optimizer on their own."""
-        path = self._path("trainer")
+    def _trainer(self, row: Row, path: Path, state: dict[str, Any]) -> None:
         path.mkdir()
         with row.part("write"):
             for name, one in state.items():
                 torch.save(one, path / f"{name}.pt")
         self._over(row, path)
 
-    def by_dcp(self, row: Row, state: dict[str, Any]) -> None:
-        """Save by DCP."""
-        path = self._path("dcp")
+    def _dcp(self, row: Row, path: Path, state: dict[str, Any]) -> None:
         dcp.save(state, checkpoint_id=path)
         self._over(row, path)
 
-    def by_dcp_beside(self, row: Row, state: dict[str, Any]) -> Callable[[], object]:
-        """Save by DCP in the background."""
-        path = self._path("dcp_async")
-        future = dcp.async_save(state, checkpoint_id=path)
-        assert isinstance(future, Future)
+    def _dcp_async(self, row: Row, path: Path, state: dict[str, Any]) -> Callable[[], object]:
+        future: Any = dcp.async_save(state, checkpoint_id=path)
         row.goes_on()
         future.add_done_callback(lambda _: self._over(row, path))
-        return future.result
+        return future.result  # type: ignore[no-any-return]
 
-    def in_thread(self, row: Row, state: dict[str, Any]) -> Callable[[], object]:
-        """Hand a copy to a thread."""
-        path, kept = self._path("threaded", ".pt"), copy.deepcopy(state)
+    def _threaded(self, row: Row, path: Path, state: dict[str, Any]) -> Callable[[], object]:
+        kept = copy.deepcopy(state)
 
-        def run() -> None:
+        def write() -> None:
             with path.open("wb") as file:
                 torch.save(kept, file)
                 os.fsync(file.fileno())
             self._over(row, path)
 
-        writer = threading.Thread(target=run)
+        writer = threading.Thread(target=write)
         writer.start()
         row.goes_on()
         return writer.join
@@ -178,29 +152,28 @@ class Job:
         self.step = int(state["step"])
 
 
-def main() -> None:
-    """Be started, and started again; each life lasts for half of the time."""
-    life = Life(__doc__)
+def trained_for_hours(life: Life) -> None:
+    """Be started, and started again when half of the time is over, in the midst of training."""
     if life.prepare:
         Shards(life.folder.parent / "data").prepare()
     elif not life.again:
         life.start_again()
         life.start_again()
     else:
-        job = Job(life)
-        until, pause = time.monotonic() + 30 * life.minutes, max(LEAST_SECONDS, 60 * life.minutes / SAVES)
+        job, minutes = Job(life), life.options.minutes
+        until, pause = time.monotonic() + 30 * minutes, max(LEAST_SECONDS, 60 * minutes / SAVES)
         job.restore()
         while time.monotonic() + pause < until:
             job.train(pause)
             job.save()
-            if job.saves % EVALUATED_SAVES == 0:
+            if job.saves % 4 == 0:
                 job.train(2)
                 job.evaluate()
         job.train(LEAST_SECONDS)
         job.pending()
         job.train(1)
-        os._exit(0)  # in the midst of it, as who is preempted
+        os._exit(0)  # as who is preempted
 
 
 if __name__ == "__main__":
-    main()
+    run(globals())
