@@ -84,13 +84,13 @@ def killed(script: str, format_: str, framework: str, at_mb: int) -> Job:
 
 
 def example(framework: str, format_: str, name: str) -> Job:
-    """Return a job of test_truth_of_frameworks.py: smaller, and saves fewer times."""
+    """Return a job of an example, which saves three times and is restarted."""
     train = (
         f"{{python}} {ROOT}/examples/train_{framework}.py --dir {{dir}}/job --format {format_} --size-mb 90 "
         "--interval 1.2 --truth {truth}"
     )
     command = f"{train} --saves 3 && {FORGOTTEN} {{dir}}/job && {train} --saves 1 --resume"
-    return Job(command, "test_truth_of_frameworks.py", name, host="disks")
+    return Job(command, "record.py", name, host="disks")
 
 
 def framework(job: framework_jobs.Job) -> Job:
@@ -193,7 +193,7 @@ def sweep(how: str) -> Job:
         "shell": f"for n in 1 2; do {train} --dir {{dir}}/run$n & done; wait",
     }
     command = commands.get(how, f"{{python}} {E2E}/jobs/sweep.py {how} {{dir}} {train}")
-    return Job(command, "test_sweeps.py", "numpy", host="disks")
+    return Job(command, "record.py", "numpy", host="disks")
 
 
 def everyday(name: str) -> Job:
