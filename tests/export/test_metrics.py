@@ -186,7 +186,7 @@ def full(*, job_names: bool = True, minimal: bool = False) -> Metrics:
             RdmaSample("mlx5_0/1", 1, 2, 3, 4, 5, tx_discards=6, cnp_handled=7, ack_timeouts=8),
             MemorySample(*range(1, 15)),
             SamplerHealth(
-                10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}, 1, 2, 3 * 10**8
+                10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}, 1, 2, 3 * 10**8, 1
             ),
             TraceHealth(100, 1, 2, 3, 4, 5, {"calls": "typed"}, ("splice is out of sight",)),
             CollectorFault("nics", "gone"),
@@ -209,6 +209,7 @@ def full(*, job_names: bool = True, minimal: bool = False) -> Metrics:
             store_queue=0,
             sampler_restarts=0,
             samplers_stuck=0,
+            abandoned=0,
             cpu_seconds=1.5,
             resident_bytes=2 << 20,
             bursts_active=1,

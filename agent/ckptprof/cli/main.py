@@ -10,20 +10,24 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 import typer.core
 import typer.main
 
-from ckptprof import __version__
+from ckptprof import __version__, units
 from ckptprof.cli.options import TYPED
 from ckptprof.errors import CkptprofError, UsageError
 from ckptprof.report.clean import clean
 from ckptprof.report.hints import about, typed
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 # Each command is the function `command` in the module of its name; the text is the first line of that module, which a
 # test holds it to. They stand in the order in which one meets them.
@@ -77,7 +81,26 @@ class Command(typer.core.TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse them, and keep what was typed: a command that is handed on is told by the `--` before it."""
         ctx.meta[TYPED] = tuple(args)
+        if any(parameter.name == "html" for parameter in self.params):
+            args = self._with_pages(args)
         return super().parse_args(ctx, args)
+
+    def _with_pages(self, args: list[str]) -> list[str]:
+        """Give each `--html` its value: FILE where the next word can be nothing else, else an empty one."""
+        has_arguments = any(parameter.param_type_name == "argument" for parameter in self.params)
+
+        def is_file(word: str) -> bool:
+            return word == "-" or word.endswith(".html") or not (has_arguments or word.startswith("-"))
+
+        return [
+            f"{word}=" if word == "--html" and not is_file(following) else word
+            for word, following in zip(args, [*args[1:], "--"], strict=False)
+        ]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; raises UsageError for units that there are not, also where it prints none."""
+        units.check(os.environ.get(units.VARIABLE))
+        return super().invoke(ctx)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 # click's signature
         """Write the examples; they are not wrapped, whatever the width is."""
@@ -208,7 +231,7 @@ def _leave(stream: TextIO | None) -> None:
         return
     try:
         stream.flush()
-    except (OSError, ValueError):
+    except (OSError, ValueError, CkptprofError):
         with contextlib.suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             if null != stream.fileno():  # as it is where that was closed
@@ -218,7 +241,7 @@ def _leave(stream: TextIO | None) -> None:
 
 def _message(error: Exception) -> str:
     format_message = getattr(error, "format_message", None)
-    text = str(format_message()) if callable(format_message) else str(error)
+    text = " ".join((str(format_message()) if callable(format_message) else str(error)).split())  # choices have lines
     return text[:1].lower() + text[1:].rstrip(".")
 
 
@@ -256,9 +279,38 @@ def _hold_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 # until we end
 
 
+class _StandardOutput(io.FileIO):
+    """Descriptor 1, whose failed writes are errors of ours; a reader that went away stays a BrokenPipeError."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Return how many bytes were written; raises CkptprofError."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            hint = "the output is incomplete: write it to another file"
+            raise CkptprofError(f"standard output: {error.strerror}", hint=hint) from error
+
+
+def _name_standard_output() -> None:
+    """Let errors of standard output name it."""
+    out = sys.__stdout__
+    if not isinstance(out, io.TextIOWrapper):  # it was closed
+        return
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_StandardOutput(out.fileno(), "w", closefd=False)),
+        encoding=out.encoding,
+        errors=out.errors,
+        line_buffering=out.line_buffering,
+        write_through=out.write_through,
+    )
+
+
 def entry() -> None:
     """Console script."""
     _hold_streams()
+    _name_standard_output()
     exit_code = main(sys.argv[1:])
     gc.freeze()  # else the interpreter looks through all that was imported as it ends: a fifth of the time of a report
     sys.exit(exit_code)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.export.request import END_OF_HEAD, MAX_HEAD_BYTES, Request, answer, is_local_name, parse, refuse
+from ckptprof_collectors.abandoned import JOIN_SECONDS
 
 if TYPE_CHECKING:
     from ckptprof.export.guard import Guard
@@ -107,7 +108,7 @@ class MetricsServer:
         """Stop serving and give the port back; a second call does nothing."""
         if self._thread is not None:
             self._wake.send(b"x")
-            self._thread.join()
+            self._thread.join(JOIN_SECONDS)
             self._thread = None
         if self._listener is not None:
             self._listener.close()

@@ -13,6 +13,7 @@ from ckptprof.store.connection import snapshot
 from ckptprof.store.location import to_path
 from ckptprof.store.opening import opened
 from ckptprof.store.problems import translated
+from ckptprof.store.published import number
 from ckptprof.store.rows import checkpoint_of, get_pending
 from ckptprof.store.sql import compiled
 
@@ -26,7 +27,16 @@ class PlainReader:
     def __init__(self, url_or_path: str | Path) -> None:
         """Open it; raises StoreError if it is missing, empty, of another program, newer or damaged."""
         self.path = to_path(url_or_path)
-        self._raw = opened(self.path)
+        self._open()
+
+    def _open(self) -> None:
+        self._raw, self._number = opened(self.path)
+
+    def renew(self) -> None:
+        """Open it again if this is a copy and there is a newer one; raises as opening does."""
+        if self._number not in (None, number(self.path)):
+            self.close()
+            self._open()
 
     def close(self) -> None:
         """Close it; a second call does nothing."""

@@ -39,9 +39,8 @@ _AT_ONCE = 1000  # rows
 class StoreReader(PlainReader):
     """Opens a database that exists; every method raises StoreError with one clear line."""
 
-    def __init__(self, url_or_path: str | Path) -> None:
-        """Open it; raises StoreError if it is missing, empty, of another program, newer or damaged."""
-        super().__init__(url_or_path)
+    def _open(self) -> None:
+        super()._open()
         engine = create_engine("sqlite://", creator=lambda: self._raw, poolclass=StaticPool)
         self._connection = engine.connect()
 
@@ -154,10 +153,6 @@ class StoreReader(PlainReader):
         sessions = self.sessions()
         return {"ckptprof.schema_version": str(LATEST), "ckptprof.host": sessions[-1].host if sessions else ""}
 
-    def size_bytes(self) -> int:
-        """Return what the database takes on disk, its log included."""
-        return _size(self.path) + _size(self.path.with_name(self.path.name + "-wal"))
-
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         with _told(self.path), snapshot(self._raw):
@@ -174,13 +169,6 @@ def _told(path: Path) -> Iterator[None]:
             raise (error.orig or ValueError(str(error))) from error
         except SQLAlchemyError as error:
             raise ValueError(str(error)) from error
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _get(connection: Connection, chosen: Select[tuple[int]], *, whole: bool) -> list[Checkpoint]:

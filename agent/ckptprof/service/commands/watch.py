@@ -94,7 +94,7 @@ class Agent:
         server: MetricsServer | None = None
         hurried = True  # unless it ends as it should
         try:
-            writer, self._saved_paths = open_writer(self._options.db, kept=self._kept())
+            writer, self._saved_paths = open_writer(self._options.db, waits=self._notifier.is_active, kept=self._kept())
             sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
             from ckptprof.export.metrics import Metrics  # noqa: PLC0415 - prometheus_client takes 50 ms to import
 

@@ -59,7 +59,7 @@ def to_collector(url: str, password_file: Path | None = None) -> Way:
         place = _place(url, database)
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = WriterLock(place, 0o600)
+            lock = WriterLock(place)
         except OSError as error:
             raise StoreError(
                 f"{place}: {error.strerror}", hint="it keeps how far was shipped: the unit needs StateDirectory="

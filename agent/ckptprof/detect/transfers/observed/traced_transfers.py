@@ -135,9 +135,7 @@ class TracedTransfers:
         writers: TransfersOf = {}
         if event.device is not None and event.inode is not None:
             writers = self._files.get(((event.device, event.inode), True), {})
-        # what its process did, if the event says too little of what it is about
-        named = event.kind == "renamed" and event.path is not None and not event.path.startswith("/")
-        relatives = self.moved_by((event.pid, event.start_ticks)) if named or is_of_all(event) else []
+        relatives = self.moved_by((event.pid, event.start_ticks)) if is_of_all(event) else []
         for transfer in self.lives.observe(event, writers, relatives):
             self._settle(transfer)
 
