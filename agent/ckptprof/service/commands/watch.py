@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
     from ckptprof.export.metrics import Metrics
     from ckptprof.export.pages import Pages, Textfile
 
-END_SECONDS = 5.0  # for the last frames and to judge them: what is not judged by then the next start tells
+DRAIN_SECONDS = 2.0  # for the last frames
+END_SECONDS = 3.0  # and to judge them: what is not judged by then the next start reports
+GIVE_UP_SECONDS = 4.0  # then what is still being judged is left as it was kept last
+LAST_SECONDS = 1.0  # to store what waits then
 STORE_SECONDS = 20.0
 HURRIED_SECONDS = 2.0
 MAX_STUCK = 3  # samplers that do not end when killed: then no other is started
@@ -84,6 +88,9 @@ class Agent:
         self._saved_paths: tuple[str, ...] = ()
         self._url: str | None = None
         self._header: Header | None = None  # of the sampler that runs
+        self._writer: WriterThread | None = None
+        self._watches = False
+        self._judged = threading.Event()  # all that there was time for
 
     def run(self) -> bool:
         """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
@@ -91,7 +98,7 @@ class Agent:
         heap.hold_small()
         hide()
         rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
-        trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
+        trap = SignalTrap({SIGTERM, SIGINT, SIGHUP}, self._heard)
         tls = self._tls()
         sampler = self._start()  # before anything slow is imported or opened
         writer: WriterThread | None = None
@@ -100,6 +107,7 @@ class Agent:
         hurried = True  # unless it ends as it should
         try:
             writer, self._saved_paths = open_writer(self._options.db, waits=self._notifier.is_active, kept=self._kept())
+            self._writer = writer
             sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
             from ckptprof.export.metrics import Metrics  # noqa: PLC0415 - prometheus_client takes 50 ms to import
             from ckptprof.export.pages import Pages  # noqa: PLC0415 - likewise
@@ -113,6 +121,7 @@ class Agent:
             collect_seldom()
             hurried = self._watch(sampler, recorder, trap)
         finally:
+            self._judged.set()
             self._pulse.stop()
             sampler.kill()  # it has ended by now, unless something failed
             sampler.wait(2.0)
@@ -226,6 +235,7 @@ class Agent:
             self._pulse.step()  # after each, so that a heap of them is not one long step
 
         loop = Loop(sampler, trap, take)
+        self._watches = True
         while True:
             lost = ""
             caught = []
@@ -247,8 +257,22 @@ class Agent:
             if loop.house_due():
                 self._keep_house(recorder)
         hurried = in_seconds(END_SECONDS)
-        recorder.end(clean=loop.drain(END_SECONDS), hurried=hurried)
+        recorder.end(clean=loop.drain(DRAIN_SECONDS), hurried=hurried)
         return loop.hurried
+
+    def _heard(self) -> None:
+        """Begin to count at the first signal, whatever is being judged."""
+        if self._watches:
+            self._watches = False
+            threading.Thread(target=self._give_up, name="end", daemon=True).start()
+
+    def _give_up(self) -> None:
+        """End in the midst of judging one thing, if that takes too long: a service that stays is killed."""
+        if self._judged.wait(GIVE_UP_SECONDS):
+            return
+        messages.warn("the recorder is in the midst of judging: what goes on is left for the next start as it was kept")
+        stored = self._writer is None or self._writer.close(LAST_SECONDS)
+        os._exit(0 if stored else 1)
 
     def _keep_house(self, recorder: Recorder) -> None:
         self._keep_count(recorder)
