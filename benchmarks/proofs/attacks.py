@@ -168,7 +168,7 @@ class Host:
 
 
 def did_not_run(count: str, least: int) -> list[str]:
-    """Return what is wrong with the proof: by its own count the attacker did less than it was to do, or said nothing."""
+    """Return what is wrong with the proof: by its own count the attacker did less than it was to do, or nothing."""
     number = count.partition(" ")[0]
     if number.isdecimal() and int(number) >= least:
         return []
