@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from ckptprof.cli.checks import kernel as checks
 from ckptprof.cli.main import main
 from ckptprof.errors import StoreError
 from ckptprof.report.doctor import Check, degraded, groups
+from ckptprof.store.writer import StoreWriter
 from ckptprof_collectors.gpus.nvml import Gpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.processes.pystacks import find_program
@@ -247,6 +250,20 @@ def test_database_that_is_none(tmp_path: Path) -> None:
 
     assert [check.status for check in found] == ["note", "fail", "fail", "fail"]
     assert all(check.text for check in found)
+
+
+def test_a_large_log_names_who_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that does not end its transaction lets the log grow."""
+    monkeypatch.setattr(host, "_LARGE_LOG_BYTES", 1000)
+    db = tmp_path / "x.db"
+    with closing(StoreWriter(db)), closing(sqlite3.connect(db, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sessions").fetchone()
+        reader.execute("INSERT INTO layouts (fields) VALUES (hex(zeroblob(5000)))")
+        _, check = host.database(db)
+
+    assert check.status == "warn"
+    assert f"pid {os.getpid()}, " in str(check.fix)
 
 
 @pytest.mark.root

@@ -206,6 +206,7 @@ def full(*, job_names: bool = True, minimal: bool = False) -> Metrics:
             store_errors=0,
             damaged_databases=0,
             store_bytes=4096,
+            store_log_bytes=512,
             store_queue=0,
             sampler_restarts=0,
             samplers_stuck=0,
