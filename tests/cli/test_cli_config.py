@@ -109,6 +109,12 @@ def test_a_mistake_is_told_with_line_and_key(
     assert told in capsys.readouterr().err
 
 
+def test_no_more_of_a_file_is_read_than_settings_have(capsys: pytest.CaptureFixture[str]) -> None:
+    """A device that never ends is refused after 64 KiB."""
+    assert main(["config", "--config", "/dev/zero"]) == 2
+    assert capsys.readouterr().err == "ckptprof: /dev/zero: it has more than 64 KiB\n"
+
+
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One that is named has to be there, except that of the service: all of it is default then."""
     assert main(["config", "--config", str(tmp_path / "none.toml")]) == 1
