@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from catalogue import CASES  # noqa: E402 - found by the line above
 
 import beside  # noqa: E402 - likewise
 import contenders  # noqa: E402 - likewise
+from proofs import attackers, attacks  # noqa: E402 - likewise
 from run import QUICK  # noqa: E402 - likewise
 
 LIVES = "import signal; print('ready', flush=True); signal.pause()"
@@ -116,6 +118,26 @@ def test_an_agent_that_ended_has_no_figures() -> None:
         contenders.Contender("gone", [sys.executable, "-c", ""]) as one,
     ):
         one.process.wait()
+
+
+def test_each_attack_is_started_and_names_a_proof_that_is_there() -> None:
+    """A program that does not compile, or that no row starts, would show no harm."""
+    programs = {name: text for name, text in vars(attackers).items() if name.isupper() and name != "HEAD"}
+    for name, text in programs.items():
+        compile(attackers.HEAD + text, name, "exec")
+
+    assert {one.program for one in attacks.ATTACKS if one.program} == {*programs.values()}
+    assert [one.name for one in attacks.ATTACKS if bool(one.program) == bool(one.judged)] == []
+    proofs = " ".join((*(one.proof for one in attacks.ATTACKS), *attacks.OLDER.values()))
+    for path, name in re.findall(r"(tests/[\w/]+\.py)::(\w+)", proofs):
+        assert f"\ndef {name}(" in (ROOT / path).read_text(), (path, name)
+
+
+@pytest.mark.parametrize("count", ["", "12 forks", "Traceback (most recent call last):"])
+def test_an_attack_that_did_not_run_proves_nothing(count: str) -> None:
+    """What its attacker counts itself decides."""
+    assert attacks.did_not_run(count, 13)
+    assert attacks.did_not_run("13 forks", 13) == []
 
 
 def functions(*modules: str) -> set[str]:
