@@ -168,7 +168,7 @@ class Host:
 
 
 def did_not_run(count: str, least: int) -> list[str]:
-    """Return what is wrong with the proof: by its own count the attacker did less than it was to do, or nothing."""
+    """Return what is wrong with the proof: by its own count the attacker did less than it was to, or said nothing."""
     number = count.partition(" ")[0]
     if number.isdecimal() and int(number) >= least:
         return []
@@ -202,7 +202,7 @@ ATTACKS = (
     Attack("exposure", "the page promises too much",
            judged=_test("tests/systemd/test_unit.py::test_the_page_states_the_exposure_that_systemd_prints")),
     Attack("slow-clients", "metrics", attackers.GUESSES, 20,
-           proof="tests/export/test_http.py::test_slowloris_keeps_nobody_out"),
+           proof="tests/export/test_http.py::test_half_open_connections_keep_no_scraper_out"),
     Attack("forks", _SAVES, attackers.FORKS, 3000, proof="benchmarks/reliability.py --only forks"),
     Attack("bomb", _SAVES, attackers.BOMB, 1500, proof="benchmarks/reliability.py --only processes"),
     Attack("execs", _SAVES, attackers.EXECS, 1000),
