@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from tests.detect.calls import LINEAR, calls_of
-from tests.detect.stage import SECOND_NS, Stage
-from tests.detect.tracer import activity, life
+from tests.detect.stage import MIB, SECOND_NS, Stage
+from tests.detect.tracer import activity, life, mono
 
+from ckptprof.detect.describe.revisions import newest
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.remembered import RecentTransfers
-from ckptprof.model import Checkpoint, Kind
-from ckptprof_collectors.samples import FileFact, Frame, ProcessInfo, ProcessIo, Sample
+from ckptprof.model import Checkpoint, Kind, Session
+from ckptprof.service.recorder.diagnosing import Diagnosis
+from ckptprof.service.recorder.halves import Halves
+from ckptprof.service.recorder.pending import encoded
+from ckptprof.store.writer import StoreWriter
+from ckptprof_collectors.samples import (
+    FileEvent,
+    FileFact,
+    FileScan,
+    Frame,
+    MappedFile,
+    OpenFile,
+    OperationKind,
+    ProcessInfo,
+    ProcessIo,
+    Sample,
+    ThreadTime,
+)
 
 Tells = Callable[[int, float], list[Sample]]
 
@@ -27,6 +47,8 @@ LATER_S = 8
 TICKS = 5  # a second
 PID = 10
 MOST_A_ROUND = 40  # calls for a file that waits
+SIZES = 100, 1_000, 10_000  # files
+MOST_GROWTH = 14  # times as many calls for ten times as many files
 
 
 def written(one: int, at_s: float) -> list[Sample]:
@@ -69,11 +91,85 @@ def without_room(one: int, at_s: float) -> list[Sample]:
     return [msgspec.structs.replace(fact, free_bytes=0) for fact in found(one, at_s) if isinstance(fact, FileFact)]
 
 
+def renamed(one: int, at_s: float) -> list[Sample]:
+    """Return what the trace tells of a file that gets its name once it is written, by paths in its folder."""
+    path, name = f"/ckpt/step_100/part_{one}.tmp", f"part_{one}"
+    made = [
+        life("created", at_s, PID, inode=one, path=path),
+        activity(PID, path, at_s - 0.001, at_s, FILE_BYTES, inode=one),
+    ]
+    return [*made, life("renamed", at_s, PID, inode=None, path=f"{name}.tmp", new_path=f"{name}.bin")]
+
+
+def synced(one: int, at_s: float) -> list[Sample]:
+    """Return what the trace tells of a file after which everything is synced."""
+    return [*written(one, at_s), life("synced", at_s, PID, inode=None, duration_s=1e-4)]
+
+
+def deleted(one: int, at_s: float) -> list[Sample]:
+    """Return what the trace tells of a file that is deleted, by a path in its folder."""
+    return [life("unlinked", at_s, PID, inode=None, path=f"part_{one}.bin", duration_s=1e-5)]
+
+
+def gone(one: int, at_s: float) -> list[Sample]:
+    """Return what polling tells of a file that was deleted."""
+    return [msgspec.structs.replace(fact, missing=True) for fact in found(one, at_s) if isinstance(fact, FileFact)]
+
+
+def large(one: int, at_s: float) -> list[Sample]:
+    """Return what polling tells of a file that was written, and is large enough to be told by counters."""
+    return [msgspec.structs.replace(fact, size=MIB) for fact in found(one, at_s) if isinstance(fact, FileFact)]
+
+
+def heard(one: int, at_s: float) -> list[Sample]:
+    """Return what is heard of such a file that somebody reads."""
+    at_ns, of = mono(at_s), (1, one, MIB, f"/ckpt/step_100/part_{one}.bin")
+    return [FileEvent(at_ns - 2_000_000, "opened", *of), FileEvent(at_ns - 1_000_000, "closed-read", *of)]
+
+
+def named(one: int, at_s: float) -> list[Sample]:
+    """Return what is heard of a file that gets another name."""
+    return [FileEvent(mono(at_s), "renamed", 1, one, MIB, f"/ckpt/step_100/model_{one}.bin")]
+
+
+def mapped(one: int, at_s: float) -> list[Sample]:
+    """Return what the trace tells of a file that is read by page faults, and stays mapped."""
+    path, fault = f"/ckpt/step_100/part_{one}.bin", int(OperationKind.FAULT)
+    return [activity(PID, path, at_s - 0.001, at_s, MIB, inode=one, writes=False, closed=False, kinds=fault,
+                     faulted_bytes=MIB, call_ns=None, timed_operations=0)]  # fmt: skip
+
+
+def scanned(files: range, at_s: float, how: Tells) -> list[Sample]:
+    """Return a look at the files that a process has open, or mapped."""
+    paths = [(one, f"/ckpt/step_100/part_{one}.bin") for one in files]
+    if how is mapped:
+        return [
+            FileScan(
+                PID, PID * 10, (), tuple(MappedFile(2049, one, MIB, writable=False, path=path) for one, path in paths)
+            )
+        ]
+    size, stamp = (MIB if how is named else FILE_BYTES), Stage().stamp(at_s)
+    return [
+        FileScan(
+            PID,
+            PID * 10,
+            tuple(OpenFile(3 + one, 1, one, size, os.O_WRONLY, size, stamp, path) for one, path in paths),
+            (),
+        )
+    ]
+
+
 def frames(
-    files: int, lasts_s: float, *, until_s: float, tells: Tells = written, later: Tells | None = None
+    files: int,
+    lasts_s: float,
+    *,
+    until_s: float,
+    tells: Tells = written,
+    later: Tells | None = None,
+    looks: bool = False,
 ) -> Iterator[Frame]:
-    """Yield what is told of so many files, one after the other, and of each `later` again."""
-    stage, told, again = Stage(), 0, 0
+    """Yield what is told of so many files, one after the other, and of each `later` again; `looks` meet them open."""
+    stage, told, again, before = Stage(), 0, 0, 0
     moved: Counter[bool] = Counter()
     for tick in range(int(until_s * TICKS)):
         at_s = tick / TICKS
@@ -85,12 +181,21 @@ def frames(
             samples += tells(one, at_s)
         for one in range(again + 1, due_again + 1) if later is not None else ():
             samples += later(one, at_s)
+        if looks:
+            samples += scanned(range(before + 1, due + 1), at_s, tells)
         for tell, number in ((tells, due - told), (later, due_again - again)):
-            moved[tell is read] += number * FILE_BYTES if tell is not None else 0
-        told, again = due, due_again
+            moved[tell in (read, heard, mapped)] += number * SIZE_OF.get(tell, FILE_BYTES) if tell not in SILENT else 0
+        before, told, again = min(due, told), due, due_again
         counted = moved[True], moved[False]
         samples.append(ProcessIo(PID, PID * 10, *counted, 9, 9, *counted, 0))
+        samples.append(
+            ThreadTime(PID, PID * 10, PID, int(at_s * 0.9 * SECOND_NS), 0, tick * 10, moved[False], moved[True])
+        )
         yield Frame(stage.header().at_ns + int(at_s * SECOND_NS), stage.wall(at_s), ("processes",), tuple(samples))
+
+
+SIZE_OF = dict.fromkeys((large, heard, named, mapped), MIB)
+SILENT = (None, deleted, gone)
 
 
 def saved(files: int, lasts_s: float, until_s: float, **options: Any) -> list[Checkpoint]:
@@ -105,17 +210,22 @@ def saved(files: int, lasts_s: float, until_s: float, **options: Any) -> list[Ch
         (written, None, [Kind.SAVE]),
         (read, None, [Kind.RESTORE]),
         (written, read, [Kind.SAVE, Kind.RESTORE]),
-        (found, None, [Kind.SAVE]),
+        (found, gone, [Kind.SAVE]),
+        (renamed, deleted, [Kind.SAVE]),
+        (synced, None, [Kind.SAVE]),
+        (mapped, None, [Kind.RESTORE]),
+        (named, None, [Kind.SAVE]),
     ],
 )
 def test_what_a_file_takes_does_not_grow_with_their_number(
     tells: Tells, later: Tells | None, kinds: list[Kind]
 ) -> None:
-    """Four times as many files take four times the calls, not sixteen times: written, read, both, or polled."""
-    few, many = (calls_of(partial(saved, number, 2.0, 40.0, tells=tells, later=later)) for number in (FEW, MANY))
+    """Four times as many files take four times the calls, not sixteen times, whatever is done to them."""
+    what = {"tells": tells, "later": later, "looks": tells in (mapped, named)}
+    few, many = (calls_of(partial(saved, number, 2.0, 40.0, **what)) for number in (FEW, MANY))
 
     assert many / MANY < LINEAR * few / FEW
-    told = saved(MANY, 2.0, 40.0, tells=tells, later=later)
+    told = saved(MANY, 2.0, 40.0, **what)
     assert [(one.kind, one.files) for one in told] == [(kind, MANY) for kind in kinds]
 
 
@@ -155,3 +265,47 @@ def test_a_file_that_waits_is_not_looked_into_again() -> None:
 
     assert not saved(MANY, 2.0, 4.0 + rounds / 2), "more of it is waited for"
     assert (after - before) / rounds / MANY < MOST_A_ROUND
+
+
+def recorded(files: int, db: Path, level: str, made: list[Checkpoint], **options: Any) -> None:
+    """Do all that a recorder does with so many files, and put into `made` what it stores."""
+    header = msgspec.structs.replace(Stage().header(), level=level)
+    detector, diagnosis, halves, reported = Detector(header), Diagnosis(), Halves(), list[Checkpoint]()
+    for frame in frames(files, 10.0, until_s=45.0, **options):
+        reported += halves.take(diagnosis.take(detector.feed(frame)))
+        for one in detector.pending(closely=False):
+            encoded(one)
+    ended = detector.pause()
+    detector.pending()
+    reported += halves.take(diagnosis.take([*ended, *detector.finish()]))
+    writer = StoreWriter(db)
+    writer.begin_session(Session(
+        uid=header.uid, host=header.host, boot_id=header.boot_id, kernel=header.kernel, version=header.ckptprof,
+        level=header.level, start_ns=header.wall_ns, end_ns=header.wall_ns, clean=True,
+    ))  # fmt: skip
+    made += writer.add_checkpoints(newest(reported))
+    writer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("level", "tells", "later", "looks"),
+    [
+        ("trace", written, read, False),
+        ("trace", renamed, deleted, False),
+        ("poll", found, None, True),
+        ("poll", large, heard, False),
+    ],
+)
+def test_up_to_ten_thousand_files_take_as_many_calls_each(
+    level: str, tells: Tells, later: Tells | None, *, looks: bool, tmp_path: Path
+) -> None:
+    """From the first frame to the row in the database, foreseen as they come: read, written, renamed and deleted."""
+    calls: list[int] = []
+    for files in SIZES:
+        made: list[Checkpoint] = []
+        does = partial(recorded, files, tmp_path / f"{files}.db", level, made, tells=tells, later=later, looks=looks)
+        calls.append(calls_of(does))
+        assert files in {one.files for one in made}
+
+    assert all(many < MOST_GROWTH * few for few, many in pairwise(calls)), calls

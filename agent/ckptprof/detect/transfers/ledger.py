@@ -14,7 +14,7 @@ from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Histories, Interval, ProcessHistory
-from ckptprof.detect.world.spans import Span
+from ckptprof.detect.world.spans import Course, Span
 from ckptprof.frameworks.names import shape
 
 _NEVER: Span = (sys.maxsize, 0)  # what it is put together with stays as it is
@@ -101,7 +101,8 @@ class Ledger:
         self._histories = histories
         self._of: dict[tuple[ProcessKey, bool], list[Transfer]] = {}
         self._writes: dict[ProcessKey, _Writes] = {}  # of those that were asked for
-        self._seen: dict[tuple[ProcessKey, str], list[Transfer]] = {}  # by folder, what was seen being written
+        self._reads: dict[ProcessKey, Course[Transfer]] = {}  # by calls, of those that were asked for
+        self._seen: dict[tuple[ProcessKey, str], Course[None]] = {}  # by folder, what was seen being written
         for transfer in transfers:
             self.enter(transfer)
 
@@ -111,7 +112,10 @@ class Ledger:
         if transfer.writes and transfer.process in self._writes:
             self._writes[transfer.process].enter(transfer)
         if transfer.writes and (transfer.looks or transfer.operations is not None):
-            self._seen.setdefault((transfer.process, transfer.folder), []).append(transfer)
+            seen = self._seen.setdefault((transfer.process, transfer.folder), Course())
+            seen.add((transfer.first_ns, transfer.last_ns), None)
+        if not transfer.writes and transfer.process in self._reads:
+            _add_read(self._reads[transfer.process], transfer)
 
     def _written_by(self, process: ProcessKey) -> _Writes:
         if process not in self._writes:
@@ -127,10 +131,8 @@ class Ledger:
 
     def is_beside(self, folder: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
         """Return whether the process was seen writing a file of the folder then, give or take a second."""
-        return any(
-            other.first_ns - BESIDE_NS <= end_ns and start_ns <= other.last_ns + BESIDE_NS
-            for other in reversed(self._seen.get((process, folder), ()))
-        )
+        seen = self._seen.get((process, folder))
+        return seen is not None and any(True for _ in seen.find(start_ns - BESIDE_NS, end_ns + BESIDE_NS))
 
     def unexplained_written(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Return what a process wrote between two times beside what its known transfers can have had of it.
@@ -162,13 +164,21 @@ class Ledger:
         """
         history = self._histories[process]
         frame, known = (start_ns, end_ns + 1), 0
-        for one in self._of.get((process, False), ()):
+        if process not in self._reads:
+            reads = self._reads[process] = Course()
+            for one in self._of.get((process, False), ()):
+                _add_read(reads, one)
+        for one in self._reads[process].find(start_ns, end_ns + 1):
             first_ns, last_ns = one.span
-            if last_ns >= start_ns and first_ns <= end_ns + 1 and not one.is_mapped and one.operations is None:
-                opened_ns = openings.opened_between(one.file, first_ns, one.first_ns + STAMP_NS)
-                first_ns = first_ns if opened_ns is None else min(opened_ns, one.first_ns)
-                if one.looks and one.looks[-1].position == 0:  # nothing of it was read by then
-                    first_ns = one.last_ns
-                span = first_ns, max(last_ns, first_ns + 1)
-                known += evenly(part_bytes(one, history, span) if one.looks else one.size, span, frame)
+            opened_ns = openings.opened_between(one.file, first_ns, one.first_ns + STAMP_NS)
+            first_ns = first_ns if opened_ns is None else min(opened_ns, one.first_ns)
+            if one.looks and one.looks[-1].position == 0:  # nothing of it was read by then
+                first_ns = one.last_ns
+            span = first_ns, max(last_ns, first_ns + 1)
+            known += evenly(part_bytes(one, history, span) if one.looks else one.size, span, frame)
         return history.loaded_bytes(start_ns, end_ns) - known
+
+
+def _add_read(reads: Course[Transfer], transfer: Transfer) -> None:
+    if not transfer.is_mapped and transfer.operations is None:
+        reads.add(transfer.span, transfer)

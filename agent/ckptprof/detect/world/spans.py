@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from typing import Generic, TypeVar
 
+T = TypeVar("T")
 Span = tuple[int, int]  # start and end in ns of CLOCK_MONOTONIC, the end excluded
 
 
@@ -80,3 +82,24 @@ class Overlaps:
         if start_ns >= end_ns:
             return 0
         return self._begun[bisect_left(self._starts, end_ns)] - self._over[bisect_right(self._ends, start_ns)]
+
+
+class Course(Generic[T]):
+    """Things with their spans, in order: those of a time are found without going through all others."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._rows: dict[int, list[tuple[int, int, int, T]]] = {}  # of those that last about as long, by their starts
+        self._number = 0
+
+    def add(self, span: Span, thing: T) -> None:
+        """Add a thing."""
+        self._number += 1
+        row = self._rows.setdefault(max(0, span[1] - span[0]).bit_length(), [])
+        insort(row, (span[0], self._number, span[1], thing))
+
+    def find(self, low_ns: int, high_ns: int) -> Iterator[T]:
+        """Yield those that began by the second time, and did not end before the first."""
+        for bits, row in self._rows.items():
+            first, last = bisect_left(row, (low_ns - (1 << bits),)), bisect_left(row, (high_ns + 1,))
+            yield from (thing for _, _, end_ns, thing in row[first:last] if end_ns >= low_ns)

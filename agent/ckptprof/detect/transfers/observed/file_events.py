@@ -148,8 +148,6 @@ def _take_sync(transfer: TracedTransfer, event: FileLifeEvent) -> bool:
     begun_ns = event.at_ns - (event.duration_ns or 0)
     if transfer.phase is Phase.JUDGED or not transfer.writes or begun_ns < transfer.first_ns:
         return False
-    if event.device not in (None, transfer.file[0]):
-        return False
     first = transfer.durable_ns is None
     if begun_ns <= transfer.last_sign_ns + (BESIDE_NS if first else STAMP_NS):
         _add_sync(transfer, event, own=True)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ckptprof.detect.tolerances import BESIDE_NS, LOOK_NS, MAX_FILES, NEARLY_ALL, PATIENCE_NS
+from ckptprof.detect.tolerances import BESIDE_NS, FEW, LOOK_NS, MAX_FILES, NEARLY_ALL, PATIENCE_NS
 from ckptprof.detect.transfers.model.operations import Operations, minus, since
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced import TracedTransfer
@@ -34,6 +34,8 @@ class TracedTransfers:
         self._files: dict[tuple[FileKey, bool], TransfersOf] = {}
         self._open: dict[int, TracedTransfer] = {}  # by identity, those that moved longest ago first
         self._streams_of: dict[ProcessKey, dict[int, TracedTransfer]] = {}
+        # what each process wrote of each device that a sync of everything may store, by identity
+        self._unsynced: dict[ProcessKey, dict[int, dict[int, TracedTransfer]]] = {}
         self._done: dict[int, TracedTransfer] = {}
         self._over: dict[int, TracedTransfer] = {}
         self.lives = FileEvents()
@@ -105,6 +107,9 @@ class TracedTransfers:
         if part.last_ns >= transfer.active_ns:
             transfer.size = part.size
         transfer.take(part, before_ns)
+        if transfer.writes:
+            unsynced = self._unsynced.setdefault(transfer.process, {})
+            unsynced.setdefault(transfer.file[0], {})[id(transfer)] = transfer
         if part.path is not None and part.path not in (transfer.path, transfer.earlier_path):
             if not transfer.path.startswith("/"):  # it was not known yet
                 transfer.path = part.path
@@ -135,9 +140,16 @@ class TracedTransfers:
         writers: TransfersOf = {}
         if event.device is not None and event.inode is not None:
             writers = self._files.get(((event.device, event.inode), True), {})
-        relatives = self.moved_by((event.pid, event.start_ticks)) if is_of_all(event) else []
-        for transfer in self.lives.observe(event, writers, relatives):
+        unsynced = self._unsynced.get((event.pid, event.start_ticks), {}) if is_of_all(event) else {}
+        relatives = [one for device, own in unsynced.items() if event.device in (None, device) for one in own.values()]
+        observed = self.lives.observe(event, writers, relatives)
+        for transfer in observed:
             self._settle(transfer)
+        synced = set(map(id, observed)) if relatives else ()
+        for transfer in relatives:  # of thousands of files none is synced with each that follows
+            is_stored = transfer.durable_ns is not None and id(transfer) not in synced
+            if is_stored or transfer.phase is Phase.JUDGED or len(transfer.syncs) >= FEW:
+                del unsynced[transfer.file[0]][id(transfer)]
 
     def close(self, transfer: TracedTransfer, at_ns: int) -> None:
         """Take note that polling saw the file closed: not every thread that used it tells so."""
@@ -229,10 +241,12 @@ class TracedTransfers:
             del by_process[transfer.process]
         if not by_process:
             del self._files[key]
+        self._unsynced.get(transfer.process, {}).get(transfer.file[0], {}).pop(id(transfer), None)
         siblings = self._streams_of.get(transfer.process, {})
         siblings.pop(id(transfer), None)
         if not siblings:
             self._streams_of.pop(transfer.process, None)
+            self._unsynced.pop(transfer.process, None)
         if transfer.phase is not Phase.JUDGED:
             transfer.judged()
         self.lives.places.forget(transfer)
