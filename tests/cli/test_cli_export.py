@@ -94,6 +94,7 @@ def test_a_folder_gets_every_table(db: str, tmp_path: Path) -> None:
         (["--table", "writers", "-f", "perfetto", "-o", "x"], 2, "--table is of the other formats"),
         (["--until", "2001-01-01"], 3, "no checkpoint was recorded that fits"),
         (["-o", "/nowhere/x.csv"], 1, "No such file or directory"),
+        (["-o", "x" * 300], 1, "File name too long"),
     ],
 )
 def test_mistakes_are_told(

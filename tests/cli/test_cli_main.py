@@ -112,6 +112,8 @@ def test_nothing_is_left_to_look_through_as_it_ends() -> None:
         (["report", "--limit", "9" * 20], "--limit must be at most 9223372036854775807", None),
         (["list", "--limit", "9" * 20], "--limit must be at most", None),
         (["plan", "--limit", "9" * 20], "--limit must be at most", None),
+        (["report", "--job", "\udcff"], "--job is not UTF-8", "only a path may have other bytes"),
+        (["live", "--once", "--job", "\udcff"], "--job is not UTF-8", "only a path may have other bytes"),
         (["report", "--db", ""], "--db is empty", "give the path of a file"),
         (["replay", "x.gz", "--db", ""], "--db is empty", "give the path of a file"),
         (["report", "--kind", "dump"], "invalid value for '--kind'", "`ckptprof report --help` tells the options"),

@@ -217,7 +217,7 @@ def test_a_folder_that_takes_no_file_is_named(folder: Path, db: str, capsys: pyt
     """As sysfs, in which not even root can make one."""
     assert main(["report", "--html", "-o", "/sys/page.html", "--db", db]) in (1, 5)
     out, err = capsys.readouterr()
-    assert (out, "/sys/page.html: " in err, "--output FILE puts it elsewhere" in err) == ("", True, True)
+    assert (out, "/sys/page.html: " in err, "name a file that can be written" in err) == ("", True, True)
 
 
 @pytest.mark.parametrize("options", [[], ["--force"]])

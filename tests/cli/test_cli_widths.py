@@ -195,7 +195,12 @@ def test_what_is_longer_than_the_terminal_is_paged(tmp_path: Path, db: str) -> N
     short = person.type("show", "1", "--db", db, LINES="40")
     assert person.paged is None
     assert short.count("Limit ") == 1
-    for environment, option in (({}, "--no-pager"), ({"PAGER": "cat"}, "--all"), ({"PAGER": "/nowhere"}, "--all")):
+    for environment, option in (
+        ({}, "--no-pager"),
+        ({"PAGER": "cat"}, "--all"),
+        ({"PAGER": "/nowhere"}, "--all"),
+        ({"PAGER": "'"}, "--all"),
+    ):
         plain = person.type("show", "1", "--all", option, "--db", db, **environment)
         assert person.paged is None
         assert plain.count("Limit ") == 2  # the first lines have scrolled away

@@ -145,8 +145,11 @@ class Several:
         """Complain, and return the exit code; raises NothingFoundError."""
         code = self.complain()
         if not self.checkpoints and code == 0:
-            told = f"{len(self.records)} databases have no checkpoint that fits the question"
-            raise NothingFoundError(told, hint="loosen --since, --job and --kind if given")
+            number = len(self.records)
+            told = "the database has" if number == 1 else f"{number} databases have"
+            raise NothingFoundError(
+                f"{told} no checkpoint that fits the question", hint="loosen --since, --job and --kind if given"
+            )
         return code
 
 

@@ -118,7 +118,7 @@ def _selected(
         return dbs, _within(text, query, now_ns)
     if query.job is not None:
         raise UsageError(f"{text!r} is taken for a job, and so is --job {query.job}", hint="leave --job away")
-    return dbs, msgspec.structs.replace(query, job=text)
+    return dbs, msgspec.structs.replace(query, job=options.text("A or B")(text))
 
 
 def _within(text: str, query: CheckpointQuery, now_ns: int) -> CheckpointQuery:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -90,7 +91,7 @@ def command(  # each argument is an option of the command line
     if there is no checkpoint.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
-    folder = out is not None and out != "-" and Path(out).is_dir()
+    folder = out is not None and out != "-" and os.path.isdir(out)  # noqa: PTH112 # no error for one that may not be looked at
     chosen = format_ or _by_name(None if folder else out)
     if table is not None and chosen is Format.PERFETTO:
         raise UsageError(

@@ -27,7 +27,11 @@ Until = Annotated[
 Job = Annotated[
     str | None,
     typer.Option(
-        "--job", metavar="NAME", help="Only checkpoints of this job; * and ? stand for any text.", show_default=False
+        "--job",
+        metavar="NAME",
+        parser=options.text("--job"),
+        help="Only checkpoints of this job; * and ? stand for any text.",
+        show_default=False,
     ),
 ]
 KindOption = Annotated[

@@ -34,6 +34,19 @@ def whole(name: str, *, least: int, most: int = LARGEST) -> Callable[[str], int]
     return parser
 
 
+def text(name: str) -> Callable[[str], str]:
+    """Return a parser of texts; it raises UsageError for bytes that are no UTF-8, as only a path may have."""
+
+    def parser(typed: str) -> str:
+        try:
+            typed.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{name} is not UTF-8", hint="only a path may have other bytes") from error
+        return typed
+
+    return parser
+
+
 def between(name: str, least: float, most: float | None = None) -> Callable[[str | float], float]:
     """Return a parser of finite numbers; it raises UsageError, which calls the option by `name`."""
     bounds = f"from {least:g}" if most is None else f"from {least:g} to {most:g}"

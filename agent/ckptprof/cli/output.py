@@ -110,7 +110,10 @@ def page(text: str, *, off: bool = False) -> bool:
 
     Only for a text that does not fit, where a person sits at a terminal.
     """
-    program = shlex.split(os.environ.get("PAGER", _PAGER))
+    try:
+        program = shlex.split(os.environ.get("PAGER", _PAGER))
+    except ValueError:  # a quote without its end: no program, as one that is not there
+        return False
     person = sys.stdin.isatty() and is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
     if off or not person or fits(text) or not program or program[0] == "cat" or shutil.which(program[0]) is None:
         return False

@@ -55,7 +55,7 @@ def command(  # each argument is an option of the command line
             lines = selected.schema(columns, width=width, colour=colour)
             output.write(document.dump({"tables": columns}) if json else "\n".join(lines) + "\n")
             return
-        answer = reader.ask(statement)
+        answer = reader.ask(options.text("the question")(statement))
     if json:
         output.write(document.dump(selected.document(answer.columns, answer.rows, is_cut=answer.is_cut)))
     elif csv:

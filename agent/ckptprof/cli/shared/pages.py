@@ -44,7 +44,7 @@ Open = Annotated[bool, typer.Option("--open", help="Show it in the browser of th
 
 _POINTS = 2000  # of a series
 _MINUTE = 60
-_ELSEWHERE = "--output FILE puts it elsewhere"
+_ELSEWHERE = "name a file that can be written"
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ def created(path: str, *, force: bool) -> Iterator[IO[bytes]]:
             raise
     except FileExistsError:
         if Path(path).is_dir():
-            raise UsageError(f"{name} is a folder", hint="--output FILE names a file in it") from None
-        raise UsageError(f"{name} exists already", hint="give another with --output, or --force") from None
+            raise UsageError(f"{name} is a folder", hint="name a file in it") from None
+        raise UsageError(f"{name} exists already", hint="give another name, or --force") from None
     except PermissionError as error:
         raise PermissionDeniedError(f"{name}: {error.strerror}", hint=_ELSEWHERE) from None
     except OSError as error:

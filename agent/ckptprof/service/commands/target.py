@@ -20,7 +20,7 @@ def open_target(path: Path, mode: int, *, new: bool = False, appends: bool = Fal
     except FileExistsError:
         raise
     except PermissionError as error:
-        raise PermissionDeniedError(f"{path}: {error.strerror}") from error
+        raise PermissionDeniedError(f"{path}: {error.strerror}", hint="name a file that can be written") from error
     except OSError as error:
         if error.errno == errno.ENXIO and path.is_fifo():
             raise CkptprofError(f"{path}: nobody reads this pipe", hint="start its reader first") from error
