@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -37,7 +37,6 @@ _MAPPING = re.compile(  # of smaps: the range's offset, device, inode and path, 
 )
 _INSIDE = "CKPTPROF_BENCH_INSIDE"
 _CPU_CLOCK_OF_PROCESS = 2  # CPUCLOCK_SCHED, include/linux/posix-timers.h
-USUAL_PROCESSES = 150
 
 
 def ckptprof(*arguments: str, tree: Path | None = None) -> list[str]:
@@ -94,7 +93,8 @@ class Contender:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it, as politely as it allows."""
+        """End it, as politely as it allows; raises SystemExit if it has ended by itself."""
+        ended = self.process.poll()
         self.process.terminate()
         try:
             self.process.wait(20)
@@ -107,6 +107,8 @@ class Contender:
                     self._group.rmdir()
                     break
                 time.sleep(0.1)
+        if ended is not None and kind is None:
+            raise SystemExit(f"{self.name} ended by itself with {ended}: its figures are none")
 
     def cpu_ns(self) -> int:
         """Return the CPU time it and its children have used so far."""
@@ -151,14 +153,6 @@ class Contender:
                     files[name] = max(files.get(name, 0), resident - anonymous)
         return (own + sum(files.values())) << 10
 
-    def memory_by_process(self) -> dict[int, int]:
-        """Return the RSS of each of its processes, in the order of their start."""
-        sizes = {}
-        for pid in tree(self.process.pid):
-            with contextlib.suppress(OSError):
-                sizes[pid] = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return sizes
-
 
 def tree(pid: int) -> list[int]:
     """Return a process and its descendants."""
@@ -200,28 +194,17 @@ def _answers(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def scraping(urls: Sequence[str], hz: float = 1.0) -> Iterator[None]:
-    """Scrape all of these pages again and again while the block runs."""
-
-    def scrape_all() -> None:
-        for url in urls:
-            with contextlib.suppress(OSError):
-                scrape(url)
-
-    with meanwhile(scrape_all, 1 / hz):
-        yield
-
-
-@contextlib.contextmanager
-def meanwhile(work: Callable[[], object], every_seconds: float) -> Iterator[None]:
-    """Do something so often, in a thread of its own, while the block runs."""
+def scraping(urls: Sequence[str], every_seconds: float = 1.0) -> Iterator[None]:
+    """Scrape all of these pages again and again, in a thread of its own, while the block runs."""
     over = threading.Event()
 
     def go_on() -> None:
         due = time.monotonic() + every_seconds
         while not over.wait(max(0.0, due - time.monotonic())):
             due += every_seconds
-            work()
+            for url in urls:
+                with contextlib.suppress(OSError):
+                    scrape(url)
 
     thread = threading.Thread(target=go_on, daemon=True)
     thread.start()
@@ -249,9 +232,6 @@ def agent(database: Path, *arguments: str, name: str = "agent", of: Path | None 
 @contextlib.contextmanager
 def sleepers(count: int) -> Iterator[list[int]]:
     """Have so many more idle processes while the block runs; yields their pids."""
-    if not count:
-        yield []
-        return
     script = "i=0; while [ $i -lt $0 ]; do sleep 1000000 & echo $!; i=$((i+1)); done; exec >&-; wait"
     shell = subprocess.Popen(
         ["sh", "-c", script, str(count)], stdout=subprocess.PIPE, text=True, start_new_session=True

@@ -12,12 +12,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from contenders import ROOT
-from figures import parser, show
+from figures import markdown, parser, show
 
 sys.path[:0] = [str(ROOT / "tests/e2e/faults"), str(ROOT / "tests/e2e"), str(ROOT / "examples")]
 from fault_bench import LEVELS, Outcome, run_case  # noqa: E402 - found by the line above
@@ -43,19 +43,6 @@ def row(one: Outcome) -> dict[str, Any]:
 
 def _counted(limits: Sequence[str]) -> str:
     return ", ".join(f"{limit} x{count}" for limit, count in Counter(limits).most_common()) or "nothing seen"
-
-
-def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as a table of docs/benchmarks.md."""
-    heads = list(rows[0])
-    lines = [heads, ["---"] * len(heads), *([_cell(one[head]) for head in heads] for one in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
@@ -108,7 +95,7 @@ def main() -> int:
                 continue
             outcomes += found
             for one in found:
-                print(" | ".join(_cell(value) for value in row(one).values()), file=sys.stderr, flush=True)
+                print(*row(one).values(), sep=" | ", file=sys.stderr, flush=True)
             if chosen.keep is not None:
                 _keep(chosen.keep, found)
     rows, pairs = [row(one) for one in outcomes], confusion(outcomes)

@@ -63,13 +63,16 @@ def show(benchmark: str, rows: Rows, *, as_json: bool, notes: Sequence[str] = ()
         print(f"  {note}")
 
 
+def markdown(rows: Rows) -> str:
+    """Return the rows, which all have the same keys, as a table of docs/benchmarks.md."""
+    heads = list(rows[0]) if rows else []
+    lines = [heads, ["---"] * len(heads), *([_cell(row[head]) for head in heads] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return (
-        f"{value:.3g}"
-        if isinstance(value, float) and abs(value) < 1000
-        else f"{value:,.0f}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return str(value)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from contenders import ROOT
-from figures import median, parser, show
+from figures import markdown, median, parser, show
 
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 sys.path.insert(0, str(ROOT / "examples"))
@@ -50,18 +50,6 @@ def confusion(comparisons: Sequence[Comparison]) -> Counter[tuple[str, str]]:
     )
 
 
-def markdown(heads: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """Return a table."""
-    cells = [heads, ["---"] * len(heads), *lines]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in cells)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
 def summary(level: str, rows: Sequence[dict[str, Any]], comparisons: Sequence[Comparison]) -> str:
     """Return one line: recall, precision, edges and names over all jobs of a level."""
     found, missed, invented = (
@@ -75,12 +63,10 @@ def summary(level: str, rows: Sequence[dict[str, Any]], comparisons: Sequence[Co
     )
 
 
-def matrix(counts: Counter[tuple[str, str]]) -> str:
+def matrix(counts: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
     """Return the confusion matrix: logged by the job down, told by ckptprof across."""
-    told = sorted({pair[1] for pair in counts})
-    logged = sorted({pair[0] for pair in counts})
-    lines = [[name, *(counts[name, other] or "" for other in told)] for name in logged]
-    return markdown(["logged by the job", *told], lines)
+    logged, told = (sorted({pair[at] for pair in counts}) for at in (0, 1))
+    return [{"logged by the job": name, **{other: counts[name, other] or "" for other in told}} for name in logged]
 
 
 def measure(job: Job, level: str, saves: int) -> Comparison:
@@ -111,9 +97,9 @@ def main() -> None:
     if not options.markdown:
         show("frameworks", rows, as_json=options.json, notes=notes)
         return
-    print(markdown(list(rows[0]), [list(one.values()) for one in rows]), *notes, sep="\n\n")
+    print(markdown(rows), *notes, sep="\n\n")
     for level, comparisons in seen.items():
-        print(f"\n{level}\n\n{matrix(confusion(comparisons))}")
+        print(f"\n{level}\n\n{markdown(matrix(confusion(comparisons)))}")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ stopped (SIGSTOP). A crowd is measured while it is new: an idle interpreter is w
 poll`, as root, it all happens in a PID namespace of its own; at trace an agent sees the host's processes, whoever they
 are: nothing else should run there.
 
-The wall clock of a job that keeps all cores busy is compared in turns as well, and nobody scrapes. `lateness`, `files`
-and `hours` are lateness.py, files_cost.py and hours.py by each tree. `--curves` measures smaller crowds and saves, too:
-what `beside/curves.py` draws from `--json`.
+The wall clock of a job that keeps all cores busy is compared in turns as well, and nobody scrapes.
+A situation that did not go on until its end (beside.py), or an agent that ended, ends this program with an error.
 """
 
 from __future__ import annotations
@@ -24,28 +23,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beside.burning import burners
-from beside.situations import SITUATIONS, Goal, Situation, crowded
+from beside import SITUATIONS, Goal
 from ckptprof.service.title import set_title
 from contenders import Contender, agent, isolate, node_exporter, scraping, tree
-from figures import machine, median, parser, show
+from figures import machine, markdown, median, parser, show
 
 LEVELS = ("trace", "poll")
 ROLES = {"ckptprof:record": "recorder", "ckptprof:sample": "sampler"}
-OTHERS = ("wall clock", "lateness", "files of a save", "hours")
-SMALLER = {  # crowds whose curves are drawn, besides none and the usual number
-    "interpreters": (1_000,),
-    "files": (10_000,),
-    "ranks": (32,),
-    "events": (1_000, 4_000),
-}
+WALL_CLOCK = "wall clock"
 TURN_SECONDS = 8.0  # until an agent that was stopped has taken in what it missed
-FEWER_FILES = (1_000, 10_000, 30_000)
+_BURN = """
+import sys, time
+for line in sys.stdin:
+    began = time.perf_counter()
+    sum(range(int(line)))
+    print(time.perf_counter() - began, flush=True)
+"""
 
 
 @dataclass(frozen=True)
@@ -144,9 +142,7 @@ def in_turns(  # noqa: PLR0917 - as `measured`, and whom to scrape
     return rows
 
 
-def in_situations(
-    names: Sequence[tuple[str, Situation]], guests: Sequence[Guest], work: Path, options: Any
-) -> list[dict[str, Any]]:
+def in_situations(names: Sequence[str], guests: Sequence[Guest], work: Path, options: Any) -> list[dict[str, Any]]:
     """Let one situation after another begin and end; return the rows of all."""
     rows: list[dict[str, Any]] = []
     peers = [node_exporter("first"), node_exporter("second")]
@@ -156,8 +152,8 @@ def in_situations(
         urls = [one.url for one in (*(guest.contender for guest in guests), *peers) if one.url]
         stack.enter_context(scraping(urls))
         time.sleep(options.settle)
-        for number, (name, situation) in enumerate(names):
-            directory = work / str(number)
+        for name in names:
+            situation, directory = SITUATIONS[name], work / name
             directory.mkdir()
             lasts = situation.settle_seconds + options.windows * options.window
             with situation.make(directory, lasts):
@@ -175,6 +171,26 @@ def _signal(guest: Guest, number: int) -> None:
     for pid in pids if number == signal.SIGSTOP else reversed(pids):  # the recorder never waits for a stopped sampler
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def burners() -> Iterator[Callable[[int], float]]:
+    """Have a process for each CPU; yields what lets all count so far and returns the seconds of the slowest."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for _ in range(os.cpu_count() or 1):
+            one = subprocess.Popen([sys.executable, "-c", _BURN], stdin=-1, stdout=-1, text=True)
+            stack.callback(one.wait)
+            stack.callback(one.kill)
+            found.append(one)
+
+        def burn(count: int) -> float:
+            for one in found:
+                assert one.stdin is not None
+                print(count, file=one.stdin, flush=True)
+            return max(float(one.stdout.readline()) for one in found if one.stdout is not None)
+
+        yield burn
 
 
 def wall_clock(guests: Sequence[Guest], options: Any) -> list[dict[str, Any]]:
@@ -207,15 +223,6 @@ def wall_clock(guests: Sequence[Guest], options: Any) -> list[dict[str, Any]]:
     ]
 
 
-def told_by(program: str, arguments: Sequence[str], of: Path | None) -> list[dict[str, Any]]:
-    """Return the rows of another benchmark, by the ckptprof of this tree or of another."""
-    python = Path(sys.executable) if of is None else of / ".venv/bin/python"
-    command = [str(python), str(Path(__file__).with_name(f"{program}.py")), "--json", *arguments]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE)
-    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
-    return rows
-
-
 def judged(of: tuple[str, str, str], now: float, before: float | None, goal: Goal | None) -> dict[str, Any]:
     """Return a line of the goals table."""
     ratio = None if before is None or before <= 0 else now / before
@@ -227,11 +234,11 @@ def judged(of: tuple[str, str, str], now: float, before: float | None, goal: Goa
 
 def against_goals(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the lines of the goals table that the rows of all situations give."""
-    lines, keys = [], ("situation", "count", "level")
+    lines, keys = [], ("situation", "level")
     for row in rows:
-        situation = SITUATIONS.get(row["situation"])
-        if row["tree"] != "now" or situation is None or row["count"] != situation.count:
+        if row["tree"] != "now":
             continue
+        situation = SITUATIONS[row["situation"]]
         same = [o for o in rows if o["tree"] == "before" and all(o[key] == row[key] for key in keys)]
         goal = situation.trace if row["level"] == "trace" else situation.poll
         figure = "ratio" if goal is not None and goal.unit == "x" else "percent"
@@ -247,55 +254,10 @@ def _of(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["situation"], row["level"]
 
 
-def lateness(options: Any) -> list[dict[str, Any]]:
-    """Return the line of ticks beside busy loops, in the class that the unit gives the sampler."""
-    found = [told_by("lateness", ["--rates", "10", "--seconds", "10"], of) for of in trees(options).values()]
-    rows = [next(row for row in rows if row["scheduling"] == "fifo") for rows in found]
-    return [judged(("a tick beside busy loops", "-", "p99"), *_two(rows, "p99_ms"), Goal(5, "ms"))]
-
-
-def files(options: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the lines of a save of very many files, and the rows of saves of fewer, too, if curves are asked for."""
-    counts = [*(FEWER_FILES if options.curves else ()), options.files]
-    arguments = ["--files", *map(str, counts)]
-    rows = [
-        {"tree": name, **row} for name, of in trees(options).items() for row in told_by("files_cost", arguments, of)
-    ]
-    most = [row for row in rows if row["files"] == options.files]
-    figures = (
-        ("CPU", "CPU s", Goal(1, "s")),
-        ("longest frame", "longest frame ms", Goal(20, "ms")),
-        ("grown by", "grown by MB at most", Goal(100, "MB")),
-    )
-    title = f"a save of {options.files:,} files"
-    return [judged((title, "-", word), *_two(most, key), goal) for word, key, goal in figures], rows
-
-
-def hours(options: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the line of what the later half of a long replay costs against the first, and the rows of the replays."""
-    arguments = ["--hours", str(options.hours), "--every", str(options.hours * 2.5)]  # 24 rows
-    rows = [{"tree": name, **row} for name, of in trees(options).items() for row in told_by("hours", arguments, of)]
-    grown = []
-    for name in trees(options):
-        mine = [row for row in rows if row["tree"] == name]
-        middle = mine[len(mine) // 2]
-        first, later = (
-            (b["CPU s"] - a["CPU s"]) / (b["hour"] - a["hour"]) for a, b in ((mine[0], middle), (middle, mine[-1]))
-        )
-        grown.append({"later": later / first})
-    title = f"{options.hours:g} h of jobs, replayed"
-    return [judged((title, "-", "CPU, later half"), *_two(grown, "later"), Goal(1.1, "x"))], rows
-
-
-def _two(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[float, float | None]:
-    """Return the figure of this tree, and that of the one before if there is one."""
-    return rows[0][key], rows[1][key] if len(rows) > 1 else None
-
-
 def settings() -> Any:
     """Read the command line."""
     made = parser(__doc__)
-    made.add_argument("--only", nargs="*", choices=[*SITUATIONS, *OTHERS], help="default: all but everyday")
+    made.add_argument("--only", nargs="*", choices=[*SITUATIONS, WALL_CLOCK], help="default: all but everyday")
     made.add_argument("--levels", nargs="*", choices=LEVELS, default=list(LEVELS))
     made.add_argument("--beside", type=Path, metavar="TREE", help="a checkout with a .venv: the agent before")
     made.add_argument("--quick", action="store_true", help="one window of 20 s, short pairs: 12 minutes in all")
@@ -304,11 +266,8 @@ def settings() -> Any:
     made.add_argument("--settle", type=float, default=95.0, help="seconds before the first window, as most later")
     made.add_argument("--pairs", type=int, default=20, help="turns of the wall clock")
     made.add_argument("--job-seconds", type=float, default=4.0, help="how long its job takes")
-    made.add_argument("--files", type=int, default=100_000, help="of a save that is replayed")
-    made.add_argument("--hours", type=float, default=24.0, help="of jobs that are replayed")
     made.add_argument("--goals", action="store_true", help="exit code 1 where a goal is missed")
     made.add_argument("--markdown", action="store_true", help="print the goals table for docs/benchmarks.md")
-    made.add_argument("--curves", action="store_true", help="measure what beside/curves.py draws, too")
     made.add_argument("--work", type=Path, help="where the jobs write; default: the temporary directory")
     options = made.parse_args()
     if options.quick:
@@ -323,46 +282,22 @@ def main() -> int:
         isolate()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the agents end, the folder goes
     set_title("benchmark")
-    chosen = options.only or [name for name in (*SITUATIONS, *OTHERS) if name != "everyday"]
+    chosen = options.only or [name for name in (*SITUATIONS, WALL_CLOCK) if name != "everyday"]
     notes = [f"{name}: {value}" for name, value in machine().items()]
     lines: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-", dir=options.work)))
-        guests = guests_of(stack, work, options) if {*chosen} & {*SITUATIONS, "wall clock"} else []
-        named = [(name, SITUATIONS[name]) for name in chosen if name in SITUATIONS]
-        if options.curves and named:
-            named += [(name, crowded(name, count=count)) for name, counts in SMALLER.items() for count in counts]
-        if named:
+        guests = guests_of(stack, work, options)
+        if named := [name for name in chosen if name in SITUATIONS]:
             rows = in_situations(named, guests, work, options)
             show("guest", rows, as_json=options.json, notes=notes)
             lines += against_goals(rows)
-        if "wall clock" in chosen:
+        if WALL_CLOCK in chosen:
             lines += wall_clock(guests, options)
-    lines += lateness(options) if "lateness" in chosen else []
-    for name, tell in (("files of a save", files), ("hours", hours)):
-        if name in chosen:
-            more, rows = tell(options)
-            lines += more
-            show(f"guest, {name.partition(' ')[0]}", rows, as_json=options.json, notes=notes)
     show("guest, goals", lines, as_json=options.json, notes=notes)
     if options.markdown:
         print(markdown(lines))
     return int(options.goals and any(line["met"] is False for line in lines))
-
-
-def markdown(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return the goals table for a page."""
-    heads = list(lines[0])
-    cells = [[_cell(line[head]) for head in heads] for line in lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *cells])
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "met" if value else "missed"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

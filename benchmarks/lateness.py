@@ -55,8 +55,11 @@ def lateness_ms(seconds: float, hz: float, busy: int, setup: list[str]) -> list[
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    ended = process.poll()
     process.kill()
     process.wait()
+    if ended is not None:
+        raise SystemExit(f"a busy loop ended by itself with {ended}")
 
 
 def main() -> None:

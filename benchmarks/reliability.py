@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from figures import parser, show
+from figures import markdown, parser, show
 from proofs import attacks, brokendisks, crowds, kills, limits, nodes, shutdowns
 from proofs.proving import Row, say
 
@@ -36,14 +36,6 @@ def _count(whole: int, scale: float) -> int:
     return max(2, round(whole * scale))
 
 
-def markdown(rows: list[Row]) -> str:
-    """Return rows as a table of docs/reliability.md."""
-    heads = ["proof", "done", "promised", "seen", "holds"]
-    lines = [heads, ["---"] * len(heads)]
-    lines += [[row.proof, row.done, row.promised, row.seen, "yes" if row.holds else "**no**"] for row in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def main() -> int:
     """Run them one after the other."""
     made = parser(__doc__)
@@ -63,7 +55,7 @@ def main() -> int:
         say(f"{name}: {time.monotonic() - began:.0f} s")
         rows += found
     if options.markdown:
-        print(markdown(rows))
+        print(markdown([{**asdict(row), "holds": "yes" if row.holds else "**no**"} for row in rows]))
     else:
         show("reliability", [asdict(row) for row in rows], as_json=options.json)
     return 0 if all(row.holds for row in rows) else 1

@@ -104,7 +104,7 @@ def tick_of(people: Population) -> Callable[[], None]:
         for watching in people.watched.values():
             watching.tick(now_ns, size, samples)
             watching.scan_if_due(now_ns, samples)
-            watching.question_if_due(now_ns, 0, named=False)
+            watching.question_if_due(now_ns, 0, lambda _: False)
 
     return tick
 
@@ -128,6 +128,7 @@ def measure(count: int, rounds: int, program: Path | None, *, watched: bool) -> 
     costs: dict[str, list[float]] = {"ours": [], "c": [], "psutil": []}
     with sleepers(count) as pids:
         people = population(pids, watched=watched)
+        assert len(people.known) == count, "processes have ended"
         now = iter(range(10**9, 10**18, 10**9))
         ours = tick_of(people) if watched else lambda: people.sweep(next(now), [])
         theirs = by_psutil(pids, watched=watched)

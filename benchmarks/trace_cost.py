@@ -9,9 +9,6 @@ bytes by process and descriptor for the eight read and write calls, which is the
 The same of a send(2) and the recv(2) of its bytes, in one thread by a connection of loopback: without a trace, beside
 one while nobody trains (no program stands at sends), while somebody else trains, and of a process that is followed;
 by the CPU time of that thread.
-
-User side: CPU of one `Trace.read()` while a process holds so many files, each of which it has written to: with no call
-since the last read, with one file written, and with all of them written.
 """
 
 from __future__ import annotations
@@ -20,10 +17,8 @@ import contextlib
 import dataclasses
 import os
 import random
-import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,98 +32,79 @@ from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from figures import median, parser, show
 
-SOCKETS_SOURCE = r"""
+C_SOURCE = r"""
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <time.h>
-#define BLOCKS 15
-static int compare(const void *a, const void *b) {
-    double one = *(const double *)a, other = *(const double *)b;
-    return (one > other) - (one < other);
-}
-int main(int argc, char **argv) {
-    double cost[BLOCKS];
-    long size = atol(argv[1]), calls = atol(argv[2]) / BLOCKS + 1, got;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof at;
-    int listening = socket(AF_INET, SOCK_STREAM, 0), here = socket(AF_INET, SOCK_STREAM, 0), there, one = 1;
-    int room = 1 << 20;
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    CPU_SET(atoi(argv[3]), &cpus);
-    sched_setaffinity(0, sizeof cpus, &cpus);
-    setsockopt(listening, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
-    setsockopt(here, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
-    if (bind(listening, (void *)&at, sizeof at) || listen(listening, 1)) return 1;
-    getsockname(listening, (void *)&at, &length);
-    if (connect(here, (void *)&at, sizeof at)) return 1;
-    there = accept(listening, NULL, NULL);
-    setsockopt(here, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    char *buffer = calloc(1, size);
-    for (int block = 0; block < BLOCKS; block++) {
-        struct timespec from, to;
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
-        for (long call = 0; call < calls; call++) {
-            if (send(here, buffer, size, 0) != size) return 1;
-            for (long left = size; left; left -= got)
-                if ((got = recv(there, buffer, left, 0)) <= 0) return 1;
-        }
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-        cost[block] = ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec)) / calls;
-    }
-    qsort(cost, BLOCKS, sizeof *cost, compare);
-    printf("%.2f\n", cost[BLOCKS / 2]);
-    return 0;
-}
-"""
-C_SOURCE = r"""
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #define BLOCKS 15
+static char *buffer;
+static long size, calls, region = 64L << 20, at;
+static int fd, here = -1, there;
 static int compare(const void *a, const void *b) {
     double one = *(const double *)a, other = *(const double *)b;
     return (one > other) - (one < other);
 }
+static int connected(void) {
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof name;
+    int listening = socket(AF_INET, SOCK_STREAM, 0), room = 1 << 20, one = 1;
+    here = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(listening, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    setsockopt(here, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    if (bind(listening, (void *)&name, sizeof name) || listen(listening, 1)) return 0;
+    getsockname(listening, (void *)&name, &length);
+    if (connect(here, (void *)&name, sizeof name)) return 0;
+    there = accept(listening, NULL, NULL);
+    return !setsockopt(here, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+static int filled(const char *path) {
+    fd = open(path, O_RDWR | O_CREAT, 0600);
+    if (size * calls * BLOCKS < region) region = size * calls * BLOCKS;
+    for (long done = 0; done < region; done += 1 << 20) /* the pages are there: no run pays for them */
+        if (pwrite(fd, buffer, region - done < 1 << 20 ? region - done : 1 << 20, done) < 0) return 0;
+    return 1;
+}
+static int block(void) {
+    long got;
+    for (long call = 0; call < calls; call++) {
+        if (!size) {
+            syscall(SYS_getpid);
+        } else if (here >= 0) {
+            if (send(here, buffer, size, 0) != size) return 0;
+            for (long left = size; left; left -= got)
+                if ((got = recv(there, buffer, left, 0)) <= 0) return 0;
+        } else {
+            if (pwrite(fd, buffer, size, at) != size) return 0;
+            at = at + 2 * size > region ? 0 : at + size;
+        }
+    }
+    return 1;
+}
 int main(int argc, char **argv) {
     double cost[BLOCKS];
-    long size = atol(argv[2]), calls = atol(argv[3]) / BLOCKS + 1, region = 64L << 20, at = 0;
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
     CPU_SET(atoi(argv[4]), &cpus);
     sched_setaffinity(0, sizeof cpus, &cpus);
-    char *buffer = malloc(1 << 20);
-    memset(buffer, 7, 1 << 20);
-    int fd = -1;
-    if (size) {
-        fd = open(argv[1], O_RDWR | O_CREAT, 0600);
-        if (size * calls * BLOCKS < region) region = size * calls * BLOCKS;
-        for (long filled = 0; filled < region; filled += 1 << 20) /* the pages are there: no run pays for them */
-            if (pwrite(fd, buffer, region - filled < 1 << 20 ? region - filled : 1 << 20, filled) < 0) return 1;
-    }
-    for (int block = 0; block < BLOCKS; block++) {
+    size = atol(argv[2]), calls = atol(argv[3]) / BLOCKS + 1;
+    buffer = memset(malloc(1 << 20), 7, 1 << 20);
+    int sends = !strcmp(argv[1], "sends"), clock = sends ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+    if (sends ? !connected() : size && !filled(argv[1])) return 1;
+    for (int number = 0; number < BLOCKS; number++) {
         struct timespec from, to;
-        clock_gettime(CLOCK_MONOTONIC, &from);
-        if (!size)
-            for (long call = 0; call < calls; call++) syscall(SYS_getpid);
-        else
-            for (long call = 0; call < calls; call++) {
-                if (pwrite(fd, buffer, size, at) != size) return 1;
-                at = at + 2 * size > region ? 0 : at + size;
-            }
-        clock_gettime(CLOCK_MONOTONIC, &to);
-        cost[block] = ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec)) / calls;
+        clock_gettime(clock, &from);
+        if (!block()) return 1;
+        clock_gettime(clock, &to);
+        cost[number] = ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec)) / calls;
     }
     qsort(cost, BLOCKS, sizeof *cost, compare);
     printf("%.2f\n", cost[BLOCKS / 2]);
@@ -136,31 +112,21 @@ int main(int argc, char **argv) {
 }
 """
 CALLS = ("read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev")
-HOLDER = """
-import os, sys
-directory, count = sys.argv[1], int(sys.argv[2])
-files = [os.open(f"{directory}/{n}", os.O_CREAT | os.O_WRONLY) for n in range(count)]
-print("open", flush=True)
-for line in sys.stdin:
-    for fd in files if line == "all\\n" else files[:1]:
-        os.write(fd, b"x")
-    print("done", flush=True)
-"""
+SENDS = "sends"  # the target of the writer that is no file
 SENDS_PER_RUN = {64: 200_000, 64 << 10: 20_000}
 CALLS_PER_RUN = {0: 1_000_000, 1: 200_000, 4096: 200_000, 64 << 10: 20_000, 1 << 20: 1_000}
 SLOW_CALLS = 2_000  # under strace, which takes a hundred times as long
-NAMES = {0: "getpid", 1: "1 B", 4096: "4 KiB", 64 << 10: "64 KiB", 1 << 20: "1 MiB"}
+NAMES = {1: "1 B", 64: "64 B", 4096: "4 KiB", 64 << 10: "64 KiB", 1 << 20: "1 MiB"}
 Way = Callable[[], contextlib.AbstractContextManager[Sequence[str]]]
 
 
-def compiled(directory: Path, code: str) -> Path:
-    """Return a writer; raises SystemExit without a compiler."""
+def compiled(directory: Path) -> Path:
+    """Return the writer; raises SystemExit without a compiler."""
     compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
     if compiler is None:
         raise SystemExit("trace_cost needs a C compiler")
-    program = directory / f"writer{len(list(directory.glob('writer*.c')))}"
-    source = program.with_suffix(".c")
-    source.write_text(code)
+    source, program = directory / "writer.c", directory / "writer"
+    source.write_text(C_SOURCE)
     subprocess.run([compiler, "-O2", "-Wall", "-o", str(program), str(source)], check=True)
     return program
 
@@ -238,9 +204,8 @@ def by_strace() -> Iterator[Sequence[str]]:
 
 
 def ways() -> dict[str, Way]:
-    """Return what can be compared on this host."""
-    found: dict[str, Way] = {"none again": none, "ckptprof trace": traced}
-    found["ckptprof trace, portable"] = traced_portably
+    """Return what can be compared on this host for writes."""
+    found: dict[str, Way] = {"none again": none, "ckptprof trace": traced, "ckptprof trace, portable": traced_portably}
     if shutil.which("bpftrace"):
         found["bpftrace one-liner"] = by_bpftrace
     if shutil.which("strace"):
@@ -248,32 +213,30 @@ def ways() -> dict[str, Way]:
     return found
 
 
-def once(program: Path, directory: Path, size: int, scale: float, prefix: Sequence[str] = ()) -> float:
-    """Return ns per call of one run."""
-    calls = max(100, int(CALLS_PER_RUN[size] * scale))
-    calls = min(calls, SLOW_CALLS) if prefix else calls
+def measure(
+    program: Path, target: str, calls: Mapping[int, int], contenders: Mapping[str, Way], options: Any
+) -> list[dict[str, Any]]:
+    """Return the rows of one target: all sizes are measured inside one attachment, which is slow to make."""
     cpu = str(max(os.sched_getaffinity(0)))
-    command = [*prefix, str(program), str(directory / "file.bin"), str(size), str(calls), cpu]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
+    def cost(size: int, prefix: Sequence[str] = ()) -> float:
+        count = max(100, int(calls[size] * options.scale))
+        count = min(count, SLOW_CALLS) if prefix else count
+        command = [*prefix, str(program), target, str(size), str(count), cpu]
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
-def measure(program: Path, directory: Path, where: str, options: Any) -> list[dict[str, Any]]:
-    """Return the rows of one directory: all sizes are measured inside one attachment, which is slow to make."""
-    sizes = [size for size in options.sizes if size or where == "tmpfs"]
-    contenders = ways()
-    pairs: dict[tuple[str, int], list[tuple[float, float]]] = {(way, size): [] for way in contenders for size in sizes}
+    pairs: dict[tuple[str, int], list[tuple[float, float]]] = {(way, size): [] for way in contenders for size in calls}
     for _ in range(options.rounds):
         for way in random.sample(list(contenders), len(contenders)):
-            before = [once(program, directory, size, options.scale) for size in sizes]
+            before = [cost(size) for size in calls]
             with contenders[way]() as prefix:
-                during = [once(program, directory, size, options.scale, prefix) for size in sizes]
-            after = [once(program, directory, size, options.scale) for size in sizes]
-            for size, alone, own, again in zip(sizes, before, during, after, strict=True):
+                during = [cost(size, prefix) for size in calls]
+            after = [cost(size) for size in calls]
+            for size, alone, own, again in zip(calls, before, during, after, strict=True):
                 pairs[way, size].append((own, (alone + again) / 2))
+    what = "send and recv" if target == SENDS else f"pwrite in {Path(target).parent}"
     return [
-        row(way, NAMES[size] if size == 0 else f"pwrite {NAMES[size]} {where}", pairs, size)
-        for size in sizes
-        for way in contenders
+        row(way, f"{what} {NAMES[size]}" if size else "getpid", pairs, size) for size in calls for way in contenders
     ]
 
 
@@ -294,126 +257,15 @@ def row(way: str, call: str, pairs: Mapping[tuple[str, int], list[tuple[float, f
 
 
 @contextlib.contextmanager
-def following(watched: Mapping[int, bool]) -> Iterator[None]:
-    """Trace all, and count what these processes send and receive if one of them trains (True)."""
-    trace = Trace(KernelFs())
+def following(watched: Mapping[int, bool] | None) -> Iterator[Sequence[str]]:
+    """Trace all, and count what these processes send and receive if one of them trains (True); None: our children's."""
+    trace = Trace(KernelFs(), family_of=(os.getpid(),)) if watched is None else Trace(KernelFs())
     try:
-        trace.attend(watched, 64 << 10)
-        yield
+        if watched is not None:
+            trace.attend(watched, 64 << 10)
+        yield ()
     finally:
         trace.close()
-
-
-@contextlib.contextmanager
-def following_children() -> Iterator[None]:
-    """Trace what we start, and count what it sends and receives."""
-    trace = Trace(KernelFs(), family_of=(os.getpid(),))
-    try:
-        yield
-    finally:
-        trace.close()
-
-
-def measure_sends(program: Path, options: Any) -> list[dict[str, Any]]:
-    """Return what a send and the receipt of its bytes cost."""
-    contenders: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
-        "none again": none,
-        "nobody trains": lambda: following({}),
-        "somebody else trains": lambda: following({os.getpid(): True}),
-        "followed": following_children,
-    }
-    cpu = str(max(os.sched_getaffinity(0)))
-
-    def cost(size: int) -> float:
-        command = [str(program), str(size), str(int(SENDS_PER_RUN[size] * options.scale)), cpu]
-        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-    pairs: dict[tuple[str, int], list[tuple[float, float]]] = {
-        (way, size): [] for way in contenders for size in SENDS_PER_RUN
-    }
-    for _ in range(options.rounds):
-        for way in random.sample(list(contenders), len(contenders)):
-            before = [cost(size) for size in SENDS_PER_RUN]
-            with contenders[way]():
-                during = [cost(size) for size in SENDS_PER_RUN]
-            after = [cost(size) for size in SENDS_PER_RUN]
-            for size, alone, own, again in zip(SENDS_PER_RUN, before, during, after, strict=True):
-                pairs[way, size].append((own, (alone + again) / 2))
-    return [row(way, f"send and recv {size} B", pairs, size) for size in SENDS_PER_RUN for way in contenders]
-
-
-class Holder:
-    """A process that holds so many files open, and writes to one or all of them when asked."""
-
-    def __init__(self, directory: Path, count: int) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(directory), str(count)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        self._hear()
-
-    def _hear(self) -> None:
-        assert self.process.stdout is not None
-        if not self.process.stdout.readline():
-            raise SystemExit("the holder of files ended: too many open files?")
-
-    def write(self, which: str) -> None:
-        """Let it write one byte to `one` file or to `all`."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{which}\n")
-        self._hear()
-
-    def close(self) -> None:
-        """End it."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def read_costs(directory: Path, count: int, rounds: int) -> list[dict[str, Any]]:
-    """Return CPU per read, in ms, of so many live files."""
-    costs: dict[str, list[float]] = {"nothing": [], "one file": [], "all files": []}
-    place = directory / str(count)
-    place.mkdir()
-    holders: list[Holder] = []
-    trace = Trace(KernelFs(), family_of=(os.getpid(),), max_sessions=max(8192, 2 * count))
-    try:
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 100  # of one process
-        for number, begin in enumerate(range(0, count, most)):
-            (place / str(number)).mkdir()
-            holders.append(Holder(place / str(number), min(most, count - begin)))
-        for holder in holders:
-            holder.write("all")
-        before = time.thread_time_ns()
-        seen = sum(type(sample).__name__ == "FileActivity" for sample in trace.read())
-        first = (time.thread_time_ns() - before) / 1e6
-        for _ in range(rounds):
-            for what, spent in costs.items():
-                for holder in {"nothing": [], "one file": holders[:1], "all files": holders}[what]:
-                    holder.write(what.partition(" ")[0])
-                time.sleep(0.1)  # as between two ticks; what was written just before is read again
-                before = time.thread_time_ns()
-                trace.read()
-                spent.append((time.thread_time_ns() - before) / 1e6)
-    finally:
-        for holder in holders:
-            holder.close()
-        trace.close()
-        shutil.rmtree(place)
-    return [
-        {
-            "live_files": count,
-            "seen": seen,
-            "since_last_read": what,
-            "read_ms": median(values),
-            "percent_of_a_core_at_10_hz": median(values),  # ms x 10 a second = percent
-            "first_read_ms": first,
-        }
-        for what, values in costs.items()
-    ]
 
 
 def main() -> None:
@@ -422,29 +274,30 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=9)
     arguments.add_argument("--scale", type=float, default=1.0, help="times the usual number of calls in a run")
     arguments.add_argument("--sizes", type=int, nargs="*", default=list(CALLS_PER_RUN), choices=list(CALLS_PER_RUN))
-    arguments.add_argument("--files", type=int, nargs="*", default=[10, 1000, 20000])
     arguments.add_argument("--disk", type=Path, help="a directory on the disk to measure beside tmpfs; default: TMPDIR")
     options = arguments.parse_args()
     try:
         Trace(KernelFs()).close()
     except UnavailableError as error:
         raise SystemExit(f"no trace on this host: {error}") from error
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     rows: list[dict[str, Any]] = []
-    reads: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         memory, disk = (
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-", dir=place)))
             for place in (Path("/dev/shm"), options.disk)  # noqa: S108 - tmpfs is the point
         )
-        program = compiled(disk, C_SOURCE)
-        rows += measure(program, memory, "tmpfs", options)
-        rows += measure(program, disk, "disk", options)
-        rows += measure_sends(compiled(disk, SOCKETS_SOURCE), options)
+        program = compiled(disk)
+        calls = {size: CALLS_PER_RUN[size] for size in options.sizes}
+        rows += measure(program, str(memory / "file.bin"), calls, ways(), options)
+        rows += measure(program, str(disk / "file.bin"), {one: calls[one] for one in calls if one}, ways(), options)
+        beside: dict[str, Way] = {
+            "none again": none,
+            "nobody trains": lambda: following({}),
+            "somebody else trains": lambda: following({os.getpid(): True}),
+            "followed": lambda: following(None),
+        }
+        rows += measure(program, SENDS, SENDS_PER_RUN, beside, options)
         show("trace_cost", rows, as_json=options.json)
-        for count in options.files:
-            reads += read_costs(memory, count, options.rounds)
-    show("trace_cost, reading", reads, as_json=options.json)
 
 
 if __name__ == "__main__":

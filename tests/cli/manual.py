@@ -7,13 +7,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from ckptprof.cli import main as cli
 from ckptprof.store.location import SERVICE_DATABASE
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+EXIT_CODES = (
+    "0 success, 1 failure, 2 usage, 3 nothing found, 4 degraded, 5 permission, 6 database, 7 a condition of --fail-on "
+    "holds, 8 a condition cannot be judged. run and capture FILE -- CMD return the exit code of the command; 126 if "
+    "the command cannot be executed, 127 if it does not exist, and 128 plus the number of the signal that ended it."
+)
+NOTES = """
+run, agent and capture take --level auto, trace or poll (or CKPTPROF_LEVEL). auto takes the best level that works, and
+prints which one it is. If you ask for trace and it does not work, ckptprof names the reason and starts nothing. Where
+eBPF does not work, auto polls, and ckptprof doctor names the reason, the remedy and what polling cannot show.
+
+report, list, show, diff, plan and fleet read the databases of several nodes, too: --db several times, a folder, a
+quoted pattern, or the URL of a server to which nodes ship. Without --db, queries read your own database, or the
+service's if you have none and are in the group ckptprof.
+
+run stores in your own database, also alongside the service. That of root is the service's: while the service runs, it
+stores the checkpoints of a run by root, and run only reports them at its end; run --db PATH stores them separately.
+"""
 ENVIRONMENT = {
     "CKPTPROF_UNITS": "decimal or binary: the units of sizes and rates.",
     "CKPTPROF_DEBUG": "1 shows where an error happened.",
@@ -40,7 +55,10 @@ def page(version: str) -> str:
     lines += [".SH COMMANDS"]
     for name in cli.COMMANDS:
         lines += _command(name)
-    lines += [".SH EXIT STATUS", _text(_exit_codes()), ".SH ENVIRONMENT"]
+    lines += [".SH NOTES"]
+    for paragraph in _paragraphs(NOTES):
+        lines += [".PP", _text(paragraph)]
+    lines += [".SH EXIT STATUS", _text(EXIT_CODES), ".SH ENVIRONMENT"]
     for name, told in {**_variables(), **ENVIRONMENT}.items():
         lines += [".TP", f".B {_text(name)}", _text(told)]
     lines += [".SH FILES"]
@@ -79,11 +97,6 @@ def _variables() -> dict[str, str]:
             for one in [variable] if isinstance(variable, str) else variable or ():
                 found.setdefault(one, []).append(parameter.opts[0])
     return {one: f"As {min(options)}." for one, options in sorted(found.items())}
-
-
-def _exit_codes() -> str:
-    (told,) = re.findall(r"^Exit codes: (.*)$", README.read_text(), re.MULTILINE)
-    return told.replace("`", "")[0].upper() + told.replace("`", "")[1:]
 
 
 def _text(text: str) -> str:

@@ -25,7 +25,7 @@ from tests.report.schemas import validate
 from ckptprof.cli.main import main
 from ckptprof.cli.shared.screen import keys_of
 from ckptprof.report.live.state import MAX_LAST
-from ckptprof.service.live.watching import Watching
+from ckptprof.service.live.following import Follower
 from ckptprof.store.reader import StoreReader
 
 PROGRAM = Path(sys.executable).with_name("ckptprof")
@@ -44,7 +44,7 @@ def test_a_pipe_gets_one_look(options: list[str], db: str, capsys: pytest.Captur
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:4] == ["ckptprof", "live", "on", "node-1"]
-    assert "nobody records to this database now" in lines[1]
+    assert "no recorder is running for this database" in lines[1]
     header = next(number for number, line in enumerate(lines) if line.split()[:1] == ["ID"])
     assert [line.split()[0] for line in lines[header + 1 : header + 4]] == ["3", "2", "1"]
     assert "\x1b" not in "".join(lines)
@@ -54,8 +54,8 @@ def test_a_pipe_gets_one_look(options: list[str], db: str, capsys: pytest.Captur
 def test_who_looks_for_days_collects_what_is_left(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The collector of cycles rests for one answer, not for as long as somebody watches."""
     collecting = []
-    state = Watching.state
-    monkeypatch.setattr(Watching, "state", lambda own, at_ns: (collecting.append(gc.isenabled()), state(own, at_ns))[1])
+    state = Follower.state
+    monkeypatch.setattr(Follower, "state", lambda own, at_ns: (collecting.append(gc.isenabled()), state(own, at_ns))[1])
 
     assert main(["live", "--once", "--db", db]) == 0
     assert collecting == [True]
@@ -67,7 +67,7 @@ def test_json_is_a_document_of_the_schema(db: str, capsys: pytest.CaptureFixture
 
     told = json.loads(capsys.readouterr().out)
     validate("live", told)
-    assert (told["source"], told["host"], told["underway"]) == ("database", "node-1", [])
+    assert (told["host"], told["underway"]) == ("node-1", [])
     assert [one["id"] for one in told["last"]] == [3, 2, 1]
 
 

@@ -44,7 +44,7 @@ def test_restores_tell_where_they_came_from(recorder: Recorder) -> None:
         for true in truth:
             near = [seen for seen in restores if abs(seen["start_ns"] / 1e9 - true["start"]) < 1.5]
             if not near and one.level == "poll" and true["cache"] == "warm":
-                continue  # over in a few hundredths of a second: polling sees it by luck of the clock (README, limits)
+                continue  # over in a few hundredths of a second: polling sees it by luck of the clock (docs/limits.md)
             assert len(near) == 1, (f"at the level {one.level}", true, restores)
             hold_to_truth(near[0], true, f"at the level {one.level}: {true}: {near[0]}")
 

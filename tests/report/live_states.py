@@ -6,7 +6,7 @@ import msgspec
 from tests.report.conftest import MIB, SECOND, T0, checkpoint, diagnosed
 
 from ckptprof.model import Kind, Mode, Status
-from ckptprof.report.live.state import Device, Recorder, State, Underway, with_usual
+from ckptprof.report.live.state import Device, State, Underway, with_usual
 from ckptprof.verdicts import Account, Limit, SoFar
 
 NOW = T0 + 700 * SECOND + 400_000_000
@@ -40,28 +40,20 @@ def busy() -> State:
         _device("rdma", "mlx5_0/1", None, None, None),
     )
     return State(
-        at_ns=NOW, host="gpu-node-7", level="trace", since_ns=T0, source="agent",
+        at_ns=NOW, host="gpu-node-7", level="trace", since_ns=T0,
         underway=with_usual(going_on, newest), devices=devices, last=newest,
-        recorder=Recorder(
-            cpu_share=0.0042, resident_bytes=52 * MIB, late_frames=0, dropped_frames=0, store_bytes=228_000,
-            store_queue=0,
-        ),
     )  # fmt: skip
 
 
-def followed() -> State:
-    """Return a host that is followed by its database, with nothing under way."""
-    state = busy()
-    old = [msgspec.structs.replace(one, at_ns=NOW - 41 * SECOND) for one in state.devices]
-    return msgspec.structs.replace(
-        state, source="database", underway=(), devices=tuple(old), recorder=None,
-        notes=("no agent answers: this follows the database, devices are up to a minute old",),
-    )  # fmt: skip
+def stopped() -> State:
+    """Return a host with nothing under way, whose recorder has ended."""
+    note = "no recorder is running for this database: this is its last state"
+    return msgspec.structs.replace(busy(), underway=(), devices=(), dropped_frames=3, notes=(note,))
 
 
 def blank() -> State:
     """Return a host of which nothing is known."""
-    return State(at_ns=NOW, host=None, level=None, since_ns=None, source="database")
+    return State(at_ns=NOW, host=None, level=None, since_ns=None)
 
 
 def hostile() -> State:
@@ -96,4 +88,4 @@ def _device(kind: str, name: str, read: float | None, written: float | None, bus
 
 
 LATELY = {"nvme0n1": [0.0, 546e6, 1.0, 273e6, 500e6], "eth0": [0.0, 0.0]}
-STATES = {"busy": busy, "followed": followed, "blank": blank, "hostile": hostile}
+STATES = {"busy": busy, "stopped": stopped, "blank": blank, "hostile": hostile}

@@ -20,7 +20,7 @@ SIZES = [(20, 24), (60, 20), (80, 24), (160, 50)]
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-@pytest.mark.parametrize("name", ["busy", "followed", "blank"])
+@pytest.mark.parametrize("name", ["busy", "stopped", "blank"])
 def test_the_screen_looks_as_agreed(
     name: str, width: int, height: int, zone: timezone, golden: Callable[[str, str], None]
 ) -> None:

@@ -123,18 +123,7 @@ for step in range(1, 5):
         numpy.save(stream, weights)
         os.fsync(stream.fileno())
 """
-# Of the others 0. 8: no stall of a save may have been seen while polling.
-CODES = {
-    "report --fail-on": {0, 7, 8},
-    "doctor": {0, 4},
-    "service status": {0, 3},
-    "ship": {2, 6},  # there is no such server here, and where the extra is not installed no psycopg either
-}
-AT_A_TERMINAL = {  # what somebody who types it does then
-    "ckptprof agent": "timeout --preserve-status --signal=INT 20 {}",
-    "ckptprof run --pid 4242": "sleep 3 & ckptprof run --pid $!",
-    "ckptprof ceiling /scratch": "echo y | script -qec '{}' /dev/null",
-}
+CODES = {"doctor": {0, 4}}  # of the others 0
 
 
 def lines_of(section: str) -> list[str]:
@@ -148,20 +137,15 @@ def lines_of(section: str) -> list[str]:
 def test_all_that_it_says_of_its_use_works(user: str, machine: Machine) -> None:
     """Each line of it as it stands there, one after the other, by a user with a job of their own, or by root."""
     lines = lines_of("Use it")
-    assert {*AT_A_TERMINAL, "ckptprof show 3"} <= set(lines)
+    assert "ckptprof show 3" in lines
     work = machine.root / "srv" / user  # its /tmp is of its own
     work.mkdir()
     (work / "train.py").write_text(TRAIN, encoding="utf-8")
-    (machine.root / "scratch").mkdir(exist_ok=True)
-    prepared = f"chmod 1777 /scratch; chown {user} /srv/{user}"
-    machine.run("sh", "-euc", prepared)
+    machine.run("chown", user, f"/srv/{user}")
     typed(machine, block("install"), user)
     asked = [f"ckptprof run --db {name}.db -- python train.py" for name in ("before", "after")]
-    asked += ["mkdir nodes && cp before.db nodes/", *lines]
-    script = "".join(
-        f"(\n{AT_A_TERMINAL.get(line, '{}').format(line)}\n) >out 2>&1 && code=0 || code=$?; echo $code\n"
-        for line in asked
-    )
+    asked += lines
+    script = "".join(f"(\n{line}\n) >out 2>&1 && code=0 || code=$?; echo $code\n" for line in asked)
     path = "export PATH=/opt/train/bin:$PATH:~/ckptprof-venv/bin"
     (work / "script").write_text(f"cd /srv/{user}\n{path}\n{script}", encoding="utf-8")
 

@@ -99,7 +99,7 @@ def command(
 
 def _probed(plan: Plan) -> Ceilings:
     """Return what the probe found; a signal ends it early, and then the command, when all is cleaned up."""
-    from ckptprof.service.probing.apart import HangsError, Stop, apart  # noqa: PLC0415 # likewise
+    from ckptprof.service.probing.apart import NoAnswerError, Stop, apart  # noqa: PLC0415 # likewise
     from ckptprof.service.probing.probe import probe  # noqa: PLC0415 # likewise
     from ckptprof.service.progress import Progress  # noqa: PLC0415 # likewise
 
@@ -114,7 +114,7 @@ def _probed(plan: Plan) -> Ceilings:
                 patience_seconds=plan.phase_seconds + LATE_SECONDS,
                 stop=stop,
             )
-        except HangsError as error:
+        except NoAnswerError as error:
             left = "what was written there (.ckptprof-ceiling-*) may be left until the next probe"
             raise CkptprofError(f"{error}; {left}", hint=error.hint) from error
         except OSError as error:

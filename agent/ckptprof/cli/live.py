@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +15,7 @@ from ckptprof.cli.database import opened
 
 if TYPE_CHECKING:
     from ckptprof.report.live.state import State
-    from ckptprof.service.live.watching import Watching
+    from ckptprof.service.live.following import Follower
 
 EXAMPLES = """
 # The host, once a second, until q
@@ -24,8 +25,7 @@ ckptprof live --once
 # The same as a document
 ckptprof live --json
 """
-_ANSWER_SECONDS = 2.5  # in which an agent tells what goes on: it does once a second
-_LOOK_SECONDS = 0.05
+_RATE_SECONDS = 0.5  # over which a single answer measures the devices' rates
 
 Once = Annotated[bool, typer.Option("--once", help="Print what goes on now, and end; so it is without a terminal.")]
 Interval = Annotated[
@@ -50,32 +50,23 @@ def command(
 ) -> int:
     """Watch what goes on: saves under way, what devices move, and the last checkpoints, on one screen.
 
-    An agent on this host is asked by its socket, which its owner and the group ckptprof may read; without one the
-    database is followed, and the screen says so. Arrows or j and k choose a checkpoint, Enter shows it, s sorts,
+    Checkpoints come from the database, up to 5 seconds after the recorder saw them; device rates from the counters of
+    this host. Arrows or j and k choose a checkpoint, Enter shows it, s sorts,
     f freezes, q ends. A progress with ~ is of the bytes of the job's last one. What was not seen is `-`.
     """
     output.use_units()
     is_screen = not (once or json) and output.is_terminal() and sys.stdin.isatty()
     with opened(db) as reader:
-        from ckptprof.service.live.following import Follower  # noqa: PLC0415 # `--help` needs none of it
-        from ckptprof.service.live.watching import Watching  # noqa: PLC0415
+        from ckptprof.service.live.devices import DeviceRates  # noqa: PLC0415 # `--help` needs none of it
+        from ckptprof.service.live.following import Follower  # noqa: PLC0415
 
-        watching = Watching(Follower(reader, job=job), job=job)
-        try:
+        with closing(DeviceRates()) as devices:
+            follower = Follower(reader, devices, job=job)
             if is_screen and os.environ.get("TERM", "dumb") != "dumb":
-                return _watch(watching, interval, colour=output.use_colour(off=no_color))
-            _print(_now(watching), json=json, colour=output.use_colour(off=no_color))
-        finally:
-            watching.close()
+                return _watch(follower, interval, colour=output.use_colour(off=no_color))
+            time.sleep(_RATE_SECONDS)
+            _print(follower.state(time.time_ns()), json=json, colour=output.use_colour(off=no_color))
     return 0
-
-
-def _now(watching: Watching) -> State:
-    """Return what goes on, once the agent, if there is one, has told it."""
-    until = time.monotonic() + _ANSWER_SECONDS
-    while not watching.is_told and time.monotonic() < until:
-        time.sleep(_LOOK_SECONDS)
-    return watching.state(time.time_ns())
 
 
 def _print(state: State, *, json: bool, colour: bool) -> None:
@@ -90,11 +81,11 @@ def _print(state: State, *, json: bool, colour: bool) -> None:
     output.write("".join(f"{line}\n" for line in lines))
 
 
-def _watch(watching: Watching, interval: float, *, colour: bool) -> int:
+def _watch(follower: Follower, interval: float, *, colour: bool) -> int:
     """Show it until it is enough; return the exit code."""
     from ckptprof.cli.shared.screen import Screen  # noqa: PLC0415 # as above
     from ckptprof.cli.shared.viewing import Viewing  # noqa: PLC0415 # as above
 
     with Screen() as screen:
-        Viewing(screen, watching, interval, colour=colour).run()
+        Viewing(screen, follower, interval, colour=colour).run()
     return 0 if screen.ended_by is None else 128 + screen.ended_by

@@ -121,7 +121,7 @@ def test_a_directory_at_the_end_that_is_read_first_says_nothing_of_the_rest(*, j
 
     assert _after_the_probe(looks) == (looks[1:] if jump else looks)
     transfer.looks = looks
-    order = _order(transfer, None, ())
+    order = _order(transfer, None, None)
     assert (order.back == 0) is jump
 
 
@@ -131,7 +131,7 @@ def test_a_position_that_is_a_little_ahead_of_the_counters_has_not_jumped(counte
     transfer = reading(0, 80 * MIB)
     history = ProcessHistory([Interval(1, 2, reads=1, returned_bytes=counted)])
 
-    assert _order(transfer, history, ()).jumped == jumped
+    assert _order(transfer, history, None).jumped == jumped
 
 
 @pytest.mark.parametrize(("moved", "inferred"), [(103 * MIB, 80 * MIB), (120 * MIB, 0)])

@@ -105,7 +105,7 @@ def terminals(ckptprof: Ckptprof) -> Iterator[Terminals]:
 def test_viewers_come_and_go_beside_a_job(ckptprof: Ckptprof, terminals: Terminals) -> None:
     """A save is on the screen while it is written, also on a second one; the first is killed, the second shows it."""
     job = ckptprof.start("run", "--db", str(ckptprof.database), "--", sys.executable, "-c", JOB)
-    wait_until(ckptprof.database.with_name(f"{ckptprof.database.name}.live.sock").exists)
+    wait_until(ckptprof.database.exists)
     words = (*CKPTPROF, "live", "--no-color", "--db", str(ckptprof.database))
     terminals.type(*words)
     second = terminals.another()

@@ -1,4 +1,4 @@
-"""What `ckptprof live` shows of a database, and whom it asks first."""
+"""What `ckptprof live` shows of a database, and of the counters of this host."""
 
 from __future__ import annotations
 
@@ -9,27 +9,23 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.cli.recorded import BEGIN_NS, SECOND, recorded, save
-from tests.patience import wait_until
 
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Status
-from ckptprof.report.live.state import Device, State, underway
-from ckptprof.service.live import wire
-from ckptprof.service.live.following import FOLLOWS, NOBODY, OLDEST_NS, Follower, device
-from ckptprof.service.live.server import LiveServer
-from ckptprof.service.live.watching import OTHER, SILENT, Watching
+from ckptprof.report.live.state import Device
+from ckptprof.service.live.devices import DeviceRates
+from ckptprof.service.live.following import STOPPED, Follower
 from ckptprof.service.recorder.pending import encoded
 from ckptprof.store.reader import StoreReader
-from ckptprof.store.series import Series
 from ckptprof.store.writer import StoreWriter
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, NicInfo, NicSample, RdmaSample
 
 NOW = BEGIN_NS + 100 * SECOND
-STATE = State(
-    at_ns=NOW, host="node-1", level="trace", since_ns=BEGIN_NS, source="agent",
-    underway=(underway(msgspec.structs.replace(save(3), id=0, uid="now")),),
-)  # fmt: skip
+DISKS = "   8       0 sda 1 0 {read} 1 1 0 {written} 1 0 {busy_ms} 1 0 0 0 0\n"
+NICS = "Inter-|   Receive  |  Transmit\n face |bytes packets\n  eth0: {received} 1 0 0 0 0 0 0 {sent} 1 0 0 0 0 0 0\n"
 
 
 @pytest.fixture
@@ -54,94 +50,107 @@ def going_on(number: int, if_alone: Hypothesis | None = None) -> Pending:
     return Pending(one, event, "", "b", if_alone)
 
 
-def test_what_goes_on_is_shown_while_somebody_records(path: Path, reader: StoreReader) -> None:
-    """Only that of which it is sure; its progress is told by the save before it. A dead recorder's is not."""
+class Host:
+    """The counters of a host with one disk and one NIC, and its clock."""
+
+    def __init__(self, root: Path, boot_id: str) -> None:
+        """Make its files."""
+        self.now_ns = NOW
+        self.fs = KernelFs(proc=root / "proc", sys=root / "sys", dev=root / "dev", run=root / "run")
+        (self.fs.proc / "self/net").mkdir(parents=True)
+        (self.fs.sys / "class/net/eth0/device").mkdir(parents=True)
+        (self.fs.proc / "sys/kernel/random").mkdir(parents=True)
+        (self.fs.proc / "sys/kernel/random/boot_id").write_text(boot_id + "\n")
+        self.count()
+
+    def count(self, *, read: int = 0, written: int = 0, busy_ms: int = 0, received: int = 0, sent: int = 0) -> None:
+        """Set the counters: sectors of the disk, bytes of the NIC."""
+        (self.fs.proc / "diskstats").write_text(DISKS.format(read=read, written=written, busy_ms=busy_ms))
+        (self.fs.proc / "self/net/dev").write_text(NICS.format(received=received, sent=sent))
+
+    def rates(self) -> DeviceRates:
+        """Return what reads them."""
+        return DeviceRates(self.fs, lambda: self.now_ns)
+
+
+@pytest.fixture
+def host(tmp_path: Path, reader: StoreReader) -> Host:
+    """Return the host that the database was recorded on."""
+    return Host(tmp_path / "host", reader.sessions()[-1].boot_id)
+
+
+def test_checkpoints_under_way_are_shown_while_a_recorder_runs(path: Path, reader: StoreReader, host: Host) -> None:
+    """Only those that are certain; progress is measured against the save before. Those of a dead recorder are not."""
+    session = msgspec.structs.replace(reader.sessions()[-1], end_ns=NOW - 10 * SECOND, clean=False)
     with closing(StoreWriter(path)) as writer:
         sure, unsure = going_on(7), going_on(8, Hypothesis.SAVE)
+        writer.update_session(session)
         writer.add_checkpoints([], {one.checkpoint.uid: encoded(one) for one in (sure, unsure)} | {"x": b"\xc1"}, ())
 
-        state = Follower(reader).state(NOW)
+    state = Follower(reader, host.rates()).state(NOW)
+    chosen = Follower(reader, host.rates(), job="tra*").state(NOW)
+    other = Follower(reader, host.rates(), job="other").state(NOW)
+    killed = Follower(reader, host.rates()).state(NOW + 30 * SECOND)
+    with closing(StoreWriter(path)) as writer:
+        writer.update_session(msgspec.structs.replace(session, clean=True))
+    ended = Follower(reader, host.rates()).state(NOW)
 
     assert [one.uid for one in state.underway] == ["uid-7"]
     assert state.underway[0].usual_bytes == save(2).bytes
     assert state.underway[0].ranks_done is None
     assert state.underway[0].so_far is not None
-    assert (state.source, state.notes, state.level) == ("database", (FOLLOWS,), "poll")
+    assert (state.notes, state.level) == ((), "poll")
     assert [one.id for one in state.last] == [3, 2, 1]
-    over = Follower(reader).state(NOW)
-    assert (over.underway, over.notes, over.level) == ((), (NOBODY,), None)
+    assert (chosen.underway, chosen.last) == (state.underway, state.last)
+    assert (other.underway, other.last) == ((), ())
+    for one in (killed, ended):
+        assert (one.underway, one.devices, one.notes, one.level) == ((), (), (STOPPED,), None)
 
 
-def test_a_rate_is_a_mean_over_the_last_counters() -> None:
-    """Of what was stored in the last minutes; what went back, or was not read, has none."""
-    times = [NOW - after * SECOND for after in (60, 30, 20, 10)]
-    columns: dict[str, list[int | None]] = {
-        "read_sectors": [9, 8, 7, 0], "write_sectors": [0, 0, 2000, 4000], "io_ms": [0, 0, 1000, 3000]
-    }  # fmt: skip
-    series = Series(entity="disk:vda", times_ns=times, columns=columns)
+def test_device_rates_are_of_this_host_alone(path: Path, reader: StoreReader, host: Host, tmp_path: Path) -> None:
+    """A database of another host, or of another boot, has no rates here."""
+    elsewhere = Host(tmp_path / "elsewhere", "another")
+    with closing(StoreWriter(path)) as writer:
+        writer.update_session(msgspec.structs.replace(reader.sessions()[-1], end_ns=NOW, clean=False))
 
-    assert device(series, NOW) == Device(
-        name="vda", kind="disk", read_bytes_per_second=None, written_bytes_per_second=102_400.0, busy_share=0.2,
-        at_ns=times[-1],
+    assert [one.name for one in Follower(reader, host.rates()).state(NOW).devices] == ["sda", "eth0"]
+    assert Follower(reader, elsewhere.rates()).state(NOW).devices == ()
+
+
+def test_a_rate_is_the_rise_between_two_readings(host: Host) -> None:
+    """One reading gives none, nor do counters that went back; a reading at once gives the same rates."""
+    rates = host.rates()
+    host.now_ns += SECOND
+    host.count(read=10, written=2000, busy_ms=200, received=5, sent=7)
+
+    found = rates.read()
+    host.count(read=0, written=4000, busy_ms=9000)
+    again = rates.read()
+    host.now_ns += 2 * SECOND
+    later = rates.read()
+
+    assert found[0] == Device(
+        name="sda", kind="disk", read_bytes_per_second=5120.0, written_bytes_per_second=1_024_000.0, busy_share=0.2,
+        at_ns=NOW + SECOND,
     )  # fmt: skip
-    assert device(series, NOW + OLDEST_NS) is None
-    assert device(Series(entity="nic:eth0", times_ns=times[:1], columns={"rx_bytes": [1]}), NOW) is None
+    assert (found[1].kind, found[1].read_bytes_per_second, found[1].written_bytes_per_second) == ("nic", 5.0, 7.0)
+    assert again == found
+    assert (later[0].read_bytes_per_second, later[0].written_bytes_per_second) == (None, 512_000.0)
+    assert later[0].busy_share == 1.0
+    assert later[1].read_bytes_per_second is None
+    rates.close()
 
 
-def test_the_agent_is_asked_first(path: Path, reader: StoreReader) -> None:
-    """What goes on is its word, the last checkpoints the database's; when it goes, the database is followed."""
-    server = LiveServer(wire.socket_of(path))
-    server.start()
-    watching = Watching(Follower(reader))
-    assert not watching.is_told
-    wait_until(lambda: server.is_wanted)
-    server.put(STATE)
-    wait_until(lambda: watching.is_told)
+def test_bytes_are_counted_once_and_what_has_left_is_gone(host: Host) -> None:
+    """No partition, no bridge, no disk that was unplugged."""
+    rates = host.rates()
+    zero = DiskSample("vda", *[0] * 11)
+    partition = DeviceInfo("vda1", 1, 1, "partition", ("vda",), False, None, None, None, None, None, None)  # noqa: FBT003
+    bridge = NicInfo("br0", None, None, None, False)  # noqa: FBT003
+    disks = [msgspec.structs.replace(zero, device=name) for name in ("vda", "vda1", "sdb")]
+    rates._update([partition, bridge, *(NicSample(name, *[0] * 8) for name in ("lo", "br0", "eth1")), *disks])
+    rates._update([Gone("device", "sdb"), RdmaSample("mlx5_0/1", None, 3_000, None, None, None)])
+    host.now_ns += SECOND
 
-    state = watching.state(NOW)
-    old = watching.state(NOW + 60 * SECOND)
-    server.close()
-    alone = wait_until(lambda: (found := watching.state(NOW)).source == "database" and found)
-
-    assert [one.uid for one in state.underway] == ["now"]
-    assert state.underway[0].usual_bytes == save(2).bytes
-    assert [one.id for one in state.last] == [3, 2, 1]
-    assert (state.notes, old.notes) == ((), (SILENT,))
-    assert alone.underway == ()
-    watching.close()
-
-
-def test_an_agent_of_another_version_is_not_understood(
-    path: Path, reader: StoreReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its database is followed, and that is told."""
-    server = LiveServer(wire.socket_of(path))
-    server.start()
-    watching = Watching(Follower(reader))
-    wait_until(lambda: server.is_wanted)
-    with monkeypatch.context() as other:
-        other.setattr(wire, "VERSION", 2)
-        line = wire.encode(STATE)
-    monkeypatch.setattr(wire, "encode", lambda _: line)
-    server.put(STATE)
-
-    assert wait_until(lambda: (found := watching.state(NOW)).notes == (OTHER,) and found).source == "database"
-    watching.close()
-    server.close()
-
-
-@pytest.mark.parametrize(("job", "shown"), [("tra*", 1), ("train", 1), ("other", 0)])
-def test_one_job_is_shown(path: Path, reader: StoreReader, job: str, shown: int) -> None:
-    """By its name, or a pattern: of what goes on, and of what was."""
-    server = LiveServer(wire.socket_of(path))
-    server.start()
-    watching = Watching(Follower(reader, job=job), job=job)
-    wait_until(lambda: server.is_wanted)
-    server.put(STATE)
-    wait_until(lambda: watching.is_told)
-
-    state = watching.state(NOW)
-
-    assert (len(state.underway), len(state.last)) == (shown, 3 * shown)
-    watching.close()
-    server.close()
+    assert {one.name for one in rates.read()} == {"sda", "eth0", "vda", "eth1", "mlx5_0/1"}
+    rates.close()

@@ -1,19 +1,15 @@
-"""What a recorder tells those who watch: what goes on, while somebody looks, and nothing else than before."""
+"""What a recorder shows on the screen of `run --live` while somebody looks; what it stores is the same."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 
-from ckptprof.export.health import RecorderHealth
-from ckptprof.model import Checkpoint, Kind, Session
-from ckptprof.report.live.state import Device, State
-from ckptprof.service.recorder.live import Live
+from ckptprof.model import Checkpoint, Kind
+from ckptprof.report.live.state import State
 from ckptprof.service.recorder.recorder import Recorder
-from ckptprof_collectors.samples import DeviceInfo, DiskSample, Frame, Gone, NicInfo, NicSample, RdmaSample
 
 SAVED_S = (10.0, 6.0)  # of the stage: begins, takes
 SIZE = 600 * MIB
@@ -37,7 +33,7 @@ def watched(audience: Audience, *, trace: bool, left: list[object] | None) -> tu
     for rank in range(2):
         actor = stage.process(100 + rank, environment={"RANK": str(rank), "WORLD_SIZE": "2"})
         stage.write(actor, f"/ckpt/step_5/__{rank}_0.distcp", SAVED_S[0], SAVED_S[1] / (2 - rank), SIZE // 2)
-    recorder = Recorder(None, None, left=left, live=Live(audience))  # type: ignore[arg-type]
+    recorder = Recorder(None, None, left=left, live=audience)  # type: ignore[arg-type]
     recorder.keep_checkpoints = True
     recorder.take(stage.header())
     found: dict[int, State] = {}
@@ -76,7 +72,7 @@ def test_one_that_begins_waits_for_nobody(*, trace: bool) -> None:
     stage, audience = Stage(trace=trace), Audience()
     actor = stage.process(100, environment={"RANK": "0", "WORLD_SIZE": "1"})
     stage.write(actor, "/ckpt/step_5/__0_0.distcp", *SAVED_S, SIZE)
-    recorder = Recorder(None, None, live=Live(audience))
+    recorder = Recorder(None, None, live=audience)
     recorder.take(stage.header())
     for frame in stage.frames(sum(SAVED_S)):
         recorder.take(frame)
@@ -115,52 +111,3 @@ def test_who_looks_changes_nothing_that_is_recorded(*, trace: bool) -> None:
 
     assert watched(Audience(), trace=trace, left=None)[1] == watched(nobody, trace=trace, left=None)[1]
     assert nobody.states == []
-
-
-SESSION = Session(uid="s", host="h", boot_id="b", kernel="6", version="0", level="poll", start_ns=1, end_ns=2,
-                  clean=False)  # fmt: skip
-ZERO = DiskSample("vda", *[0] * 11)
-
-
-def devices(*frames: tuple[float, tuple[object, ...]]) -> dict[str, Device]:
-    """Return what is told of devices after these frames, each told at its second."""
-    audience = Audience()
-    live = Live(audience)
-    for at_s, samples in frames:
-        live.feed(Frame(int(at_s * SECOND_NS), int(at_s * SECOND_NS), ("disks",), samples))  # type: ignore[arg-type]
-        live.tell(SESSION, RecorderHealth(), [], frozenset())
-    return {one.name: one for one in audience.states[-1].devices}
-
-
-def test_devices_are_told_at_their_rate() -> None:
-    """Over the time between two looks; what did not change stands still, what was never read has no rate."""
-    first = (ZERO, NicSample("eth0", 100, *[0] * 7), RdmaSample("mlx5_0/1", None, 0, None, None, None))
-    second = (
-        msgspec.structs.replace(ZERO, read_sectors=2, write_sectors=4000, io_ms=500),
-        RdmaSample("mlx5_0/1", None, 3_000, None, None, None),
-    )
-
-    found = devices((1.0, first), (3.0, second))
-
-    disk, nic, port = found["vda"], found["eth0"], found["mlx5_0/1"]
-    assert (disk.read_bytes_per_second, disk.written_bytes_per_second, disk.busy_share) == (512.0, 1_024_000.0, 0.25)
-    assert (nic.read_bytes_per_second, nic.written_bytes_per_second, nic.busy_share) == (0.0, 0.0, None)
-    assert (port.read_bytes_per_second, port.written_bytes_per_second) == (None, 1_500.0)
-
-
-def test_what_was_seen_once_or_went_back_has_no_rate() -> None:
-    """A counter that fell says nothing of a rate."""
-    once = devices((1.0, (ZERO,)))["vda"]
-    back = devices((1.0, (msgspec.structs.replace(ZERO, write_sectors=8),)), (2.0, (ZERO,)))["vda"]
-
-    assert (once.written_bytes_per_second, back.written_bytes_per_second) == (None, None)
-
-
-def test_bytes_are_counted_once_and_what_has_left_is_gone() -> None:
-    """No partition, no bridge, no loopback, no disk that was unplugged."""
-    info = DeviceInfo("vda1", 1, 1, "partition", ("vda",), False, None, None, None, None, None, None)  # noqa: FBT003
-    bridge = NicInfo("br0", None, None, None, False)  # noqa: FBT003
-    names = [NicSample(name, *[0] * 8) for name in ("lo", "br0", "eth0")]
-    disks = [msgspec.structs.replace(ZERO, device=name) for name in ("vda", "vda1", "sdb")]
-
-    assert set(devices((1.0, (info, bridge, *names, *disks)), (2.0, (Gone("device", "sdb"),)))) == {"vda", "eth0"}

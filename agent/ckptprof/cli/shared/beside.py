@@ -24,7 +24,9 @@ from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.live.state import State
 from ckptprof.report.table import paint
 from ckptprof.service.commands.target import open_target
+from ckptprof.service.live.devices import DeviceRates
 from ckptprof.service.recorder import messages
+from ckptprof_collectors.abandoned import JOIN_SECONDS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -76,7 +78,8 @@ class Beside:
         self._screen = Screen(ends=())  # signals are the command's
         self._viewing: Viewing | None = None
         self._thread: threading.Thread | None = None
-        self._state = State(at_ns=0, host=None, level=None, since_ns=None, source="agent")
+        self._state = State(at_ns=0, host=None, level=None, since_ns=None)
+        self._devices = DeviceRates()
         self._stderr, self._said = sys.stderr, io.StringIO()
         self._path: Path | None = None
         self.is_wanted = True
@@ -97,13 +100,14 @@ class Beside:
         if self._viewing is not None and self._thread is not None:
             self._viewing.is_over = True
             self._screen.wake()
-            self._thread.join()
+            self._thread.join(JOIN_SECONDS)
             self._screen.__exit__(kind, error, at)
         if self._path is not None and os.fstat(self.streams[1]).st_size:
             messages.say(f"what the command printed is in {self._path}")
         elif self._path is not None and _has_no_children():  # else one of them may print into it yet
             with contextlib.suppress(OSError):
                 self._path.unlink()
+        self._devices.close()
         for ours in {*self.streams.values()}:
             os.close(ours)
 
@@ -124,14 +128,10 @@ class Beside:
         self._thread = threading.Thread(target=self._show, args=(self._viewing,), name="screen", daemon=True)
         self._thread.start()
 
-    @property
-    def told_by(self) -> tuple[int, ...]:
-        """None: it is told in this process."""
-        return ()
-
     def state(self, _: int) -> State:
         """Return the newest state, with what was said since it is shown."""
-        return msgspec.structs.replace(self._state, notes=tuple(self._said.getvalue().splitlines()[-_NOTES:]))
+        notes = tuple(self._said.getvalue().splitlines()[-_NOTES:])
+        return msgspec.structs.replace(self._state, devices=self._devices.read(), notes=notes)
 
     def checkpoint(self, one: Checkpoint) -> Checkpoint | None:
         """Return it as it is: nothing of it was left out."""

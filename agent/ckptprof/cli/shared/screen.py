@@ -28,7 +28,6 @@ _KEYS = {
     b"s": "sort", b"f": "freeze",
 }  # fmt: skip
 _CHUNK = 1024
-OTHER = "other"
 ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -81,14 +80,13 @@ class Screen:
             if self._before is not None:
                 self._write(_BEGIN + _NEXT_LINE.join(lines) + "\x1b[K" + _END)
 
-    def wait(self, seconds: float, others: Sequence[int] = ()) -> list[str]:
-        """Wait for a key, a signal, another descriptor, or as long; return the keys by name, and `OTHER`."""
-        ready, _, _ = select.select([self._input, self._woken, *others], [], [], seconds)
+    def wait(self, seconds: float) -> list[str]:
+        """Wait for a key, a signal, or as long; return the keys by name."""
+        ready, _, _ = select.select([self._input, self._woken], [], [], seconds)
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._woken, _CHUNK)
-        told = [OTHER] if any(one in ready for one in others) else []
-        return [*told, *(self._keys() if self._input in ready else [])]
+        return self._keys() if self._input in ready else []
 
     def wake(self) -> None:
         """End the waiting of another thread."""

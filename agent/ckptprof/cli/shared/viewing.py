@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,7 +12,7 @@ import msgspec
 
 from ckptprof import figures
 from ckptprof.cli import output
-from ckptprof.cli.shared.screen import OTHER, Screen
+from ckptprof.cli.shared.screen import Screen
 from ckptprof.model import Checkpoint
 from ckptprof.report import show
 from ckptprof.report.live.frame import Look, frame, moved
@@ -21,15 +21,10 @@ from ckptprof.report.live.state import State
 LONGEST = "the last checkpoints by their duration: s puts the newest first"
 FROZEN = "frozen: f goes on"
 _LATELY = 30  # looks at a device that are drawn
-TOLD_SECONDS = 1.0  # between two states that an agent tells: who looks no less often sees each when it comes
 
 
 class Source(Protocol):
     """Who tells what goes on."""
-
-    @property
-    def told_by(self) -> Sequence[int]:
-        """Descriptors that can be read when more is told than `state` returned the last time."""
 
     def state(self, now_ns: int, /) -> State:
         """Return what goes on; raises StoreError."""
@@ -82,11 +77,9 @@ class Viewing:
         while not self.is_over and self._screen.ended_by is None:
             state = self._arranged(told)
             self._draw(state)
-            at_once = self._interval <= TOLD_SECONDS and not self._is_frozen
-            keys = self._screen.wait(max(0.0, due - time.monotonic()), self._source.told_by if at_once else ())
-            for key in (one for one in keys if one != OTHER):
+            for key in self._screen.wait(max(0.0, due - time.monotonic())):
                 self._press(key, state)
-            if OTHER in keys or time.monotonic() >= due:
+            if time.monotonic() >= due:
                 told = told if self._is_frozen else self._told()
                 due = time.monotonic() + self._interval
 

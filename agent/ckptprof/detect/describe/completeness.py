@@ -196,17 +196,16 @@ def _is_all_seen(candidate: Candidate, known: Knowledge) -> bool:
 def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:
     """Return the file without which what was written is no checkpoint, if nobody wrote it."""
     written = {part.path for part in candidate.parts}
+    wanted: dict[str, str] = {}  # by their paths
     for part in candidate.parts:
-        folder, _, file = part.path.rpartition("/")
+        if part.operations is None and not part.was_looked_at_after(known.world.ended.get(part.process)):
+            continue
         for companion in COMPANIONS:
-            marker = companion.name
-            path = f"{folder}/{marker}"
-            if not companion.of.search(file) or path in written:
-                continue
-            sure = part.operations is not None or part.was_looked_at_after(known.world.ended.get(part.process))
-            if sure and not known.transfers.is_written(candidate.job, path):
-                return marker
-    return None
+            path = f"{part.folder}/{companion.name}"
+            if path not in written and path not in wanted and companion.of.search(part.file_name):
+                wanted[path] = companion.name
+    others = known.transfers.written_of(candidate.job, wanted) if wanted else ()
+    return next((marker for path, marker in wanted.items() if path not in others), None)
 
 
 def _marker(candidate: Candidate) -> str | None:

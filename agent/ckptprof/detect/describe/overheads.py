@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ckptprof.detect.describe.risks import wrote_all
+from ckptprof.detect.describe.risks import Wholes
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.tolerances import ALL_SHARE, HEADER_BYTES, TELLING_BYTES, is_like
@@ -73,7 +74,8 @@ def _rewrites(candidate: Candidate, known: Knowledge) -> Iterator[Overhead]:
         if size > 0 and moved - size > HEADER_BYTES and moved * ALL_SHARE > size  # a header is filled in at the end
     }
     polled = [part for part in candidate.parts if part.path in more and part.stretch is None] if more else []
-    inherited = {part.path for part in polled if not wrote_all(part, candidate, known)}
+    wholes = Wholes(candidate, known)
+    inherited = {part.path for part in polled if not wholes.has(part)}
     beyond = [moved for path, moved in more.items() if path not in inherited]
     if beyond:
         text = f"parts of {len(beyond)} of its files were written more than once"
@@ -104,16 +106,20 @@ def copies_of(parts: list[Transfer]) -> list[Transfer]:
 
 def _nearly_copies(parts: list[Transfer]) -> Iterator[Transfer]:
     own: dict[Hashable, list[int]] = {}
-    aliases = []
+    aliases: list[Transfer] = []
     for part in parts:
         if part.bytes >= TELLING_BYTES:
             if is_alias(part.path):
                 aliases.append(part)
             else:
                 own.setdefault(_kind(part), []).append(part.bytes)
+    for sizes in own.values():
+        sizes.sort()
     for part in aliases:
         # of a file little is its own name, which torch.save writes twice for each tensor
-        if any(ALL_SHARE * size <= part.bytes <= size / ALL_SHARE for size in own.get(_kind(part), ())):
+        sizes = own.get(_kind(part), [])
+        least = bisect_left(sizes, float(part.bytes), key=lambda size: size / ALL_SHARE)
+        if least < len(sizes) and ALL_SHARE * sizes[least] <= part.bytes:
             yield part
 
 

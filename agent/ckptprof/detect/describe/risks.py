@@ -16,7 +16,7 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.spans import overlap_ns
+from ckptprof.detect.world.spans import Overlaps
 from ckptprof.frameworks.names import read_name, settled_path
 from ckptprof.model import Evidence, Risk
 from ckptprof.units import size
@@ -150,10 +150,10 @@ def _shared(candidate: Candidate, known: Knowledge) -> str | None:
     by_path: dict[str, list[Transfer]] = {}
     for part in candidate.parts if len(candidate.processes) > 1 else ():
         by_path.setdefault(part.path, []).append(part)
-    shared = {}
+    shared, wholes = {}, Wholes(candidate, known)
     for path, parts in by_path.items():
         pairs = combinations(parts[:MAX_EACH], 2)
-        writers = {one.process for pair in pairs if _is_written_twice(*pair, candidate, known) for one in pair}
+        writers = {one.process for pair in pairs if _is_written_twice(*pair, wholes) for one in pair}
         if writers:
             shared[path] = writers
     if not shared:
@@ -163,25 +163,35 @@ def _shared(candidate: Candidate, known: Knowledge) -> str | None:
     return f"{who} wrote {name}{_more(len(shared))} at once: it holds whatever came last of each of its bytes"
 
 
-def _is_written_twice(one: Transfer, other: Transfer, candidate: Candidate, known: Knowledge) -> bool:
+def _is_written_twice(one: Transfer, other: Transfer, wholes: Wholes) -> bool:
     """Return whether two processes wrote the same bytes of a file at a time; ranks may share a file piece by piece."""
     if one.process == other.process or one.start_ns > other.end_ns or other.start_ns > one.end_ns:
         return False
     here, there = one.stretch, other.stretch
     if here is None or there is None:
-        return all(wrote_all(part, candidate, known) for part in (one, other))
+        return wholes.has(one) and wholes.has(other)
     dense = all(part.bytes >= WHOLE_SHARE * (high - low) for part, (low, high) in ((one, here), (other, there)))
     return dense and min(here[1], there[1]) - max(here[0], there[0]) > HEADER_BYTES
 
 
-def wrote_all(part: Transfer, candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether a process was seen at a file, and wrote as much beside its others; who inherits it does not."""
-    if part.is_credited or part.stored_size <= HEADER_BYTES:
-        return False
-    others = (one for one in candidate.parts if one.process == part.process and one is not part)
-    elsewhere = sum(one.stored_size for one in others if overlap_ns(one.span, (part.span,)))
-    wrote = counted_evenly(known.world.histories[part.process], *part.span, writes=True)
-    return wrote - elsewhere >= MOST_SHARE * part.stored_size
+class Wholes:
+    """Tells which files of a candidate one process wrote whole."""
+
+    def __init__(self, candidate: Candidate, known: Knowledge) -> None:
+        """Look into these when asked."""
+        self._parts, self._known = candidate.parts, known
+        self._written: dict[ProcessKey, Overlaps] = {}  # all that a process wrote of it
+
+    def has(self, part: Transfer) -> bool:
+        """Return whether a process was seen at a file, and wrote as much beside its others; who inherits it not."""
+        if part.is_credited or part.stored_size <= HEADER_BYTES:
+            return False
+        if part.process not in self._written:
+            own = (one for one in self._parts if one.process == part.process)
+            self._written[part.process] = Overlaps((one.span, one.stored_size) for one in own)
+        elsewhere = max(0, self._written[part.process].weight(part.span) - part.stored_size)  # its own is among them
+        wrote = counted_evenly(self._known.world.histories[part.process], *part.span, writes=True)
+        return wrote - elsewhere >= MOST_SHARE * part.stored_size
 
 
 def _replaced(candidate: Candidate, known: Knowledge) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ckptprof.detect.describe.gpu_idleness import REACH_NS
@@ -14,7 +13,7 @@ from ckptprof.detect.tolerances import AT_ONCE_NS, BESIDE_NS, CALLS_NS, LITTLE_S
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import key_of
-from ckptprof.detect.world.spans import Span
+from ckptprof.detect.world.spans import LastEnds, Span
 from ckptprof.detect.world.training_threads import TrainingThreads, wakes
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.launchers import LAUNCHERS
@@ -132,13 +131,14 @@ def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str
     stages = [part.staged for part in parts if part.staged is not None]
     for stage in stages:  # its bytes are those of what it became
         threads = {session.tid for session in stage.threads}
-        is_own = group.trainer[0] in threads if threads else _is_own(group.trainer, stage, known.world)
+        is_own = group.trainer[0] in threads if threads else _is_own(group.trainer, stage, known.world, LastEnds())
         group.has_staged = group.has_staged or bool(is_own)
         group.by(is_own).add(Moved(0, _whole(stage).spans))
-    mine: list[Transfer] = []  # what its main thread moved as far as is told by its counters
+    mine = LastEnds()  # of what its main thread moved, as far as is told by its counters
     for part in sorted((part for part in parts if not part.threads), key=_lasts_ns):
         is_own = _is_own(group.trainer, part, known.world, mine)
-        mine += [part] if is_own else []
+        if is_own:
+            mine.add(_span(part))
         group.by(is_own).add(_whole(part))
     for part in (part for part in parts if part.threads):
         main = [session for session in part.threads if session.tid == session.pid]
@@ -162,7 +162,7 @@ def _lasts_ns(part: Transfer) -> int:
     return end_ns - start_ns
 
 
-def _is_own(trainer: ProcessKey, part: Transfer, world: World, mine: Sequence[Transfer] = ()) -> bool | None:
+def _is_own(trainer: ProcessKey, part: Transfer, world: World, mine: LastEnds) -> bool | None:
     """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells.
 
     What is `mine` it moved, too, maybe at a time: its counters tell of both.
@@ -190,11 +190,11 @@ def _is_own(trainer: ProcessKey, part: Transfer, world: World, mine: Sequence[Tr
     return _touched(trainer, part, world)  # no counter of its process tells of it: it is by a mapping
 
 
-def _outlasts(trainer: ProcessKey, part: Transfer, mine: Sequence[Transfer], world: World) -> bool:
+def _outlasts(trainer: ProcessKey, part: Transfer, mine: LastEnds, world: World) -> bool:
     """Return whether a part was moved for long after what is `mine`, when the main thread moved nothing any more."""
     start_ns, end_ns = _span(part)
-    until_ns = max((end for begin, end in map(_span, mine) if start_ns < end and begin < end_ns), default=end_ns)
-    if end_ns - until_ns < AT_ONCE_NS:
+    until_ns = mine.before(end_ns)
+    if not start_ns < until_ns <= end_ns - AT_ONCE_NS:
         return False
     moved = world.trainers.moved(trainer, until_ns + CALLS_NS, end_ns)
     expected = part.bytes * (end_ns - until_ns - CALLS_NS) / (end_ns - start_ns)

@@ -25,6 +25,8 @@ class Candidate:
     end_ns: int = 0  # the last one
     bytes: int = 0
     steps: set[int] = field(default_factory=set)  # that its names say
+    is_certain: bool = False  # one of its names is beyond doubt
+    is_alias: bool = True  # all its names are used anew for every save
     committed_ns: int | None = None  # when its marker was complete
     open_parts: int = 0
     patience_ns: int = 0  # how long after its last sign more of it may follow
@@ -42,6 +44,8 @@ class Candidate:
         self.bytes += part.bytes
         self.framework = None
         self.open_parts += part.is_awaited
+        self.is_certain |= part.name.certain
+        self.is_alias &= part.name.alias
         if part.name.step is not None:
             self.steps.add(part.name.step)
         if part.name.commit and not part.is_open and not part.temporary:

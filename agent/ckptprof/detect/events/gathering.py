@@ -58,6 +58,7 @@ class Gatherer:
         self, transfers: Sequence[Transfer], owners: dict[ProcessKey, _Owner]
     ) -> tuple[dict[_Owner, _BothWays], list[Transfer]]:
         """Return what each party moved, and what carries nothing of a checkpoint's."""
+        self._estimates.begin_round()
         moved: dict[_Owner, _BothWays] = {}
         nothing = []
         for transfer in transfers:

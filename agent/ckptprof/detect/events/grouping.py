@@ -92,10 +92,10 @@ def _joined(candidates: list[Candidate], pause_ns: Pause) -> list[Candidate]:
     for candidate in sorted(candidates, key=lambda candidate: candidate.start_ns):
         aside = _is_aside(candidate)
         near = [earlier for earlier in near if candidate.start_ns - earlier.end_ns <= CERTAIN_GAP_NS][-FEW:]
-        alike = [] if aside else [earlier for earlier in near if _same_save(earlier, candidate, pause_ns)]
-        if alike:
+        alike = () if aside else (earlier for earlier in reversed(near) if _same_save(earlier, candidate, pause_ns))
+        if (same := next(iter(alike), None)) is not None:
             for part in candidate.parts:
-                alike[-1].add(part)
+                same.add(part)
         else:
             done.append(candidate)
             near += [] if aside else [candidate]
@@ -111,7 +111,7 @@ def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
     if any(_tells_apart(part, gap_ns) and earlier.has(part) for part in later.parts):
         return False
     if earlier.steps and later.steps:
-        alike = (_is_certain(earlier) and _is_certain(later)) or _is_near(earlier, later)
+        alike = (earlier.is_certain and later.is_certain) or _is_near(earlier, later)
         return alike and gap_ns <= LOOSE_GAP_NS
     if not _is_near(earlier, later):
         return False
@@ -139,10 +139,6 @@ def _is_row(candidate: Candidate) -> bool:
     return max(rows.values(), default=0) >= MANY
 
 
-def _is_certain(candidate: Candidate) -> bool:
-    return any(part.name.certain for part in candidate.parts)
-
-
 def _is_known(candidate: Candidate) -> bool:
     """Return whether it is named as something that is saved."""
     return all(part.name.framework is not None or part.name.hint for part in candidate.parts[:FEW])
@@ -150,7 +146,7 @@ def _is_known(candidate: Candidate) -> bool:
 
 def _is_alias(candidate: Candidate) -> bool:
     """Return whether its names are used anew for every save: last, best, latest."""
-    return not candidate.steps and all(part.name.alias for part in candidate.parts)
+    return not candidate.steps and candidate.is_alias
 
 
 def _is_further(earlier: Candidate, later: Candidate) -> bool:

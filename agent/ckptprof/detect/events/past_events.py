@@ -82,9 +82,10 @@ class PastEvents:
 
     def take(self, samples: FrameSamples, jobs: Jobs) -> None:
         """Take what a frame tells of files that are gone."""
-        for life in samples.of(FileLifeEvent):
-            if life.kind == "unlinked" and life.path is not None:
-                self.vanished(life.path, jobs.job_of((life.pid, life.start_ticks)))
+        unlinked = [(life, life.path) for life in samples.of(FileLifeEvent) if life.kind == "unlinked" and life.path]
+        known = self._full_paths(path for _, path in unlinked)
+        for life, path in unlinked:
+            self.vanished(known.get(path, path), jobs.job_of((life.pid, life.start_ticks)))
         for fact in samples.of(FileFact):
             if fact.missing:
                 self.vanished(fact.path)
@@ -189,13 +190,23 @@ class PastEvents:
 
     def vanished(self, path: str, job: str | None = None) -> None:
         """Take note that a file is gone: by the job that wrote it, or `None`, nobody saw by whom."""
-        if not path.startswith("/"):
-            tail = "/" + path.removeprefix("./")
-            path = next((known for known in reversed(self._authors) if known.endswith(tail)), path)
         found = self._authors.get(path)
         if found is None or (job is not None and found[0] != job):
             return
         self._gone.update_of(found[0])[path] = None
+
+    def _full_paths(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return the paths that relative ones stand for: each the last of its name that was written."""
+        tails = {"/" + path.removeprefix("./"): path for path in paths if not path.startswith("/")}
+        names = {tail.rpartition("/")[2] for tail in tails}
+        found: dict[str, str] = {}
+        for known in reversed(self._authors) if tails else ():
+            if known.rpartition("/")[2] not in names:
+                continue
+            for at, char in enumerate(known):
+                if char == "/" and (tail := known[at:]) in tails:
+                    found.setdefault(tails[tail], known)
+        return found
 
     def rotated(self, job: str, shapes: frozenset[str]) -> int:
         """Return how many files of these shapes the job wrote and deleted again."""

@@ -22,10 +22,11 @@ from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, mapped_opening
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
-from ckptprof.detect.transfers.remembered import RecentTransfers
+from ckptprof.detect.transfers.remembered import RecentTransfers, grown_span
 from ckptprof.detect.transfers.staging import join_stages
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.spans import Overlaps, Span
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.formats import COMPRESSED, file_format
 from ckptprof_collectors.samples import OperationKind
@@ -74,6 +75,12 @@ class Estimates:
         self._world = world
         self._openings = openings
         self._traced = traced
+        # what each process touched by mappings, in all and by file: of thousands each asks for it in a round
+        self._touched: dict[ProcessKey, tuple[Overlaps, dict[FileKey, list[TracedTransfer]]]] = {}
+
+    def begin_round(self) -> None:
+        """Take note that what was observed may be more than when the last estimate was made."""
+        self._touched.clear()
 
     def estimate(self, transfer: Transfer) -> bool:
         """Estimate edges and bytes; return False if it carries nothing that could be of a checkpoint."""
@@ -117,17 +124,26 @@ class Estimates:
         if transfer.mapping is None or history is None:  # it was gone before anybody looked
             return start_ns, end_ns, max(size, leapt_bytes_of(transfer) - elsewhere)
         edges = read_edges(transfer.mapping, history, self._openings, self._world.threads)
-        # the memory of a process tells no file: what it was seen to touch of others meanwhile is not of this one
-        elsewhere += sum(
-            other.counted_bytes
-            for other in self._traced.moved_by(transfer.process)
-            if other.file != transfer.file and other.faulted_bytes
-            if other.first_ns <= edges[1] and other.last_ns >= edges[0]
-        )
+        elsewhere += self._touched_beside(transfer, edges)
         touched = part_bytes(transfer.mapping, history, edges) - elsewhere
         if size < WHOLE_SHARE * touched:
             end_ns = max(end_ns, edges[1])
         return start_ns, end_ns, max(size, touched)
+
+    def _touched_beside(self, transfer: TracedTransfer, edges: Span) -> int:
+        """Return what its process was seen to touch of other files meanwhile: its memory tells no file."""
+        process = transfer.process
+        if process not in self._touched:
+            own = [one for one in self._traced.moved_by(process) if one.faulted_bytes]
+            every = Overlaps(((one.first_ns, one.last_ns + 1), one.counted_bytes) for one in own)
+            by_file: dict[FileKey, list[TracedTransfer]] = {}
+            for one in own:
+                by_file.setdefault(one.file, []).append(one)
+            self._touched[process] = every, by_file
+        every, by_file = self._touched[process]
+        same = Overlaps(((one.first_ns, one.last_ns + 1), one.counted_bytes) for one in by_file.get(transfer.file, ()))
+        frame = edges[0], edges[1] + 1
+        return every.weight(frame) - same.weight(frame)
 
     def _bracketed(self, transfer: Transfer) -> Estimate:
         """Return (start, end, bytes) as the looks, the counters and the file system leave them."""
@@ -162,13 +178,14 @@ class Estimates:
         """
         unsized: list[Transfer] = []
         sized: list[Transfer] = []
+        grown = _Grown(self._recent)
         for transfer in waiting:
             written = self._unsaid_bytes(transfer)
             if written and now_ns - transfer.last_ns < PATIENCE_NS:
                 unsized.append(transfer)
                 continue
             if written:
-                transfer.take_size(self._unexplained_bytes(transfer, written), said=False)
+                grown.take_size(transfer, written)
             sized.append(transfer)
         return unsized, sized
 
@@ -192,15 +209,6 @@ class Estimates:
         history = self._world.histories[transfer.process]
         written = history.wrote_bytes(transfer.begin.least - BESIDE_NS, transfer.end.most)
         return written if written >= TELLING_BYTES else 0
-
-    def _unexplained_bytes(self, transfer: Transfer, written: int) -> int:
-        """Return what of the unsaid bytes of a file no other file got; 0 if it is next to nothing.
-
-        A job that says nothing may have an empty file open for its output all the time.
-        """
-        start_ns, end_ns = transfer.begin.least - BESIDE_NS, transfer.end.most
-        left = written - self._recent.written_bytes(transfer.process, start_ns, end_ns)
-        return left if left >= max(TELLING_BYTES, LITTLE_SHARE * written) else 0
 
     def estimate_open(self, transfer: Transfer) -> bool:
         """Take what is known by now of one that goes on; return False if it is nothing of a checkpoint's."""
@@ -257,6 +265,29 @@ class Estimates:
                 taken = min(transfer.bytes - 1, over)
                 transfer.take_away(taken)
                 over -= taken
+
+
+class _Grown:
+    """What processes can have written of files that grew, with those that are given a size meanwhile."""
+
+    def __init__(self, recent: RecentTransfers) -> None:
+        self._recent = recent
+        self._of: dict[ProcessKey, Overlaps] = {}
+        self._sized: list[Transfer] = []  # few: each has a tenth of what its process wrote at least
+
+    def take_size(self, transfer: Transfer, written: int) -> None:
+        """Give a file what of the unsaid bytes no other file got; 0 if it is next to nothing.
+
+        A job that says nothing may have an empty file open for its output all the time.
+        """
+        process, span = transfer.process, (transfer.begin.least - BESIDE_NS, transfer.end.most + 1)
+        if process not in self._of:
+            self._of[process] = self._recent.grown(process)
+        left = written - self._of[process].weight(span)
+        left -= Overlaps(grown_span(one) for one in self._sized if one.process == process).weight(span)
+        transfer.take_size(left if left >= max(TELLING_BYTES, LITTLE_SHARE * written) else 0, said=False)
+        if transfer.size:
+            self._sized.append(transfer)
 
 
 def _doubtful(read: list[Transfer], history: ProcessHistory) -> list[Transfer]:

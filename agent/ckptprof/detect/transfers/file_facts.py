@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -112,6 +112,10 @@ class FileFacts:
         """Whether so much was learnt that it is to be taken into account soon: what comes next takes its room."""
         return 3 * len(self._fresh) >= MAX_FACTS
 
+    def paths(self) -> Iterator[str]:
+        """Yield the names of the files that were looked at of late."""
+        return (fact.path for _, fact in self._facts.values())
+
     def modified_ns(self, path: str) -> int | None:
         """Return when a file of that name was last written, by the wall clock; None: it was not looked at of late."""
         return max((fact.modified_ns for _, fact in self._facts.values() if fact.path == path), default=None)
@@ -201,7 +205,8 @@ class FileFacts:
             self._claims.pop((transfer.process, transfer.file, transfer.first_ns), None)
             _, fact = self._facts[transfer.file]
             self._used.pop(_writing(transfer.file, fact), None)  # a stamp of whole seconds stays the same
-        return [one for one in waiting if one not in grown] if grown else waiting
+        gone = set(map(id, grown))
+        return [one for one in waiting if id(one) not in gone] if grown else waiting
 
     def _has_grown(self, transfer: Transfer) -> bool:
         _, fact = self._facts[transfer.file]
@@ -276,7 +281,8 @@ class FileFacts:
             later = next((other for other in of_file if other.first_ns > transfer.last_ns), None)
             if not _is_midway(transfer, later, self._world.clock):
                 continue
-            sizes = [*(other.stored_size for other in of_file), *self._openings.sizes_when_closed(transfer)]
+            sizes = [transfer.stored_size, *(other.stored_size for other in of_file)]
+            sizes += self._openings.sizes_when_closed(transfer)
             transfer.take_size(max(transfer.size, min(transfer.reach, max(sizes))), said=transfer.is_size_said)
             if fact is not None:
                 fact = msgspec.structs.replace(fact, size=transfer.size, whole=None)

@@ -18,6 +18,7 @@ from ckptprof.detect.transfers.model.operations import LARGE_BYTES, Operations, 
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import Histories, ProcessHistory
+from ckptprof.detect.world.spans import Overlaps
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity
 
@@ -83,6 +84,7 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     traced = level_of(group) is Level.TRACE
     telling = [transfer for transfer in _with_stages(group) if transfer.bytes >= HEADER_BYTES]
     shared = frozenset() if traced else _shared(telling)
+    beside = _Beside(telling)
     for transfer in group:
         if (sums := transfer.operations) is not None:
             order.count(sums)
@@ -90,7 +92,7 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
             order.add(_order_in_shared(transfer, histories.get(transfer.process)))
         elif not traced:
             history = histories.get(transfer.process)
-            order.add(_order(transfer, history, telling))
+            order.add(_order(transfer, history, beside))
     if traced:
         return order, sizes_of(group)
     sizes = _sizes_by_counters(group, histories)
@@ -174,16 +176,21 @@ def _infer(order: Order, total: int, sizes: Sizes) -> None:
         order.large += unseen
 
 
-def _is_alone(part: Transfer, parts: Sequence[Transfer]) -> bool:
-    """Return whether its process moved no other of the files at the same time, give or take a look."""
-    return not any(
-        other is not part
-        and other.writes == part.writes
-        and other.process == part.process
-        and other.start_ns - STAMP_NS < part.end_ns
-        and part.start_ns < other.end_ns + STAMP_NS
-        for other in parts
-    )
+class _Beside:
+    """Tells which of some files their process moved alone."""
+
+    def __init__(self, parts: Sequence[Transfer]) -> None:
+        self._parts = parts
+        self._moved: dict[tuple[ProcessKey, bool], Overlaps] = {}
+        self._own = set(map(id, parts))
+
+    def is_alone(self, part: Transfer) -> bool:
+        """Return whether its process moved no other of the files at the same time, give or take a look."""
+        key = part.process, part.writes
+        if key not in self._moved:
+            own = (one for one in self._parts if (one.process, one.writes) == key)
+            self._moved[key] = Overlaps(((one.start_ns - STAMP_NS, one.end_ns), 1) for one in own)
+        return self._moved[key].weight((part.start_ns - STAMP_NS, part.end_ns)) <= (id(part) in self._own)
 
 
 def _shared(written: Iterable[Transfer]) -> frozenset[FileKey]:
@@ -200,14 +207,14 @@ def _order_in_shared(transfer: Transfer, history: ProcessHistory | None) -> Orde
 
     Positions tell it. Else the file grows by what all of them write: where it outgrows one, that one leaves gaps.
     """
-    order = _order(transfer, history, ())
+    order = _order(transfer, history, None)
     if not transfer.looks or not uses_position(transfer.looks, transfer.bytes):
         order.consecutive = order.back = order.inferred = order.large = 0
     return order
 
 
-def _order(transfer: Transfer, history: ProcessHistory | None, telling: Sequence[Transfer]) -> Order:
-    """Return what looks tell of the order; `telling`: the files of its group that are more than a header."""
+def _order(transfer: Transfer, history: ProcessHistory | None, beside: _Beside | None) -> Order:
+    """Return what looks tell of the order; `beside`: the files of its group that are more than a header."""
     order = Order()
     if transfer.is_mapped:
         return order
@@ -220,7 +227,7 @@ def _order(transfer: Transfer, history: ProcessHistory | None, telling: Sequence
         order.inferred = transfer.bytes if new else 0
         order.large = order.inferred if order.inferred >= LARGE_BYTES else 0
         return order
-    alone = _is_alone(transfer, telling)
+    alone = beside is None or beside.is_alone(transfer)
     fresh = transfer.before_ns < transfer.first_ns or not transfer.append
     previous_at, previous = transfer.start_ns, 0 if fresh else values[0]
     ahead = 0

@@ -14,6 +14,7 @@ from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.world.bounded import Bounded, Latest
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof.detect.world.spans import Overlaps, Span
 from ckptprof.frameworks.names import shape
 from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
@@ -71,8 +72,18 @@ class RecentTransfers(Latest[ProcessKey, Transfer]):
 
     def written_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Return what a process can have written of files that polling saw grow, in part between two times."""
+        return self.grown(process).weight((start_ns, end_ns + 1))
+
+    def grown(self, process: ProcessKey) -> Overlaps:
+        """Return the same for whoever asks of several times."""
         grown = (one for one in (*self.of(process), *self._polled.open_of(process)) if one.writes and one.stored_size)
-        return sum(max(one.stored_size, one.reach) for one in grown if _overlaps(one, start_ns, end_ns))
+        return Overlaps(map(grown_span, grown))
+
+
+def grown_span(transfer: Transfer) -> tuple[Span, int]:
+    """Return when a process can have written a file, and how much of it; of no length it is one nanosecond."""
+    first_ns, last_ns = transfer.data_span
+    return (first_ns, last_ns + 1), max(transfer.stored_size, transfer.reach)
 
 
 def _overlaps(transfer: Transfer, start_ns: int, end_ns: int) -> bool:

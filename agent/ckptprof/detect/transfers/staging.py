@@ -27,6 +27,7 @@ def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Tra
     if not readings:
         return written, read
     gone: set[int] = set()
+    taken: set[int] = set()  # what is gone, and the targets
     targets = sorted(written, key=lambda part: part.start_ns)
     starts = [part.start_ns for part in targets]
     found: dict[int, tuple[Transfer, Transfer, Transfer]] = {}  # by its target: that, the stage, its reading
@@ -36,10 +37,11 @@ def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Tra
             continue
         first = bisect_left(starts, stage.end_ns - STAMP_NS)
         last = bisect_right(starts, reading.end_ns + STAMP_NS)
-        target = _target_of(stage, reading, targets[first : min(last, first + MAX_EACH)], gone | found.keys())
+        target = _target_of(stage, reading, targets[first : min(last, first + MAX_EACH)], taken)
         if target is not None:
             found[id(target)] = target, stage, reading
-            gone |= {id(stage), id(reading)}
+            gone.update((id(stage), id(reading)))
+            taken.update((id(stage), id(reading), id(target)))
     for target, stage, reading in found.values():
         target.join_stage(stage, reading)
     return [part for part in written if id(part) not in gone], [part for part in read if id(part) not in gone]

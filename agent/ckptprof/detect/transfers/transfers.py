@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS, LATE_TICK_NS, STAMP_NS
@@ -64,10 +64,7 @@ class Transfers:
 
     def take(self, samples: FrameSamples, at_ns: int) -> None:
         """Take what a frame tells of files; the world is to take the frame before."""
-        for event in samples.of(FileEvent):
-            self.openings.note(event)
-            if event.kind == "renamed":
-                self._rename(event)
+        self._take_events(samples.of(FileEvent))
         for scan in samples.of(FileScan):
             self.polled.scan(at_ns, scan)
         for activity in samples.of(FileActivity):
@@ -85,16 +82,24 @@ class Transfers:
             self.writeback.note(at_ns, fact)
             self.facts.note(at_ns, fact)
 
-    def _rename(self, event: FileEvent) -> None:
-        """Follow a file into a watched folder, under whatever name it was written; a trace tells of that itself.
+    def _take_events(self, events: Sequence[FileEvent]) -> None:
+        """Take what was heard of watched folders; a file is followed into one, under whatever name it was written.
 
-        A file that has the name of one step never gets that of another: it is deleted, and its inode is the next one's.
+        A trace tells of that itself. A file that has the name of one step never gets that of another: it is deleted,
+        and its inode is the next one's.
         """
-        step = read_name(event.path).step
-        for transfer in (*self.waiting, *self.polled.done, *self.polled.open_transfers()):
-            is_it = transfer.writes and transfer.file == (event.device, event.inode) and transfer.operations is None
-            if is_it and transfer.path != event.path and not _is_of_other_step(transfer.path, step):
-                transfer.rename(event.path)
+        renamed = [event for event in events if event.kind == "renamed"]
+        written: dict[FileKey, list[Transfer]] = {(event.device, event.inode): [] for event in renamed}
+        for transfer in (*self.waiting, *self.polled.done, *self.polled.open_transfers()) if renamed else ():
+            if transfer.file in written and transfer.writes and transfer.operations is None:
+                written[transfer.file].append(transfer)
+        for event in events:
+            self.openings.note(event)
+        for event in renamed:
+            step = read_name(event.path).step
+            for transfer in written[event.device, event.inode]:
+                if transfer.path != event.path and not _is_of_other_step(transfer.path, step):
+                    transfer.rename(event.path)
 
     def update(self, now_ns: int) -> None:
         """Bring what waits, and what is still open, up to date."""
@@ -115,14 +120,19 @@ class Transfers:
 
     def _join_retries(self, now_ns: int) -> None:
         """Take as one what a process wrote of a file, emptied and wrote anew while it had it open."""
+        closed_ns: dict[str, int] | None = None
+        joined: set[int] = set()
         for later in (*self.waiting, *self.polled.open_transfers()):
             earlier = later.retried
             if earlier is None or now_ns - later.first_ns < LATE_TICK_NS:  # what was heard comes later
                 continue
-            stayed_open = self.openings.stayed_open(earlier, later.first_ns)
+            closed_ns = self.openings.first_closed_ns() if closed_ns is None else closed_ns
+            stayed_open = self.openings.stayed_open(earlier, later.first_ns, closed_ns)
             later.settle_retried(stayed_open=stayed_open)
             if stayed_open:
-                self.waiting = [one for one in self.waiting if one is not earlier]
+                joined.add(id(earlier))
+        if joined:
+            self.waiting = [one for one in self.waiting if id(one) not in joined]
 
     def still_open(self) -> list[Transfer]:
         """Return what was not over at the last update."""
@@ -154,13 +164,12 @@ class Transfers:
             return None
         return flow_of(group, own, self._world, self.traced, self.recent)
 
-    def is_written(self, job: str, path: str) -> bool:
-        """Return whether a job was seen writing a file of late, or somebody, as far as the file system tells."""
-        if self.facts.modified_ns(path) is not None:
-            return True
+    def written_of(self, job: str, paths: Collection[str]) -> set[str]:
+        """Return which of some files a job was seen writing of late, or somebody, as far as the file system tells."""
         own = (process for process in self._world.histories if self._world.jobs.job_of(process) == job)
         transfers = (transfer for process in own for transfer in self.traced.moved_by(process))
-        return any(transfer.writes and transfer.path == path for transfer in transfers)
+        written = {transfer.path for transfer in transfers if transfer.writes and transfer.path in paths}
+        return written | {path for path in self.facts.paths() if path in paths}
 
     def seen_since_ns(self, processes: Iterable[ProcessKey]) -> int:
         """Return from when on what some processes moved is known: since the watch began, or they were first counted."""

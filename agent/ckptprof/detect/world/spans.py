@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 Span = tuple[int, int]  # start and end in ns of CLOCK_MONOTONIC, the end excluded
 
@@ -33,3 +35,48 @@ def overlap_ns(span: Span, frames: Iterable[Span]) -> int:
     """Return how much of a span lies in frames that do not overlap one another."""
     start_ns, end_ns = span
     return sum(max(0, min(end_ns, high_ns) - max(start_ns, low_ns)) for low_ns, high_ns in frames)
+
+
+class LastEnds:
+    """The latest end of those of many spans that began before a time, in the logarithm of their number."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._starts: list[int] = []
+        self._ends: list[int] = []  # ascending, too: of two spans the later end hides what began after it
+
+    def add(self, span: Span) -> None:
+        """Add a span."""
+        start_ns, end_ns = span
+        at = bisect_left(self._starts, start_ns)
+        if at and self._ends[at - 1] >= end_ns:
+            return
+        hidden = bisect_right(self._ends, end_ns, at)
+        self._starts[at:hidden], self._ends[at:hidden] = [start_ns], [end_ns]
+
+    def before(self, at_ns: int) -> int:
+        """Return the latest end of those that began before a time; 0 if there is none."""
+        at = bisect_left(self._starts, at_ns)
+        return self._ends[at - 1] if at else 0
+
+
+class Overlaps:
+    """How much many spans weigh together that overlap a frame, each with its weight, in the logarithm of their number.
+
+    A span overlaps a frame if it begins before its end and ends after its begin.
+    """
+
+    def __init__(self, weighed: Iterable[tuple[Span, int]]) -> None:
+        """Take spans with their weights; those without length overlap nothing."""
+        own = [(span, weight) for span, weight in weighed if span[0] < span[1]]
+        starts, ends = (sorted((span[at], weight) for span, weight in own) for at in (0, 1))
+        self._starts, self._ends = [at_ns for at_ns, _ in starts], [at_ns for at_ns, _ in ends]
+        self._begun = [0, *accumulate(weight for _, weight in starts)]
+        self._over = [0, *accumulate(weight for _, weight in ends)]
+
+    def weight(self, frame: Span) -> int:
+        """Return what those weigh that overlap a frame."""
+        start_ns, end_ns = frame
+        if start_ns >= end_ns:
+            return 0
+        return self._begun[bisect_left(self._starts, end_ns)] - self._over[bisect_right(self._ends, start_ns)]

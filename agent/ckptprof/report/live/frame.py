@@ -25,7 +25,8 @@ KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort 
 _GUTTER = 2  # cells before each line, for the mark of the chosen one
 _ROOM = 6  # lines of the last checkpoints that are kept free, where the screen has them
 _BAR = 12  # cells of a progress
-_QUIET_NS = 2_000_000_000  # without I/O: what is shown is about a second old
+_QUIET_NS = 2_000_000_000  # without I/O: what is shown is about a second old,
+_STALE_SHARE = 8  # or an eighth of the age of the checkpoint: a long one is judged again less often
 _ASCII = str.maketrans({"█": "#", "·": ".", ELLIPSIS: "~", "\N{UPWARDS ARROW}": "j", "\N{DOWNWARDS ARROW}": "k"})
 _LINKS = ("nic", "rdma")
 _UNDERWAY = (
@@ -102,30 +103,12 @@ def _head(state: State, zone: timezone, room: int) -> list[str]:
     parts += [f"level {clean(state.level)}"] if state.level is not None else []
     if state.since_ns is not None:
         parts.append(f"watched for {units.duration(state.at_ns - state.since_ns)}")
+    parts += [f"lost {units.count(state.dropped_frames)} samples"] if state.dropped_frames else []
     now = f"{units.stamp(state.at_ns, zone)} {units.offset_name(zone)}"
     first = shorten_end(_joined(parts, room), room)
     if room - width(first) - len(GAP) >= width(now):
         first = pad(first, room - width(now)) + now
-    return [first, *([_joined(_recorder(state), room)] if state.recorder is not None else [])]
-
-
-def _recorder(state: State) -> list[str]:
-    """Return what there is to say of the recorder, the most important first."""
-    found = state.recorder
-    if found is None:
-        return []
-    parts = []
-    if found.dropped_frames or found.late_frames:
-        parts.append(f"lost {units.count(found.dropped_frames)}, late {units.count(found.late_frames)}")
-    if found.cpu_share is not None:
-        parts.append(f"recorder {units.percent(found.cpu_share)} of a core")
-    if found.resident_bytes is not None:
-        parts.append(f"memory {units.size(found.resident_bytes)}")
-    if found.store_bytes is not None:
-        parts.append(f"database {units.size(found.store_bytes)}")
-    if found.store_queue:
-        parts.append(f"{units.count(found.store_queue)} wait to be stored")
-    return parts
+    return [first]
 
 
 def _joined(parts: Sequence[str], room: int) -> str:
@@ -176,7 +159,7 @@ def _under_way(one: Underway, now_ns: int) -> list[Cell]:
         MISSING if share is None else Cell(_bar(share), "cyan"),
         _seen(None if speed is None else units.rate(speed)),
         Cell(units.duration(spent_ns)),
-        _seen(units.duration(quiet_ns) if quiet_ns >= _QUIET_NS else None),
+        _seen(units.duration(quiet_ns) if quiet_ns >= max(_QUIET_NS, spent_ns // _STALE_SHARE) else None),
         MISSING if one.stall_ns is None else Cell(units.duration(one.stall_ns), "yellow"),
         _seen(certainty.short(one.so_far) if quiet_ns <= spent_ns else None),  # it is of the time before the quiet
         _seen(None if one.path is None else clean(one.path)),

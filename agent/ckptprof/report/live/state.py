@@ -1,4 +1,4 @@
-"""What goes on at one instant, as the agent or its database tells it: what is not known is None."""
+"""What goes on at one instant; what is not known is None."""
 
 from __future__ import annotations
 
@@ -45,17 +45,6 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     at_ns: int  # epoch nanoseconds of the later look
 
 
-class Recorder(msgspec.Struct, frozen=True, kw_only=True):
-    """How the recorder of the agent fares."""
-
-    cpu_share: Amount | None  # of one core, since the last look at it
-    resident_bytes: Count | None
-    late_frames: Count
-    dropped_frames: Count
-    store_bytes: Count | None
-    store_queue: Count | None
-
-
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """What goes on at one instant, and what came before."""
 
@@ -63,11 +52,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     level: str | None  # trace | poll
     since_ns: int | None  # epoch nanoseconds: when the watch began
-    source: Annotated[str, one_of("agent", "database")]
-    notes: tuple[str, ...] = ()  # what of it is not as fresh as it looks, each one sentence
+    notes: tuple[str, ...] = ()  # what of it is not up to date, each one sentence
+    dropped_frames: Count = 0  # samples that the recorder lost in this session
     underway: tuple[Underway, ...] = ()  # the oldest first
     devices: tuple[Device, ...] = ()
-    recorder: Recorder | None = None
     last: tuple[Checkpoint, ...] = ()  # the newest first; without streams, devices and timelines
 
 

@@ -19,13 +19,11 @@ from ckptprof.service.commands import levels
 from ckptprof.service.commands.attended import BASE_HZ, BURST_HZ, TRAPPED, Attended, start_sampler
 from ckptprof.service.commands.command import OUR_STREAMS
 from ckptprof.service.commands.joined import Joined
-from ckptprof.service.live.server import LiveServer, serve_beside
 from ckptprof.service.options import SamplerOptions, Wish
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
-from ckptprof.service.recorder.live import Audience, Live
 from ckptprof.service.recorder.loop import HASTE
-from ckptprof.service.recorder.recorder import Recorder
+from ckptprof.service.recorder.recorder import Audience, Recorder
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
@@ -74,16 +72,11 @@ def record(what: Sequence[str] | int, db: str | None, *, level: Wish = "auto", s
         monitor_pids=(os.getpid(),),
     )
     sampler = start_sampler(options)  # before anything slow is done
-    live: LiveServer | None = None
     try:
         writer, saved_paths = _open(db)
-        if writer is not None:
-            live = serve_beside(default_path() if db is None else db, lambda _: None)  # of no use to who did not ask
         diagnosis = Diagnosis(ceilings=ceilings_beside(db), gpus=gpus_in_use())
-        return Run(writer, saved_paths, level, diagnosis, (live, screen)).execute(target, sampler, trap)
+        return Run(writer, saved_paths, level, diagnosis, screen).execute(target, sampler, trap)
     finally:
-        if live is not None:
-            live.close()
         if sampler is not None:
             sampler.stop()
             if sampler.wait(5.0) is None:
@@ -106,29 +99,23 @@ def _open(db: str | None) -> tuple[WriterThread | None, tuple[str, ...]]:
     return None, ()
 
 
-class _Listeners:
-    """Those at the socket, and the screen of our own terminal, which is told the last checkpoints, too."""
+class _WithLast:
+    """A screen that is shown the last checkpoints, too."""
 
-    def __init__(
-        self, server: LiveServer | None, screen: Screen | None, last: Callable[[], tuple[Checkpoint, ...]]
-    ) -> None:
+    def __init__(self, screen: Screen, last: Callable[[], tuple[Checkpoint, ...]]) -> None:
         """`last` returns the last checkpoints, the newest first."""
-        self._server = server
         self._screen = screen
         self._last = last
 
     @property
     def is_wanted(self) -> bool:
         """Whether anybody looks."""
-        return any(one is not None and one.is_wanted for one in (self._server, self._screen))
+        return self._screen.is_wanted
 
     def put(self, state: State) -> None:
-        """Tell all of them."""
-        if self._server is not None:
-            self._server.put(state)
-        if self._screen is not None:
-            last = self._last()
-            self._screen.put(msgspec.structs.replace(state, last=last, underway=with_usual(state.underway, last)))
+        """Show it."""
+        last = self._last()
+        self._screen.put(msgspec.structs.replace(state, last=last, underway=with_usual(state.underway, last)))
 
 
 class Run:
@@ -140,9 +127,9 @@ class Run:
         saved_paths: tuple[str, ...],
         level: Wish = "auto",
         diagnosis: Diagnosis | None = None,
-        listeners: tuple[LiveServer | None, Screen | None] = (None, None),
+        screen: Screen | None = None,
     ) -> None:
-        """`writer` is None when nothing can be stored; of `listeners` each that is None looks not on."""
+        """`writer` is None when nothing can be stored."""
         self._level: Wish = level
         self._writer = writer
         if writer is not None:
@@ -150,10 +137,10 @@ class Run:
         self._saved_paths = saved_paths
         self._recorder = Recorder(
             writer, None, saved_paths=saved_paths, diagnosis=diagnosis,
-            live=Live(_Listeners(*listeners, self._last)) if any(listeners) else None,
+            live=None if screen is None else _WithLast(screen, self._last),
         )  # fmt: skip
         self._recorder.keep_checkpoints = True
-        self._streams = listeners[1].streams if listeners[1] is not None else OUR_STREAMS
+        self._streams = OUR_STREAMS if screen is None else screen.streams
         self._lost = ""
 
     def execute(self, what: Sequence[str] | Joined, sampler: SamplerProcess | None, trap: SignalTrap) -> Outcome:

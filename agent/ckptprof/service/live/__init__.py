@@ -1,1 +1,1 @@
-"""What goes on, for who watches it: handed out by the agent, and taken from it or from its database."""
+"""What `ckptprof live` shows: checkpoints from the database, device rates from the kernel's own counters."""

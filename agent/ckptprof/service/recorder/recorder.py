@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ckptprof.detect.describe.revisions import newest
 from ckptprof.detect.events.decision_table import Hypothesis
@@ -13,12 +13,14 @@ from ckptprof.detect.recognition import Judged
 from ckptprof.export.health import RecorderHealth
 from ckptprof.model import Checkpoint, Kind, Session
 from ckptprof.recording import Header
+from ckptprof.report.live.state import State, underway
+from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.detecting import Detection
 from ckptprof.service.recorder.diagnosing import Diagnosis
 from ckptprof.service.recorder.halves import Halves
-from ckptprof.service.recorder.live import Live
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.timeline import TimelineBuilder
+from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.hostfacts import own_memory_bytes
 from ckptprof_collectors.samples import CollectorFault, Frame, SamplerHealth, Unavailable
 
@@ -26,10 +28,23 @@ if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 m
     from ckptprof.export.metrics import Metrics
 
 LATE_NS = 1_000_000_000
+BEHIND_NS = 10_000_000_000  # is said
+_SAID_AGAIN_NS = 300_000_000_000  # while it lasts
 SESSION_SECONDS = 10.0
 _PENDING_NS = 750_000_000  # what ended before is kept, whatever happens to this process
 _PENDING_SHARE = 0.05  # of a core at most
 _PENDING_SECONDS = 0.5  # at one time at most: frames wait meanwhile
+
+
+class Audience(Protocol):
+    """Who is shown what goes on."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody looks."""
+
+    def put(self, state: State) -> None:
+        """Show it; returns at once."""
 
 
 class Recorder:
@@ -46,12 +61,12 @@ class Recorder:
         tell: Callable[[Checkpoint], None] = lambda _: None,
         complain: Callable[[str], None] = lambda _: None,
         diagnosis: Diagnosis | None = None,
-        live: Live | None = None,
+        live: Audience | None = None,
     ) -> None:
         """`tell` is called with each checkpoint once, `complain` with what a collector cannot see.
 
         `cut` are saves in whose midst the watch ended before; what continues one of them is told as a revision of it.
-        `left` is what was not told before; None: nobody continues this one, so that nothing is kept for that.
+        `left` is what was not told before; None: nobody continues this one, so that nothing is left at its end.
         `diagnosis` knows what was probed on this host, and how many GPUs it has; `live` is told what goes on.
         """
         self._writer = writer
@@ -64,7 +79,7 @@ class Recorder:
         self._halves = Halves(cut)
         self._left = left
         self._keeps_pending = left is not None
-        self._has_pending = bool(left)
+        self._has_pending = bool(left) or not self._keeps_pending  # of who was killed before
         self._pending_due_ns = 0  # CLOCK_MONOTONIC
         self._pending_cost_ns = 0  # of the processor, the last time
         self._shown = 0  # of what goes on, the last time that it was told
@@ -75,6 +90,8 @@ class Recorder:
         self._session_kept = 0.0
         self.frames = 0
         self.late_frames = 0
+        self.late_ns = 0  # by how much the last frame came after its time
+        self._behind_said_ns: int | None = None  # CLOCK_MONOTONIC; None: it is not behind
         self.last_frame_ns = 0  # CLOCK_MONOTONIC
         self.sampler_starts = 0
         self._past_faults = 0  # of the detection, in earlier sessions
@@ -118,21 +135,31 @@ class Recorder:
             return
         self.frames += 1
         self.last_frame_ns = frame.at_ns
-        if time.monotonic_ns() - frame.at_ns > LATE_NS:
-            self.late_frames += 1
+        self._note_lateness(frame.at_ns, time.monotonic_ns())
         reported = self._detector.feed(frame)
         self._emit(reported, self._pending(self._detector, frame.at_ns, at_once=bool(reported)))
         self._timeline.feed(frame)
         if self._metrics is not None:
             self._metrics.observe(frame)
-        if self._live is not None:
-            self._live.feed(frame)
         for sample in frame.samples:
             if isinstance(sample, Unavailable | CollectorFault):
                 self._complain(f"{sample.collector}: {sample.reason}")
             elif isinstance(sample, SamplerHealth):
                 self.dropped_frames = sample.dropped_frames
         self._session = _extended(self._session, frame.wall_ns, self.dropped_frames, clean=False)
+
+    def _note_lateness(self, at_ns: int, now_ns: int) -> None:
+        """Take note of when a frame came; who is far behind says so, and when it has caught up."""
+        self.late_ns = max(0, now_ns - at_ns)
+        self.late_frames += self.late_ns > LATE_NS
+        said_ns = self._behind_said_ns
+        if self.late_ns >= BEHIND_NS and (said_ns is None or now_ns - said_ns >= _SAID_AGAIN_NS):
+            self._behind_said_ns = now_ns
+            seconds = self.late_ns // 1_000_000_000
+            messages.warn(f"the recorder is {seconds} s behind: checkpoints are reported late, or lost if that lasts")
+        elif self.late_ns <= LATE_NS and said_ns is not None:
+            self._behind_said_ns = None
+            messages.say("the recorder has caught up")
 
     @property
     def rejected(self) -> list[Judged]:
@@ -142,7 +169,7 @@ class Recorder:
     def _pending(self, detector: Detection, at_ns: int, *, at_once: bool) -> list[Pending] | None:
         """Return what is not told yet, if that is to be kept again: about once a second, as far as it costs little."""
         is_watched = self._live is not None and self._live.is_wanted
-        if not (self._keeps_pending or is_watched) or not (at_once or at_ns >= self._pending_due_ns):
+        if not (self._keeps_pending or self._writer or is_watched) or not (at_once or at_ns >= self._pending_due_ns):
             return None
         began_ns = time.thread_time_ns()
         pending = detector.pending(in_seconds(_PENDING_SECONDS), closely=is_watched)
@@ -151,8 +178,8 @@ class Recorder:
         cost_ns = min(last_ns, self._pending_cost_ns)  # once may be a collection of garbage, or a host that took turns
         self._pending_due_ns = at_ns + max(_PENDING_NS, round(cost_ns / _PENDING_SHARE))
         if is_watched and len(detector.detector.underway) > self._shown:
-            self._show(self._health())  # one that begins is not kept waiting for the next second
-        if not self._keeps_pending:
+            self._show()  # one that begins is not kept waiting for the next second
+        if not self._keeps_pending and self._writer is None:
             return None
         had, self._has_pending = self._has_pending, bool(pending)
         return pending if pending or had else None
@@ -179,20 +206,30 @@ class Recorder:
                 self._writer.put_windows(windows)
             if time.monotonic() - self._session_kept > SESSION_SECONDS:
                 self._keep_session()
-        if self._metrics is None and self._live is None:
-            return
-        health = self._health(sampler_restarts, samplers_stuck)
+        ABANDONED.review()
         if self._metrics is not None:
-            self._metrics.recorder(health)
-        self._show(health)
+            self._metrics.recorder(self._health(sampler_restarts, samplers_stuck))
+        self._show()
 
-    def _show(self, health: RecorderHealth) -> None:
-        """Tell what goes on to those who watch."""
-        if self._live is not None and self._detector is not None and self._session is not None:
+    def _show(self) -> None:
+        if self._live is None or not self._live.is_wanted:
+            return
+        if self._detector is not None and self._session is not None:
             seen = self._detector.detector
-            going_on = self._diagnosis.foresee(seen.underway) if self._live.is_wanted else []
+            going_on = self._diagnosis.foresee(seen.underway)
             self._shown = len(going_on)
-            self._live.tell(self._session, health, going_on, seen.writing)
+            self._live.put(
+                State(
+                    at_ns=time.time_ns(),
+                    host=self._session.host,
+                    level=self._session.level,
+                    since_ns=self._session.start_ns,
+                    dropped_frames=self.dropped_frames,
+                    underway=tuple(
+                        underway(one, seen.writing) for one in sorted(going_on, key=lambda one: one.start_ns)
+                    ),
+                )
+            )
 
     def end(self, *, clean: bool, hurried: Callable[[], bool] = lambda: False) -> None:
         """Judge what is left and hand everything over: the sampler has ended.
@@ -217,7 +254,7 @@ class Recorder:
     ) -> tuple[list[Checkpoint], list[Pending] | None, bool]:
         """Return what is told at the end, what is left for the next one, and whether the end is clean."""
         if not self._keeps_pending:
-            return detector.finish(), None, clean
+            return detector.finish(), [], clean
         reported = detector.pause(hurried)
         clean = clean and not hurried()
         left = detector.pending(in_seconds(_PENDING_SECONDS))
@@ -237,6 +274,7 @@ class Recorder:
             frames=self.frames,
             dropped_frames=self.dropped_frames + (writer.dropped_windows if writer else 0) + self._timeline.dropped,
             late_frames=self.late_frames,
+            behind_seconds=self.late_ns / 1e9,
             detection_faults=self._past_faults
             + (self._detector.faults if self._detector is not None else 0)
             + self._diagnosis.faults,
@@ -247,9 +285,11 @@ class Recorder:
             store_errors=writer.store_errors if writer else None,
             damaged_databases=writer.damaged_databases if writer else None,
             store_bytes=writer.size_bytes() if writer else None,
+            store_log_bytes=writer.log_bytes() if writer else None,
             store_queue=writer.queued if writer else None,
             sampler_restarts=sampler_restarts,
             samplers_stuck=samplers_stuck,
+            abandoned=ABANDONED.count(),
             cpu_seconds=time.process_time(),
             resident_bytes=own_memory_bytes(),
             bursts_active=int(self._detector.active) if self._detector else 0,

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ckptprof_collectors.abandoned import JOIN_SECONDS
+
 _SI_KERNEL = 0x80  # include/uapi/asm-generic/siginfo.h: a key on the terminal, not a process
 TWIN_SECONDS = 0.2  # within which a signal to the whole process group has reached all of it
 
@@ -30,9 +32,9 @@ class SignalTrap:
     that does not is enough for a SIGTERM to end the process.
     """
 
-    def __init__(self, numbers: set[signal.Signals]) -> None:
-        """Begin to collect, until `close`."""
-        self._numbers = numbers
+    def __init__(self, numbers: set[signal.Signals], heard: Callable[[], None] = lambda: None) -> None:
+        """Begin to collect, until `close`; `heard` is called at each, by a thread of ours, however busy the others."""
+        self._numbers, self._heard = numbers, heard
         self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._caught: deque[Caught] = deque()
@@ -52,6 +54,7 @@ class SignalTrap:
             self._caught.append(Caught(info.si_signo, info.si_code == _SI_KERNEL))
             with contextlib.suppress(BlockingIOError):  # the reader is far behind, and will find all of them
                 os.write(self._write_fd, b"!")
+            self._heard()
 
     def wait(self, timeout_seconds: float) -> list[Caught]:
         """Wait for a signal; return those that have come."""
@@ -75,7 +78,7 @@ class SignalTrap:
             return
         self._closed = True
         signal.pthread_kill(self._thread.ident or 0, next(iter(self._numbers)))
-        self._thread.join()
+        self._thread.join(JOIN_SECONDS)
         os.close(self._read_fd)
         os.close(self._write_fd)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask_before)

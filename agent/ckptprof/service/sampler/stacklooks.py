@@ -1,9 +1,9 @@
 """When to look at whose Python stacks: only while a file is written, and once after, within an allowance of CPU time.
 
-A look costs 10 to 15 ms of CPU, nearly all of it to find the interpreter in its library, and does not stop its target
-(benchmarks/stacks_cost.py). The first saves of a process are looked at in full; of one that saves every few seconds
-for hours not every save. Of 669 recorded saves and restores none has another limit, mode or stall without the looks
-that came within a second of the look before.
+A look costs 10 to 15 ms of CPU, nearly all of it to find the interpreter in its library, and does not stop its target.
+The first saves of a process are looked at in full; of one that saves every few seconds for hours not every save. Of 669
+recorded saves and restores none has another limit, mode or stall without the looks that came within a second of the
+look before.
 """
 
 from __future__ import annotations

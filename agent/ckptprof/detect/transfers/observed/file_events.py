@@ -35,12 +35,12 @@ class FileEvents:
     ) -> list[TracedTransfer]:
         """Take an event; return the transfers that it was about.
 
-        `writers` wrote the event's file, `relatives` are what its process did, if it names no file or a relative path.
+        `writers` wrote the event's file, `relatives` are what its process did, if it is of all files.
         """
         if is_of_all(event):
             return [transfer for transfer in relatives if _take_sync(transfer, event)]
         if event.kind == "renamed":
-            return list(self._renamed(event, relatives))
+            return list(self._renamed(event))
         if event.kind not in (*_OPENED, "synced", "closed-written") or event.device is None or event.inode is None:
             return []
         noted = [transfer for transfer in _latest(event, writers) if self._note(transfer, event)]
@@ -100,7 +100,7 @@ class FileEvents:
         transfer.path = path
         self.places.place(transfer)
 
-    def _renamed(self, event: FileLifeEvent, relatives: list[TracedTransfer]) -> Iterator[TracedTransfer]:
+    def _renamed(self, event: FileLifeEvent) -> Iterator[TracedTransfer]:
         old, new = event.path, event.new_path
         if not old or not new:
             return
@@ -109,8 +109,8 @@ class FileEvents:
         else:
             moved = [
                 (s, s.path[: -len(old)] + new if not new.startswith("/") else new)
-                for s in relatives
-                if s.writes and s.path.endswith("/" + old)
+                for s in self.places.named(old.rpartition("/")[2])
+                if s.process == (event.pid, event.start_ticks) and s.path.endswith("/" + old)
             ]
         for transfer, path in moved:
             if transfer.phase is Phase.JUDGED or event.at_ns < transfer.first_ns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ckptprof.detect.tolerances import LATE_TICK_NS, MAX_FILES, TELLING_BYTES
@@ -86,11 +86,19 @@ class Openings(Latest[FileKey, Opening]):
         """Return when a file that had been written was closed in the given time, the first time if more than once."""
         return next((one.at_ns for one in self.closings.of(file) if low_ns <= one.at_ns <= high_ns), None)
 
-    def stayed_open(self, transfer: Transfer, until_ns: int) -> bool:
+    def first_closed_ns(self) -> dict[str, int]:
+        """Return when the first file of each folder was closed that had been written, as far as that is kept."""
+        found: dict[str, int] = {}
+        for one in self.closings:
+            folder = one.path.rpartition("/")[0]
+            found[folder] = min(found.get(folder, one.at_ns), one.at_ns)
+        return found
+
+    def stayed_open(self, transfer: Transfer, until_ns: int, first_closed_ns: Mapping[str, int]) -> bool:
         """Return whether a file was not closed between its last look and a time: that would have been heard."""
         if self.closed_between(transfer.file, transfer.last_ns - LATE_TICK_NS, until_ns + LATE_TICK_NS) is not None:
             return False
-        return any(one.path.rpartition("/")[0] == transfer.folder for one in self.closings if one.at_ns < until_ns)
+        return first_closed_ns.get(transfer.folder, until_ns) < until_ns
 
     def unsettled_closings(self, until_ns: int) -> Iterator[Closing]:
         """Yield the closings until then for which nobody looked who had written the file, but of small ones."""

@@ -16,6 +16,7 @@ class Places:
         self._path_of: dict[int, str] = {}  # by identity
         self._files: dict[str, dict[str, tuple[TracedTransfer, ...]]] = {}  # by folder, then by path
         self._folders: dict[str, dict[str, None]] = {}  # the folders that are in each
+        self._named: dict[str, dict[int, TracedTransfer]] = {}  # by the last part of the path, and identity
 
     def place(self, transfer: TracedTransfer) -> None:
         """Take note of where a transfer's file is."""
@@ -24,7 +25,8 @@ class Places:
         if not transfer.writes or not path.startswith("/"):
             return
         self._path_of[id(transfer)] = path
-        folder = path.rpartition("/")[0]
+        folder, _, name = path.rpartition("/")
+        self._named.setdefault(name, {})[id(transfer)] = transfer
         files = self._files.get(folder)
         if files is None:
             files = self._files[folder] = {}
@@ -36,7 +38,11 @@ class Places:
         path = self._path_of.pop(id(transfer), None)
         if path is None:
             return
-        folder = path.rpartition("/")[0]
+        folder, _, name = path.rpartition("/")
+        named = self._named[name]
+        del named[id(transfer)]
+        if not named:
+            del self._named[name]
         files = self._files[folder]
         left = tuple(one for one in files[path] if one is not transfer)
         if left:
@@ -46,6 +52,10 @@ class Places:
         if not files:
             del self._files[folder]
             self._leave(folder)
+
+    def named(self, name: str) -> list[TracedTransfer]:
+        """Return the transfers of files of a name, wherever they are."""
+        return list(self._named.get(name, {}).values())
 
     def below(self, path: str) -> Iterator[TracedTransfer]:
         """Yield the transfers of a file, or of what is in a folder and in those below it."""

@@ -135,9 +135,7 @@ class TracedTransfers:
         writers: TransfersOf = {}
         if event.device is not None and event.inode is not None:
             writers = self._files.get(((event.device, event.inode), True), {})
-        # what its process did, if the event says too little of what it is about
-        named = event.kind == "renamed" and event.path is not None and not event.path.startswith("/")
-        relatives = self.moved_by((event.pid, event.start_ticks)) if named or is_of_all(event) else []
+        relatives = self.moved_by((event.pid, event.start_ticks)) if is_of_all(event) else []
         for transfer in self.lives.observe(event, writers, relatives):
             self._settle(transfer)
 
@@ -247,8 +245,8 @@ def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
         return False
     if transfer.phase is Phase.OVER and (transfer.closed_ns is None or activity.first_ns >= transfer.closed_ns):
         ended_ns = sums.last_ns if transfer.closed_ns is None else transfer.closed_ns
-        end_offset = max(transfer.threads, key=lambda session: session.last_ns).end_offset
-        goes_on = activity.first_offset in (sums.high_offset, end_offset) and activity.first_offset > 0
+        ends = {sums.high_offset, *(() if (last := transfer.last_session) is None else (last.end_offset,))}
+        goes_on = activity.first_offset in ends and activity.first_offset > 0
         return goes_on and activity.first_ns - ended_ns <= BESIDE_NS
     if activity.first_ns <= sums.last_ns:
         return True

@@ -1,0 +1,263 @@
+"""What an agent is measured beside: jobs that train, crowds of one thing, the work of every day, and the goals there.
+
+All but the idle interpreters move bytes all the time, so that an agent looks at them again and again. Each proves at
+its end that it went on all the time; one that did not ends the benchmark: figures beside nothing would be no figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from contenders import ROOT, cpu_ns, tree
+
+NEVER_SECONDS = 100_000.0
+LEAST_SHARE = 0.02  # of a core, by a job that trains: on the most crowded host it gets more
+_READY = 'print("ready", flush=True)\n'
+PROGRAMS = {
+    "interpreters": """
+import os, signal, sys
+for _ in range(int(sys.argv[1])):
+    if not os.fork():
+        signal.pause()
+"""
+    + _READY
+    + "signal.pause()",
+    "files": """
+import os, resource, sys, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+held = [os.open(f"held_{n}.npy", os.O_RDWR | os.O_CREAT) for n in range(min(int(sys.argv[1]), most - 50))]
+"""
+    + _READY
+    + """
+while True:
+    for fd in held[::100]:
+        os.pwrite(fd, bytes(4096), 0)
+    time.sleep(0.5)
+""",
+    "mappings": """
+import ctypes, mmap, os, sys, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, *[ctypes.c_size_t] * 5)
+fd = os.open("data.bin", os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 256 << 20)
+for n in range(int(sys.argv[1])):
+    libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_PRIVATE, fd, 8192 * (n % 32768))
+whole = mmap.mmap(fd, 256 << 20, prot=mmap.PROT_READ)
+"""
+    + _READY
+    + """
+while True:
+    for at in range(0, 256 << 20, 16 << 20):
+        sum(whole[at : at + (16 << 20) : 4096])
+        time.sleep(0.25)
+    whole.madvise(mmap.MADV_DONTNEED)
+""",
+    "threads": """
+import os, sys, threading, time
+threading.stack_size(64 << 10)
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
+fd = os.open("model.pt", os.O_RDWR | os.O_CREAT)
+"""
+    + _READY
+    + """
+while True:
+    for _ in range(8):
+        os.pwrite(fd, bytes(1 << 20), 0)
+    time.sleep(0.25)
+""",
+    # each rank with seven threads that wait; a save is a megabyte of each, and the metadata of the first
+    "ranks": """
+import os, subprocess, sys, time
+RANK = '''
+import os, shutil, sys, threading, time
+rank, every, wait = int(os.environ["RANK"]), 10, threading.Event()
+for _ in range(7):
+    threading.Thread(target=wait.wait, daemon=True).start()
+print("ready", flush=True)
+saved = int(time.time() // every)
+while True:
+    sum(range(5000))
+    time.sleep(0.1)
+    if (now := int(time.time() // every)) > saved:
+        saved, folder = now, f"checkpoints/step_{now}"
+        os.makedirs(folder, exist_ok=True)
+        with open(f"{folder}/__{rank}_0.distcp", "wb", buffering=0) as file:
+            for _ in range(16):
+                file.write(bytes(65536))
+        if rank == 0:
+            time.sleep(0.5)
+            with open(f"{folder}/.metadata", "wb") as file:
+                file.write(bytes(4096))
+            shutil.rmtree(f"checkpoints/step_{now - 2}", ignore_errors=True)
+'''
+size = sys.argv[1]
+ranks = [
+    subprocess.Popen(
+        [sys.executable, "-c", RANK],
+        env={**os.environ, "RANK": str(n), "LOCAL_RANK": str(n), "WORLD_SIZE": size},
+        stdout=subprocess.PIPE,
+    )
+    for n in range(int(size))
+]
+for one in ranks:
+    one.stdout.readline()
+"""
+    + _READY
+    + "ranks[0].wait()",
+}
+USUAL: Mapping[str, int] = {
+    "interpreters": 2_000,
+    "files": 20_000,
+    "mappings": 64_000,
+    "threads": 5_000,
+    "ranks": 64,
+}
+
+
+def check_alive(name: str, process: subprocess.Popen[bytes] | subprocess.Popen[str], log: Path | None = None) -> None:
+    """Raise SystemExit if it has ended, with the last words of its log."""
+    if process.poll() is not None:
+        words = "" if log is None else f": {log.read_text(errors='replace')[-500:]}"
+        raise SystemExit(f"{name} ended by itself with {process.returncode}{words}")
+
+
+def _used_ns(pid: int) -> int:
+    used = 0
+    for one in tree(pid):
+        with contextlib.suppress(OSError):
+            used += cpu_ns(one)
+    return used
+
+
+@contextlib.contextmanager
+def crowd(name: str, count: int, work: Path) -> Iterator[subprocess.Popen[str]]:
+    """Have a crowd while the block runs, with its files in `work`; raises SystemExit if it shrinks or idles."""
+    command = [sys.executable, "-c", PROGRAMS[name], str(count)]
+    with subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        try:
+            if process.stdout.readline() != "ready\n":
+                raise SystemExit(f"the crowd {name} did not come")
+            members, used_ns = len(tree(process.pid)), _used_ns(process.pid)
+            yield process
+            check_alive(f"the crowd {name}", process)
+            if len(tree(process.pid)) < members:
+                raise SystemExit(f"the crowd {name} has become smaller")
+            if name != "interpreters" and _used_ns(process.pid) <= used_ns:
+                raise SystemExit(f"the crowd {name} stands still")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def training(directory: Path, interval_seconds: float = 5.0) -> Iterator[subprocess.Popen[bytes]]:
+    """Let a job train, and save 256 MB so often, while the block runs, first before it begins.
+
+    Raises SystemExit if it ends, computes nothing, or logs less than a third of the saves that are due.
+    """
+    truth, log = directory / "truth.jsonl", directory / "job.log"
+    command = [sys.executable, str(ROOT / "examples/train_numpy.py"), "--dir", str(directory / "job")]
+    command += ["--truth", str(truth), "--size-mb", "256", "--interval", str(interval_seconds), "--saves", "1000000"]
+    with log.open("wb") as words:
+        process = subprocess.Popen(command, stdout=words, stderr=words)
+    try:
+        while interval_seconds < NEVER_SECONDS and not truth.exists():
+            check_alive("the job", process, log)
+            time.sleep(0.1)
+        began, used_ns, saves = time.monotonic(), cpu_ns(process.pid), _lines(truth)
+        yield process
+        check_alive("the job", process, log)
+        seconds = time.monotonic() - began
+        if cpu_ns(process.pid) - used_ns < LEAST_SHARE * seconds * 1e9:
+            raise SystemExit("the job does not train")
+        if _lines(truth) - saves < int(seconds / interval_seconds / 3):
+            raise SystemExit(f"the job logged {_lines(truth) - saves} saves in {seconds:.0f} s")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+@contextlib.contextmanager
+def everyday(directory: Path, seconds: float) -> Iterator[None]:
+    """Let everyday work be done for about so long beside a job that saves; the block ends when it has."""
+    sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "examples")]
+    from everyday.jobbeside import JobBeside  # noqa: PLC0415 - it takes what the other situations need not have
+    from everyday.rounds import Office  # noqa: PLC0415 - likewise
+    from everyday.store import make_store  # noqa: PLC0415 - likewise
+    from everyday.table import TASKS  # noqa: PLC0415 - likewise
+
+    directory.chmod(0o755)  # PostgreSQL gives up root
+    office = Office(directory, ())
+    make_store(office.store)
+    job = JobBeside(directory / "training", ("npz",))
+    tasks = [task for task in TASKS if not task.missing]
+    worker = threading.Thread(target=office.work, args=(tasks,), kwargs={"at_once": 2, "seconds": seconds})
+    job.start()
+    worker.start()
+    try:
+        yield
+    finally:
+        worker.join()
+        job.end()  # raises JobBrokeError if it has failed
+    if all(done.failure for done in office.done):
+        raise SystemExit("no everyday work was done")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The most that something may be."""
+
+    most: float
+    unit: str = "%"
+
+    def __str__(self) -> str:
+        """Return it as the table has it."""
+        return f"{self.most:g}{self.unit if self.unit == 'x' else ' ' + self.unit}"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What goes on on the host, how long until it is measured, and what each level may cost: `x` of node_exporter."""
+
+    make: Callable[[Path, float], AbstractContextManager[object]]  # in a folder, for so many seconds at least
+    settle_seconds: float
+    trace: Goal | None = None
+    poll: Goal | None = None
+    count: int | None = None  # of a crowd
+    in_turns: bool = False  # an agent that opens a checkpoint to look into it wakes the others
+
+
+def crowded(name: str, goal: Goal, *, in_turns: bool = False) -> Situation:
+    """Return a crowd of the usual number."""
+    number = USUAL[name]
+    return Situation(lambda directory, _: crowd(name, number, directory), 10, goal, goal, number, in_turns)
+
+
+SITUATIONS: Mapping[str, Situation] = {
+    "idle": Situation(lambda *_: nullcontext(), 0, Goal(0.25, "x"), Goal(0.25, "x")),
+    "trains": Situation(lambda at, _: training(at, NEVER_SECONDS), 20, Goal(0.4, "x"), Goal(0.4, "x")),
+    "saves": Situation(lambda at, _: training(at), 0, Goal(0.6, "x"), Goal(0.8, "x"), in_turns=True),
+    "interpreters": crowded("interpreters", Goal(1.0)),
+    "files": crowded("files", Goal(1.0)),
+    "mappings": crowded("mappings", Goal(1.0)),
+    "threads": crowded("threads", Goal(1.0)),
+    "ranks": crowded("ranks", Goal(3.0), in_turns=True),
+    "everyday": Situation(everyday, 5, Goal(2.0), Goal(4.0)),
+}
