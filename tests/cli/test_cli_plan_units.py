@@ -12,8 +12,7 @@ from ckptprof.cli.planning import units
 from ckptprof.errors import UsageError
 
 PARSERS = (
-    units.seconds, units.size, units.rate, units.count, units.whole, units.plain,
-    units.failures,
+    units.seconds, units.size, units.rate, units.count, units.whole, units.failures,
 )  # fmt: skip
 
 
@@ -88,7 +87,7 @@ def test_failures() -> None:
         (units.rate, "100Gb/s", "counts bits"), (units.rate, "1GB/h", "no unit of this"),
         (units.count, "405GB", "no unit of this"), (units.whole, "2.5", "not a whole number"),
         (units.whole, "inf", "no number of things"), (units.whole, "nan", "no number of things"),
-        (units.plain, "14 bytes", "no unit of this"), (units.failures, "12", "in what time"),
+        (units.failures, "12", "in what time"),
         (units.failures, "1.5/3d", "not a whole number"), (units.failures, "12/3", "has no unit"),
     ],
 )  # fmt: skip

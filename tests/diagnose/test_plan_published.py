@@ -1,7 +1,7 @@
 """The plan's arithmetic against every figure that the field has published, from givens to answer.
 
 Micron and Lightbits (24,000 accelerators), SNIA (5 %), arXiv 2410.18124 and changlan.org (the availability formula),
-Llama 3 (419 interruptions), MLPerf Storage v2 (sizes at 14 bytes per parameter), DDN and NVIDIA (tiers).
+Llama 3 (419 interruptions), MLPerf Storage v2 (sizes at 14 bytes per parameter), NVIDIA (tiers).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import math
 
 import pytest
 
-from ckptprof.diagnose.plan import failures, intervals, sizes
+from ckptprof.diagnose.plan import intervals
+from ckptprof.diagnose.plan.basis import BYTES_PER_PARAMETER, MTTF_PER_GPU_SECONDS
 from ckptprof.diagnose.plan.figures import Given
 from ckptprof.diagnose.plan.planning import plan
 
@@ -50,16 +51,15 @@ def test_what_the_average_hides() -> None:
 
 def test_where_20_per_mttf_is_youngs_optimum() -> None:
     """Only for a save that costs 9.3 s; the plan says so where the cost is not known."""
-    assert intervals.young_cost(6.2 * MINUTE, 124 * MINUTE) == pytest.approx(9.3)
     assert intervals.young(9.3, 124 * MINUTE) == pytest.approx(6.2 * MINUTE)
     assert "blocks training for 9.30 s" in plan(Given(gpus=24_000, size_bytes=5e12)).notes[0]
 
 
 def test_largest_clusters_fail_within_half_an_hour() -> None:
     """By the same rate, those of 100,000 accelerators: under 30 min; 24,000 are every two hours or so."""
-    assert failures.of_cluster(failures.MTTF_PER_GPU_SECONDS, 100_000) < 30 * MINUTE
-    assert round(failures.of_cluster(failures.MTTF_PER_GPU_SECONDS, 24_000) / HOUR) == 2
-    assert failures.MTTF_PER_GPU_SECONDS / HOUR == 49_600
+    assert plan(Given(gpus=100_000)).basis.mttf.value < 30 * MINUTE
+    assert round(plan(Given(gpus=24_000)).basis.mttf.value / HOUR) == 2
+    assert MTTF_PER_GPU_SECONDS / HOUR == 49_600
 
 
 def test_llama_3() -> None:
@@ -67,7 +67,7 @@ def test_llama_3() -> None:
     made = plan(Given(failures=419, failures_seconds=54 * DAY, gpus=16_384))
 
     assert round(made.basis.mttf.value / HOUR) == 3
-    assert made.basis.mttf.value * 16_384 == pytest.approx(failures.MTTF_PER_GPU_SECONDS, rel=0.03)
+    assert made.basis.mttf.value * 16_384 == pytest.approx(MTTF_PER_GPU_SECONDS, rel=0.03)
 
 
 def test_availability_example() -> None:
@@ -77,22 +77,6 @@ def test_availability_example() -> None:
     assert made.advice.rule == "availability"
     assert made.advice.interval_seconds == pytest.approx(10 + math.sqrt(2 * 6600 * 10 + 100))
     assert made.advice.steps == 24
-
-
-@pytest.mark.parametrize(
-    ("billions", "model_gib", "optimizer_gib", "total_gib"),
-    [(8.03, 15, 90, 105), (69.93, 130, 781, 912), (405.6, 755, 4533, 5288), (1380.3, 2571, 15_426, 17_997)],
-    ids=["8B", "70B", "405B", "1T"],
-)
-def test_mlperf_sizes(billions: float, model_gib: int, optimizer_gib: int, total_gib: int) -> None:
-    """14 bytes per parameter, 2 of them the model's; the "GB" of MLPerf are GiB, and each is told to the next one."""
-    parameters = billions * 1e9
-    model = sizes.from_parameters(parameters, sizes.MODEL_BYTES_PER_PARAMETER) / GIB
-    whole = sizes.from_parameters(parameters) / GIB
-
-    assert model == pytest.approx(model_gib, abs=1)
-    assert whole - model == pytest.approx(optimizer_gib, abs=1)
-    assert whole == pytest.approx(total_gib, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -109,28 +93,17 @@ def test_mlperf_sizes_by_the_names_of_the_models(billions: float, published_gib:
 
 def test_the_1t_model_is_of_1_38_trillion() -> None:
     """18 TB of MLPerf's at 14 bytes."""
-    assert round(17_997 * GIB / sizes.BYTES_PER_PARAMETER / 1e12, 2) == 1.38
+    assert round(17_997 * GIB / BYTES_PER_PARAMETER / 1e12, 2) == 1.38
 
 
 @pytest.mark.parametrize(
-    ("gib", "ranks", "digits", "published"),
-    [
-        (105, 8, 1, 13.1), (912, 64, 1, 14.2), (4533, 512, 2, 8.85), (755, 8 * 32, 2, 2.95), (15_426, 1024, 1, 15.1),
-        (2571, 8 * 64, 1, 5.0),
-    ],
-)  # fmt: skip
-def test_mlperf_sizes_per_rank(gib: float, ranks: int, digits: int, published: float) -> None:
-    """8B and 70B are spread over all ranks; of the larger ones the model lies on the ranks of one replica."""
-    assert round(sizes.per_rank(gib, ranks), digits) == published
+    ("name", "save", "restore"), [("Light", 1000, 750), ("Medium", 500, 375), ("High", 250, 187.5)]
+)
+def test_a_checkpoint_on_each_tier(name: str, save: float, restore: float) -> None:
+    """6 TB of 8 GPUs: 6, 12 and 24 GB/s of writes, 8, 16 and 32 of reads, as in NVIDIA's table of a node."""
+    (tier,) = (tier for tier in plan(Given(gpus=8, size_bytes=6e12)).tiers if tier.name == name)
 
-
-@pytest.mark.parametrize(("name", "read", "write"), [("Light", 8, 6), ("Medium", 16, 12), ("High", 32, 24)])
-def test_tiers_of_a_node(name: str, read: float, write: float) -> None:
-    """GB/s of an 8-GPU node, in the plan as in the table."""
-    (tier,) = (tier for tier in plan(Given(gpus=8)).tiers if tier.name == name)
-
-    assert (tier.node_read_bytes_per_second / 1e9, tier.node_write_bytes_per_second / 1e9) == (read, write)
-    assert (tier.all_read_bytes_per_second, tier.all_write_bytes_per_second) == (read * 1e9, write * 1e9)
+    assert (tier.save_seconds, tier.restore_seconds) == (save, restore)
 
 
 def test_both_rules_of_5_percent() -> None:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptprof.diagnose.plan import intervals
-from ckptprof.diagnose.plan.figures import Figure, Given, Measured, Origin
+from ckptprof.diagnose.plan.basis import Measured
+from ckptprof.diagnose.plan.figures import Figure, Given, Origin
 from ckptprof.diagnose.plan.planning import Plan, plan
 from ckptprof.errors import UsageError
 
@@ -59,7 +60,7 @@ def test_all_measured() -> None:
 def test_given_goes_before_measured() -> None:
     """Each figure by itself."""
     wishes = Given(
-        size_bytes=2e12, gpus=64, gpus_per_node=4, cost_seconds=10, interval_seconds=600, restart_seconds=0,
+        size_bytes=2e12, gpus=64, cost_seconds=10, interval_seconds=600, restart_seconds=0,
         mttf_seconds=2 * HOUR, read_bytes_per_second=1e11,
     )  # fmt: skip
     basis = plan(wishes, MEASURED).basis
@@ -69,7 +70,6 @@ def test_given_goes_before_measured() -> None:
     assert basis.mttf == Figure(value=7200, origin=Origin.GIVEN)
     assert basis.restore is not None
     assert (basis.restore.value, basis.restore.origin) == (20, Origin.DERIVED)
-    assert basis.gpus_per_node == 4
 
 
 def test_what_a_given_size_does_to_a_measured_cost() -> None:
@@ -180,7 +180,6 @@ def test_directory(keep: int | None, days: float | None) -> None:
         (Given(mttf_seconds=1e12), "--mttf 1e+12 is more than there is"),
         (Given(size_bytes=0, gpus=8), "--size must be more than 0"),
         (Given(gpus=0), "--gpus must be more than 0"),
-        (Given(gpus=8, gpus_per_node=-1), "--per-node must be more than 0"),
         (Given(gpus=8, parameters=-5), "--parameters must be more than 0"),
         (Given(gpus=8, restart_seconds=-0.1), "--restart must be more than 0"),
         (Given(gpus=8, keep=0), "--keep must be more than 0"),
@@ -189,7 +188,6 @@ def test_directory(keep: int | None, days: float | None) -> None:
         (Given(gpus=8, size_bytes=1e9, parameters=1e9), "--size and --parameters both"),
         (Given(mttf_seconds=9, mttf_per_gpu_seconds=9), "--mttf and --mttf-per-gpu both"),
         (Given(gpus=8, cost_seconds=9, write_bytes_per_second=9), "--cost and --write both"),
-        (Given(gpus=8, bytes_per_parameter=16), "says nothing without --parameters"),
         (Given(mttf_per_gpu_seconds=HOUR), "how often a failure comes is not known"),
         (Given(gpus=10**8, mttf_per_gpu_seconds=HOUR, cost_seconds=1), "most saves would never be completed"),
     ],
@@ -227,7 +225,7 @@ FOUND = st.builds(
 @settings(max_examples=200)
 @given(
     st.builds(
-        Given, parameters=ANY, size_bytes=ANY, gpus=WHOLE, gpus_per_node=WHOLE, mttf_seconds=ANY, cost_seconds=ANY,
+        Given, parameters=ANY, size_bytes=ANY, gpus=WHOLE, mttf_seconds=ANY, cost_seconds=ANY,
         duration_seconds=ANY, interval_seconds=ANY, restart_seconds=ANY, step_seconds=ANY, free_bytes=ANY, keep=WHOLE,
     )
     | st.builds(Given, gpus=st.integers(1, 10**5), interval_seconds=st.none() | st.floats(1e-6, 1e9)),

@@ -10,9 +10,8 @@ import typer
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import named, reading_report
 from ckptprof.cli.planning import options as figures
-from ckptprof.diagnose.plan.figures import Given, Measured
-from ckptprof.diagnose.plan.limits import check
-from ckptprof.diagnose.plan.measured import measure
+from ckptprof.diagnose.plan.basis import Measured, measure
+from ckptprof.diagnose.plan.figures import Given, check
 from ckptprof.diagnose.plan.planning import plan
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
@@ -35,10 +34,8 @@ def command(  # each argument is an option of the command line
     context: typer.Context,
     *,
     parameters: figures.Parameters = None,
-    bytes_per_parameter: figures.BytesPerParameter = None,
     size: figures.Size = None,
     gpus: figures.Gpus = None,
-    per_node: figures.PerNode = None,
     mttf: figures.Mttf = None,
     mttf_per_gpu: figures.MttfPerGpu = None,
     failures: figures.Failures = None,
@@ -69,10 +66,8 @@ def command(  # each argument is an option of the command line
     """
     given = Given(
         parameters=parameters,
-        bytes_per_parameter=bytes_per_parameter,
         size_bytes=size,
         gpus=gpus,
-        gpus_per_node=per_node,
         mttf_seconds=mttf,
         mttf_per_gpu_seconds=mttf_per_gpu,
         failures=None if failures is None else failures.number,

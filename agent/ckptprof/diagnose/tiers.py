@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from ckptprof.model import Kind
@@ -21,10 +19,6 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     def rate(self, kind: Kind) -> float:
         """Return bytes per second and GPU in the direction of a kind: a restore reads, all else writes."""
         return self.read_bytes_per_second if kind is Kind.RESTORE else self.write_bytes_per_second
-
-    def node_rate(self, kind: Kind, gpus: int = GPUS_PER_NODE) -> float:
-        """Return bytes per second for a node of so many GPUs."""
-        return self.rate(kind) * gpus
 
 
 # DGX H100, per GPU: Light (NVIDIA's default) 1 GB/s read and 0.75 write, Medium 2 and 1.5, High 4 and 3
@@ -51,8 +45,3 @@ def word(kind: Kind, bytes_per_second_per_gpu: float | None) -> str | None:
 def needed(kind: Kind, bytes_per_second_per_gpu: float) -> Tier | None:
     """Return the lowest tier that gives at least this throughput per GPU, None if it takes more than High."""
     return next((tier for tier in TIERS if tier.rate(kind) >= bytes_per_second_per_gpu), None)
-
-
-def gpus_fed(tier: Tier, kind: Kind, bytes_per_second: float) -> int:
-    """Return how many GPUs a system of this throughput serves at a tier: 65 GB/s of writes are 86 at Light."""
-    return math.floor(bytes_per_second / tier.rate(kind))

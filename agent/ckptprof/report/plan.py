@@ -6,14 +6,17 @@ from typing import Any
 
 from ckptprof import units
 from ckptprof.diagnose.plan.figures import Figure, Origin
-from ckptprof.diagnose.plan.planning import Plan, Traffic
-from ckptprof.diagnose.plan.rules import Advice, Rule
+from ckptprof.diagnose.plan.planning import DAY_SECONDS, Advice, Plan, Rule, Traffic, is_measured
 from ckptprof.report import document
 from ckptprof.report.clean import clean, recorded, shorten_end
 from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
 _INDENT = "  "
+_RULES_TITLE = (
+    "Rules (M time between failures, C cost of a save, R recovery, T interval; STALL is of T, REDONE and LOST of all "
+    "time)"
+)
 _NS = 1_000_000_000
 _ALIKE = 0.1  # of an interval: rules that differ by less say the same
 _RULES = (
@@ -28,11 +31,7 @@ _RULES = (
 _TIERS = (
     Column("TIER"),
     Column("GPU WRITE", right=True),
-    Column("READ", right=True, drop=3),
-    Column("NODE WRITE", right=True, drop=1),
-    Column("READ", right=True, drop=2),
-    Column("ALL WRITE", right=True, drop=5),
-    Column("READ", right=True, drop=6),
+    Column("GPU READ", right=True, drop=1),
     Column("SAVE", right=True),
     Column("RESTORE", right=True),
 )
@@ -51,27 +50,18 @@ def render(plan: Plan, *, width: int, colour: bool) -> str:
         advice = [("Save every", f"not known yet: {clean(plan.lacking or units.NOT_SEEN)}")]
     else:
         advice = _advice(plan, plan.advice)
-        sections += _worked_out(plan, inner, colour=colour)
+        sections += [
+            (_RULES_TITLE, _rules(plan, inner, colour=colour)),
+            ("Storage", facts(_storage(plan), inner, colour=colour)),
+            ("Tiers (DGX; a sync save)", _tiers(plan, inner, colour=colour) if _has_gpus(plan) else []),
+            ("Mind", _bullets(plan.notes, inner)),
+        ]
     lines = facts(advice, width, colour=colour)
     for title, body in sections:
         if body:
             lines += ["", *(paint(line, "bold", colour=colour) for line in wrap(title, width))]
             lines += [_INDENT + line for line in body]
     return "\n".join([*lines, ""])
-
-
-def _worked_out(plan: Plan, width: int, *, colour: bool) -> list[tuple[str, list[str]]]:
-    rules = (
-        "Rules (M time between failures, C cost of a save, R recovery, T interval; STALL is of T, REDONE and LOST of "
-        "all time)"
-    )
-    tiers = f"Tiers (DGX, nodes of {plan.basis.gpus_per_node:,} GPUs; a sync save)"
-    return [
-        (rules, _rules(plan, width, colour=colour)),
-        ("Storage", facts(_storage(plan), width, colour=colour)),
-        (tiers, _tiers(plan, width, colour=colour) if _has_gpus(plan) else []),
-        ("Mind", _bullets(plan.notes, width)),
-    ]
 
 
 def _advice(plan: Plan, advice: Advice) -> list[tuple[str, str]]:
@@ -114,9 +104,7 @@ def _basis(plan: Plan) -> list[tuple[str, str]]:
     if plan.job is not None:
         pairs.append(("Job", f"{clean(plan.job)}, {units.plural(plan.saves, 'complete save')} recorded"))
     if basis.gpus is not None:
-        nodes = -(-int(basis.gpus.value) // basis.gpus_per_node)
-        told = f"{basis.gpus.value:,.0f} in {units.plural(nodes, 'node')} of {basis.gpus_per_node:,}"
-        pairs.append(("GPUs", f"{told} ({_origin(basis.gpus)})"))
+        pairs.append(("GPUs", f"{basis.gpus.value:,.0f} ({_origin(basis.gpus)})"))
     if plan.advice is not None or basis.mttf.origin is not Origin.ASSUMED:
         pairs.append(("A failure every", f"{_seconds(basis.mttf.value)} ({_origin(basis.mttf)})"))
     if basis.size is not None:
@@ -172,16 +160,14 @@ def _storage(plan: Plan) -> list[tuple[str, str]]:
         return []
     saves = next((rule.saves_per_day for rule in plan.rules if rule.advised), None)
     a_day = "" if saves is None or saves < 1 else f" in {units.plural(round(saves), 'save')}"
+    average = units.rate(traffic.average_bytes_per_second)
     pairs = [
-        (
-            "A day",
-            f"{units.size(traffic.bytes_per_day)}{a_day}, {units.rate(traffic.average_bytes_per_second)} on average",
-        ),
+        ("A day", f"{units.size(traffic.bytes_per_day)}{a_day}, {average} on average"),
         ("While saving", _burst(traffic, has_gpus=_has_gpus(plan))),
     ]
     if traffic.measured_bytes_per_second is not None:
         told = _speed(plan, traffic.measured_bytes_per_second, traffic)
-        pairs.append(("Now" if _is_measured(plan.basis.duration) else "As given", told))
+        pairs.append(("Now" if is_measured(plan.basis.duration) else "As given", told))
     return [*pairs, *_filling(plan)]
 
 
@@ -194,7 +180,7 @@ def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
     """Return how fast a save is written, against what the advice takes and the tiers give."""
     missing = traffic.burst_bytes_per_second / speed
     verdict = "fast enough for that" if missing <= 1.005 else f"that takes {missing:,.3g} times as much"
-    own = _is_measured(plan.basis.duration) and _is_measured(plan.basis.size)
+    own = is_measured(plan.basis.duration) and is_measured(plan.basis.size)
     of = "the median rate of the saves" if own else "the size over how long a save takes"
     told = f"{units.rate(speed)}, {of}: {verdict}"
     if plan.basis.gpus is None or not _has_gpus(plan):
@@ -224,7 +210,7 @@ def _filling(plan: Plan) -> list[tuple[str, str]]:
         return [("Directory", f"{free}: never full by this job")]
     if not filling.fitting:
         return [("Directory", f"{units.size(filling.free_bytes)} free: not even one checkpoint fits")]
-    days = filling.full_after_seconds / 86_400
+    days = filling.full_after_seconds / DAY_SECONDS
     after = f"{days:,.1f} days" if days >= 2 else _seconds(filling.full_after_seconds)
     return [("Directory", f"{free}: full after {after}, when the next one does not fit")]
 
@@ -235,10 +221,6 @@ def _tiers(plan: Plan, width: int, *, colour: bool) -> list[str]:
             Cell(tier.name),
             Cell(units.rate(tier.write_bytes_per_second_per_gpu)),
             Cell(units.rate(tier.read_bytes_per_second_per_gpu)),
-            Cell(units.rate(tier.node_write_bytes_per_second)),
-            Cell(units.rate(tier.node_read_bytes_per_second)),
-            Cell(NOTHING if tier.all_write_bytes_per_second is None else units.rate(tier.all_write_bytes_per_second)),
-            Cell(NOTHING if tier.all_read_bytes_per_second is None else units.rate(tier.all_read_bytes_per_second)),
             Cell(NOTHING if tier.save_seconds is None else _seconds(tier.save_seconds)),
             Cell(NOTHING if tier.restore_seconds is None else _seconds(tier.restore_seconds)),
         ]
@@ -258,10 +240,6 @@ def _bullets(texts: tuple[str, ...], width: int) -> list[str]:
 def _origin(figure: Figure) -> str:
     text = f": {clean(figure.text)}" if figure.text else ""
     return f"{figure.origin.value}{text}"
-
-
-def _is_measured(figure: Figure | None) -> bool:
-    return figure is not None and figure.origin is Origin.MEASURED
 
 
 def _share(value: float | None) -> str:

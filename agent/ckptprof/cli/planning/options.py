@@ -19,22 +19,14 @@ def _option(name: str, metavar: str, parse: Callable[[str, str], _T], text: str)
     return typer.Option(name, metavar=metavar, parser=parser, help=text, show_default=False)
 
 
-Parameters = Annotated[float | None, _option("--parameters", "N", units.count, "Parameters of the model: 405B, 1.4T.")]
-BytesPerParameter = Annotated[
-    float | None,
-    _option(
-        "--bytes-per-parameter",
-        "N",
-        units.plain,
-        "Bytes in a checkpoint per parameter. Default: 14 (16-bit weights, 32-bit master copy and two moments).",
-    ),
+Parameters = Annotated[
+    float | None, _option("--parameters", "N", units.count, "Parameters of the model, of 14 bytes each: 405B.")
 ]
 Size = Annotated[
     float | None,
     _option("--size", "SIZE", units.size, "Size of one checkpoint: 1.5TB (10^12 bytes) or 1.5TiB (2^40 bytes)."),
 ]
 Gpus = Annotated[int | None, _option("--gpus", "N", units.whole, "GPUs that train together.")]
-PerNode = Annotated[int | None, _option("--per-node", "N", units.whole, "GPUs in a node. Default: 8.")]
 Mttf = Annotated[
     float | None,
     _option("--mttf", "TIME", units.seconds, "Mean time from one failure of the job to the next: 3h."),

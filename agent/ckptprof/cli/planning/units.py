@@ -88,14 +88,6 @@ def whole(text: str, option: str) -> int:
     return round(value)
 
 
-def plain(text: str, option: str) -> float:
-    """Return a number that has no unit; raises UsageError."""
-    value, unit = _split(text, option, "a number")
-    if unit:
-        raise _unknown_unit(option, text, unit, "a bare number")
-    return value
-
-
 @dataclass(frozen=True)
 class Failures:
     """So many failures in so much time; no tuple, for which typer would take two words."""

@@ -2,16 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from ckptprof.diagnose import tiers
-from ckptprof.diagnose.plan import failures, sizes
-from ckptprof.diagnose.plan.figures import Figure, Given, Measured, Origin
+from ckptprof import figures
+from ckptprof.diagnose.plan.figures import Figure, Given, Origin
 from ckptprof.errors import UsageError
+from ckptprof.model import Checkpoint, Kind, Mode
+from ckptprof.units import plural
 
 RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start; measured nowhere, so say your own
+# Micron and Lightbits: 24,000 accelerators fail every 124 min, so each of them every 49,600 h. Llama 3 (419
+# interruptions of 16,384 GPUs in 54 days) comes to 50,676 h: two sources within 3 %. Failures are taken for independent
+# and as likely at any time (exponential), so that their rates add up.
+MTTF_PER_GPU_SECONDS = 24_000 * 124 * 60.0
+# fp16 weights (2) and in fp32 their master copy and Adam's two moments (3 x 4): MLPerf Storage v2
+BYTES_PER_PARAMETER = 14
 _HOUR = 3600
-_WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+_WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1, ""))
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What the recorded checkpoints of one job tell; None: they do not."""
+
+    job: str | None = None
+    saves: int = 0  # complete ones
+    costs: int = 0  # of which it is known for how long they blocked training
+    other_jobs: int = 0  # whose checkpoints were left out
+    beside_training: bool = False  # whether one of them is not known to be sync
+    ranks: int | None = None
+    size: Figure | None = None
+    cost: Figure | None = None
+    duration: Figure | None = None
+    rate: Figure | None = None
+    interval: Figure | None = None
+    restore: Figure | None = None
+
+
+def measure(checkpoints: Sequence[Checkpoint]) -> Measured | None:
+    """Return what the job of the newest complete save shows, None if there is no such save."""
+    saves = [c for c in figures.complete(checkpoints) if c.kind is Kind.SAVE and c.bytes > 0]
+    if not saves:
+        return None
+    job = max(saves, key=lambda save: save.start_ns).job
+    own = [save for save in saves if save.job == job]
+    begun = [c for c in checkpoints if c.kind is Kind.SAVE and c.job == job]
+    restores = [c for c in figures.complete(checkpoints) if c.kind is Kind.RESTORE and c.job == job]
+    cost, costs = _blocked(own)
+    many = plural(len(own), "save")
+    return Measured(
+        job=job,
+        saves=len(own),
+        costs=costs,
+        other_jobs=len({c.job for c in checkpoints if c.kind is not Kind.COPY} - {job}),
+        beside_training=any(save.mode is not Mode.SYNC for save in own),
+        ranks=max((save.ranks for save in own if save.ranks), default=None),
+        size=_median(figures.of_all(own, figures.size_bytes), f"size of {many}"),
+        cost=cost,
+        duration=_median(figures.of_all(own, figures.duration_seconds), f"duration of {many}"),
+        rate=_median(figures.of_all(own, figures.rate_bytes_per_second), f"rate of {many}"),
+        interval=_median(figures.intervals_seconds(begun), f"between {plural(len(begun), 'save')}"),
+        restore=_median(
+            figures.of_all(restores, figures.duration_seconds), f"duration of {plural(len(restores), 'restore')}"
+        ),
+    )
+
+
+def _blocked(saves: Sequence[Checkpoint]) -> tuple[Figure | None, int]:
+    """Return the median stall; where none was seen, how long sync saves took, which block training; and of how many."""
+    stalls = figures.of_all(saves, figures.stall_seconds)
+    if stalls:
+        of = plural(len(saves), "save")
+        of = of if len(stalls) == len(saves) else f"{len(stalls):,} of {of}"
+        return _median(stalls, f"stall of {of}", least=0.0), len(stalls)
+    blocking = figures.of_all([save for save in saves if save.mode is Mode.SYNC], figures.duration_seconds)
+    figure = _median(blocking, f"duration of {plural(len(blocking), 'sync save')}")
+    if figure is not None:
+        figure = msgspec.structs.replace(figure, text=f"no stall was seen: {figure.text}")
+    return figure, len(blocking)
+
+
+def _median(values: Sequence[float], what: str, least: float | None = None) -> Figure | None:
+    """Return the median with what it is of; None without values, or if it is nothing, unless that is the `least`."""
+    value = figures.median(values) if values else 0.0
+    if not value and least is None:
+        return None
+    text = f"median {what}" if len(values) > 1 else what  # one value alone is no median
+    return Figure(value=value, origin=Origin.MEASURED, text=text)
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +97,6 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
 
     mttf: Figure = msgspec.field(name="mttf_seconds")  # between failures
     gpus: Figure | None
-    gpus_per_node: int
     size: Figure | None = msgspec.field(name="size_bytes")
     cost: Figure | None = msgspec.field(name="cost_seconds")  # how long a save holds training
     duration: Figure | None = msgspec.field(name="duration_seconds")  # until a save is written: its cost or longer
@@ -42,106 +119,72 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
         return self.restart.value + restore + self.background_seconds
 
 
-def settle(given: Given, measured: Measured | None) -> Basis:
+def settle(given: Given, measured: Measured) -> Basis:
     """Return the figures to plan with; raises UsageError if nothing says how often a failure comes."""
-    gpus = _gpus(given, measured)
-    size = _size(given, measured)
+    gpus = _given(given.gpus)
+    if gpus is None and measured.ranks is not None:
+        gpus = Figure(value=float(measured.ranks), origin=Origin.ASSUMED, text="one for each rank that was seen")
+    size = _given(given.size_bytes) or (measured.size if given.parameters is None else _of_parameters(given.parameters))
+    restart = Figure(
+        value=RESTART_SECONDS, origin=Origin.ASSUMED, text="notice, schedule, start; --restart says it better"
+    )
     cost, duration = _cost(given, measured, size)
     return Basis(
         mttf=_mttf(given, gpus),
         gpus=gpus,
-        gpus_per_node=given.gpus_per_node or tiers.GPUS_PER_NODE,
         size=size,
         cost=cost,
         duration=duration,
-        restart=_given(given.restart_seconds)
-        or Figure(
-            value=RESTART_SECONDS, origin=Origin.ASSUMED, text="notice, schedule, start; --restart says it better"
-        ),
-        restore=_restore(given, measured, size),
-        interval=_given(given.interval_seconds) or (measured.interval if measured is not None else None),
+        restart=_given(given.restart_seconds) or restart,
+        restore=_at(given.read_bytes_per_second, size, "at the speed given with --read") or measured.restore,
+        interval=_given(given.interval_seconds) or measured.interval,
         step=_given(given.step_seconds),
     )
 
 
-def _given(value: float | None, text: str = "") -> Figure | None:
-    return None if value is None else Figure(value=float(value), origin=Origin.GIVEN, text=text)
+def _given(value: float | None) -> Figure | None:
+    return None if value is None else Figure(value=float(value), origin=Origin.GIVEN)
 
 
-def _gpus(given: Given, measured: Measured | None) -> Figure | None:
-    if given.gpus is not None or measured is None or measured.ranks is None:
-        return _given(given.gpus)
-    return Figure(value=float(measured.ranks), origin=Origin.ASSUMED, text="one for each rank that was seen")
+def _of_parameters(number: float) -> Figure:
+    factor, word = next(pair for pair in _WORDS if number >= pair[0])
+    told = f"{number / factor:,.4g} {word}".strip()
+    text = f"{told} parameters of {BYTES_PER_PARAMETER} bytes each: 2 of weights, 12 of optimizer, assumed"
+    return Figure(value=number * BYTES_PER_PARAMETER, origin=Origin.DERIVED, text=text)
 
 
 def _mttf(given: Given, gpus: Figure | None) -> Figure:
     if given.mttf_seconds is not None:
         return Figure(value=given.mttf_seconds, origin=Origin.GIVEN)
     if given.failures is not None and given.failures_seconds is not None:
-        value = failures.observed(given.failures, given.failures_seconds)
-        return Figure(
-            value=value, origin=Origin.GIVEN, text=f"{given.failures:,} in {given.failures_seconds / _HOUR:,.4g} h"
-        )
+        text = f"{given.failures:,} in {given.failures_seconds / _HOUR:,.4g} h"
+        return Figure(value=given.failures_seconds / given.failures, origin=Origin.GIVEN, text=text)
     if gpus is None:
         raise UsageError(
             "how often a failure comes is not known", hint="give --mttf 3h, --failures 12/30d, or the number of --gpus"
         )
-    each = given.mttf_per_gpu_seconds
-    if each is not None:
-        value = failures.of_cluster(each, int(gpus.value))
-        return Figure(value=value, origin=Origin.DERIVED, text=f"{each / _HOUR:,.4g} h per GPU, as given")
-    each = failures.MTTF_PER_GPU_SECONDS
-    text = f"{each / _HOUR:,.0f} h per GPU, as Micron and Lightbits report of 24,000"
-    return Figure(value=failures.of_cluster(each, int(gpus.value)), origin=Origin.ASSUMED, text=text)
+    each, origin = given.mttf_per_gpu_seconds, Origin.DERIVED
+    text = "as given"
+    if each is None:
+        each, origin, text = MTTF_PER_GPU_SECONDS, Origin.ASSUMED, "as Micron and Lightbits report of 24,000"
+    return Figure(value=each / gpus.value, origin=origin, text=f"{each / _HOUR:,.6g} h per GPU, {text}")
 
 
-def _size(given: Given, measured: Measured | None) -> Figure | None:
-    if given.size_bytes is not None:
-        return _given(given.size_bytes)
-    if given.parameters is not None:
-        each = given.bytes_per_parameter
-        origin = "each, as given" if each is not None else "each: 2 of weights, 12 of optimizer, assumed"
-        each = sizes.BYTES_PER_PARAMETER if each is None else each
-        return Figure(
-            value=sizes.from_parameters(given.parameters, each),
-            origin=Origin.DERIVED,
-            text=f"{_in_words(given.parameters)} parameters of {each:g} bytes {origin}",
-        )
-    return None if measured is None else measured.size
+def _at(rate: float | None, size: Figure | None, text: str) -> Figure | None:
+    if rate is None or size is None:
+        return None
+    return Figure(value=size.value / rate, origin=Origin.DERIVED, text=text)
 
 
-def _in_words(number: float) -> str:
-    for factor, word in _WORDS:
-        if number >= factor:
-            return f"{number / factor:,.4g} {word}"
-    return f"{number:,.0f}"
-
-
-def _cost(given: Given, measured: Measured | None, size: Figure | None) -> tuple[Figure | None, Figure | None]:
+def _cost(given: Given, measured: Measured, size: Figure | None) -> tuple[Figure | None, Figure | None]:
     """Return what a save costs training, and how long it takes."""
     duration = _given(given.duration_seconds)
-    if given.cost_seconds is not None:
-        cost = Figure(value=given.cost_seconds, origin=Origin.GIVEN)
-        return cost, duration or _like(cost)
-    if given.write_bytes_per_second is not None and size is not None:
-        spent = size.value / given.write_bytes_per_second
-        cost = Figure(value=spent, origin=Origin.DERIVED, text="a sync save at the speed given with --write")
-        return cost, duration or _like(cost)
-    if measured is None:
-        return None, duration
+    written = _at(given.write_bytes_per_second, size, "a sync save at the speed given with --write")
+    cost = _given(given.cost_seconds) or written
+    if cost is not None:
+        text = "a sync save, written when training goes on"
+        return cost, duration or Figure(value=cost.value, origin=Origin.ASSUMED, text=text)
     duration = duration or measured.duration
-    shortest = 0.0 if duration is None else duration.value
-    if measured.cost is not None and measured.cost.value > shortest:
+    if measured.cost is not None and measured.cost.value > (0.0 if duration is None else duration.value):
         duration = msgspec.structs.replace(measured.cost, text="as long as it blocks training")
     return measured.cost, duration
-
-
-def _like(cost: Figure) -> Figure:
-    return Figure(value=cost.value, origin=Origin.ASSUMED, text="a sync save, written when training goes on")
-
-
-def _restore(given: Given, measured: Measured | None, size: Figure | None) -> Figure | None:
-    if given.read_bytes_per_second is not None and size is not None:
-        spent = size.value / given.read_bytes_per_second
-        return Figure(value=spent, origin=Origin.DERIVED, text="at the speed given with --read")
-    return None if measured is None else measured.restore

@@ -2,19 +2,60 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from ckptprof.diagnose import tiers
-from ckptprof.diagnose.plan import limits, sizes
-from ckptprof.diagnose.plan.basis import Basis, settle
-from ckptprof.diagnose.plan.figures import Figure, Given, Measured, Origin
-from ckptprof.diagnose.plan.notes import notes
-from ckptprof.diagnose.plan.rules import Advice, Rule, advise, compare
+from ckptprof.diagnose.plan import intervals
+from ckptprof.diagnose.plan.basis import Basis, Measured, settle
+from ckptprof.diagnose.plan.figures import Figure, Given, Origin, check, check_mttf
 from ckptprof.model import Kind
-from ckptprof.units import plural
+from ckptprof.units import percent, plural, seconds
 
 LEAST_SAVES = 3  # recorded, from which on an interval is advised
+BEST = "availability"
+PER_MTTF = "20 per MTTF"
+BACK_TO_BACK = "as often as possible"
+TOLERANCE_SHARE = 0.005  # of the time: intervals that lose no more than this beyond the best are as good
+DAY_SECONDS = 86_400
+BURST_SHARE = 0.05  # of the interval: a sync save that takes no more keeps the stall under SNIA's 5 %
+FIELD_MEAN_SHARE, FIELD_MOST_SHARE = 0.12, 0.43  # of training time in checkpoints, Maeng et al. 2021
 _MORE = "record more, or give --cost"
+_HOURS_A_DAY = 24
+_ROUNDING = 1e-9
+_DIGITS = 6  # of a share: what rounding leaves is not told
+_SAME_SIZE = 1.25  # measured and planned sizes that differ by more are told
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rule makes of the figures; None: they do not suffice."""
+
+    name: str
+    source: str
+    interval_seconds: float
+    saves_per_day: float  # whole, if there is one a day
+    stall_share: float | None  # of the interval, in which training is held
+    redone_share: float | None  # of the whole time: computed again after failures
+    lost_share: float | None  # of the whole time; None: not known, or a save takes longer than the interval
+    advised: bool
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """The interval to save at."""
+
+    interval_seconds: float
+    recovery_seconds: float  # restart, restore, and until an async save is written
+    steps: int | None  # whole steps in it, where the time of a step was given
+    rule: str
+    reason: str
+    stall_share: float | None
+    losses: intervals.Losses | None  # None: the cost of a save is not known
+    good_from_seconds: float | None  # from here to there half a percent more of the time is lost at most
+    good_until_seconds: float | None
+    affordable_cost_seconds: float  # of a save, to keep the stall under 5 % at the best interval
+    lost_today_share: float | None  # at today's interval
+    gained_gpu_hours_per_day: float | None  # by going from today's interval to this one
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +77,22 @@ class TierFit(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     write_bytes_per_second_per_gpu: float
     read_bytes_per_second_per_gpu: float
-    node_write_bytes_per_second: float
-    node_read_bytes_per_second: float
-    all_write_bytes_per_second: float | None
-    all_read_bytes_per_second: float | None
     save_seconds: float | None
     restore_seconds: float | None
+
+
+class Filling(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a directory lasts, when the first save begins one interval from now.
+
+    Checkpoints that lie there already are not counted on. Old ones are deleted after the new one is complete, as
+    frameworks do, so that one more than is kept has to fit.
+    """
+
+    free_bytes: float
+    fitting: int  # whole checkpoints in what is free
+    keep: int | None  # how many are kept; None: all
+    kept_bytes: float | None  # what these take, with the one that is being written before the oldest goes
+    full_after_seconds: float | None  # until a save begins that does not fit; None: never
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,87 +107,169 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
     traffic: Traffic | None  # None: the size is not known
     tiers: tuple[TierFit, ...]
-    filling: sizes.Filling | None  # None: the size or the free space is not known
+    filling: Filling | None  # None: the size or the free space is not known
     notes: tuple[str, ...]
 
 
 def plan(given: Given, measured: Measured | None = None) -> Plan:
     """Return the plan; what is given goes before what was measured. Raises UsageError for impossible figures."""
-    limits.check(given)
-    basis = settle(given, measured)
-    limits.check_mttf(basis.mttf.value, cost=_value(basis.cost), duration=_value(basis.duration))
-    missing = lacking(basis, measured)
-    if missing is not None:
-        return _unadvised(basis, measured, missing)
-    advice = advise(basis)
-    filling = None
-    if given.free_bytes is not None and basis.size is not None:
-        filling = sizes.fill(given.free_bytes, basis.size.value, advice.interval_seconds, given.keep)
-    traffic = None if basis.size is None else _traffic(basis, basis.size, advice.interval_seconds, measured)
+    check(given)
+    seen = measured or Measured()
+    basis = settle(given, seen)
+    check_mttf(basis.mttf.value, basis.cost, basis.duration)
+    missing = None if measured is None else lacking(basis, measured)
+    advice = None if missing is not None else advise(basis)
+    interval = None if advice is None else advice.interval_seconds
     return Plan(
-        job=None if measured is None else measured.job,
-        saves=0 if measured is None else measured.saves,
+        job=seen.job,
+        saves=seen.saves,
         basis=basis,
-        lacking=None,
+        lacking=missing,
         advice=advice,
-        rules=compare(basis, advice),
-        traffic=traffic,
+        rules=() if advice is None else compare(basis, advice),
+        traffic=None if interval is None or basis.size is None else _traffic(basis, basis.size.value, interval, seen),
         tiers=tuple(_fit(tier, basis) for tier in tiers.TIERS),
-        filling=filling,
-        notes=notes(basis, advice, given, measured),
+        filling=None if interval is None else _fill(given, basis, interval),
+        notes=() if advice is None else tuple(_notes(basis, advice, given, seen)),
     )
 
 
-def lacking(basis: Basis, measured: Measured | None) -> str | None:
+def lacking(basis: Basis, measured: Measured) -> str | None:
     """Return what recorded saves do not tell of the cost of one; None if they tell it, or it was given."""
-    cost = basis.cost
-    if measured is None or (cost is not None and cost.origin is not Origin.MEASURED):
+    cost, gpus = basis.cost, basis.gpus
+    if cost is not None and cost.origin is not Origin.MEASURED:
         return None
     saves = plural(measured.saves, "complete save")
     if measured.saves < LEAST_SAVES:
         return f"{saves} recorded, and it takes {LEAST_SAVES} to tell what one costs; {_MORE}"
-    if not _value(cost) and basis.mttf.origin is Origin.ASSUMED:
+    is_assumed = basis.mttf.origin is Origin.ASSUMED
+    if is_assumed and (cost is None or not cost.value):
         return f"no stall was seen of {saves}, and failures are assumed; give --cost or --mttf"
     if cost is not None and measured.costs < LEAST_SAVES:
         return f"the stall was seen of {measured.costs:,} of {saves}; {_MORE}"
-    if basis.mttf.origin is Origin.ASSUMED and _is_guessed(basis.gpus):
+    # What thousands of GPUs report tells nothing of the few ranks that were seen
+    if is_assumed and (gpus is None or (gpus.origin is Origin.ASSUMED and gpus.value < tiers.GPUS_PER_NODE)):
         return "nothing tells how often this job fails; give --mttf 3h, --failures 12/30d, or the number of --gpus"
     return None
 
 
-def _is_guessed(gpus: Figure | None) -> bool:
-    """Return whether GPUs are but the few ranks that were seen: what thousands report tells nothing of them."""
-    return gpus is None or (gpus.origin is Origin.ASSUMED and gpus.value < tiers.GPUS_PER_NODE)
-
-
-def _unadvised(basis: Basis, measured: Measured | None, missing: str) -> Plan:
-    """Return what was measured, without an interval and all that rests on one."""
-    return Plan(
-        job=None if measured is None else measured.job,
-        saves=0 if measured is None else measured.saves,
-        basis=basis,
-        lacking=missing,
-        advice=None,
-        rules=(),
-        traffic=None,
-        tiers=tuple(_fit(tier, basis) for tier in tiers.TIERS),
-        filling=None,
-        notes=(),
+def advise(basis: Basis) -> Advice:
+    """Return the interval that loses least, as long as it can be had, with the reason."""
+    interval, rule, reason = _choose(basis)
+    lost = _losses(interval, basis)
+    good = None if lost is None else _as_good(lost.lost_share, basis)
+    today = None if basis.interval is None else _losses(basis.interval.value, basis)
+    gained = None
+    if basis.gpus is not None and today is not None and lost is not None:
+        gained = (today.lost_share - lost.lost_share) * _HOURS_A_DAY * basis.gpus.value
+    return Advice(
+        interval_seconds=interval,
+        recovery_seconds=basis.recovery_seconds,
+        steps=None if basis.step is None else max(1, math.floor(interval / basis.step.value)),
+        rule=rule,
+        reason=reason,
+        stall_share=_stall(interval, basis),
+        losses=lost,
+        good_from_seconds=None if good is None else good[0],
+        good_until_seconds=None if good is None else good[1],
+        affordable_cost_seconds=intervals.affordable_cost(basis.mttf.value, basis.recovery_seconds),
+        lost_today_share=None if today is None else today.lost_share,
+        gained_gpu_hours_per_day=gained,
     )
 
 
-def _traffic(basis: Basis, size: Figure, interval: float, measured: Measured | None) -> Traffic:
-    burst = sizes.burst_rate(size.value, interval)
-    speed = None if basis.duration is None else size.value / basis.duration.value
-    if measured is not None and measured.rate is not None and _all_measured(basis.size, basis.duration):
+def _choose(basis: Basis) -> tuple[float, str, str]:
+    mttf, duration = basis.mttf.value, 0.0 if basis.duration is None else basis.duration.value
+    if basis.cost is None:
+        interval, rule = mttf / intervals.SAVES_PER_MTTF, PER_MTTF
+        reason = "what a save costs is not known; with 20 of them between failures, one undoes at most 5 % of the work"
+    else:
+        interval, rule = intervals.best_availability(basis.cost.value, mttf, basis.recovery_seconds), BEST
+        reason = "time in saves and work redone after failures are least in sum"
+    if duration > interval:
+        reason = "it takes so long until a save is written; more often would pay if it were written sooner"
+        return duration, BACK_TO_BACK, reason
+    if interval <= 0:  # an async save that holds nothing and takes no time
+        reason = "no cost of a save was seen; 20 between failures are enough"
+        return mttf / intervals.SAVES_PER_MTTF, PER_MTTF, reason
+    return interval, rule, reason
+
+
+def _losses(interval: float, basis: Basis) -> intervals.Losses | None:
+    if basis.cost is None:
+        return None
+    return intervals.losses(interval, basis.cost.value, basis.mttf.value, basis.recovery_seconds)
+
+
+def _stall(interval: float, basis: Basis) -> float | None:
+    return None if basis.cost is None else basis.cost.value / interval
+
+
+def _as_good(lost_share: float, basis: Basis) -> tuple[float, float] | None:
+    if basis.cost is None or lost_share + TOLERANCE_SHARE >= 1:  # all is as bad as all else
+        return None
+    share = lost_share + TOLERANCE_SHARE
+    found = intervals.as_good_as(share, basis.cost.value, basis.mttf.value, basis.recovery_seconds)
+    if found is None:
+        return None
+    shortest = found[0] if basis.duration is None else max(found[0], basis.duration.value)
+    return (shortest, max(shortest, found[1]))
+
+
+def compare(basis: Basis, advice: Advice) -> tuple[Rule, ...]:
+    """Return every rule that the figures suffice for, and today's interval."""
+    mttf, recovery = basis.mttf.value, basis.recovery_seconds
+    found: list[tuple[str, str, float]] = []
+    if basis.cost is not None and basis.cost.value > 0:
+        cost = basis.cost.value
+        found += [
+            ("Young", "sqrt(2 C M)", intervals.young(cost, mttf)),
+            ("Daly", "least time of his complete model", intervals.daly_exact(cost, mttf)),
+            (BEST, "C + sqrt(2 (M + R) C + C^2)", intervals.best_availability(cost, mttf, recovery)),
+            ("5 % stall", "C / 0.05, the shortest that SNIA's rule allows", cost / intervals.STALL_SHARE),
+        ]
+    found.append((PER_MTTF, "M / 20, Micron's 95 % goodput", mttf / intervals.SAVES_PER_MTTF))
+    if advice.rule == BACK_TO_BACK:
+        found.append((BACK_TO_BACK, "when one save ends, the next begins", advice.interval_seconds))
+    if basis.interval is not None:
+        found.append(("today", basis.interval.text or basis.interval.origin.value, basis.interval.value))
+    return tuple(_rule(name, source, interval, basis, advice) for name, source, interval in found)
+
+
+def _rule(name: str, source: str, interval: float, basis: Basis, advice: Advice) -> Rule:
+    lost = _losses(interval, basis)
+    redone = lost or intervals.losses(interval, 0.0, basis.mttf.value, basis.recovery_seconds)
+    return Rule(
+        name=name,
+        source=source,
+        interval_seconds=interval,
+        saves_per_day=saves_per_day(interval),
+        stall_share=_stall(interval, basis),
+        redone_share=None if redone is None else redone.redone_share,
+        lost_share=None if lost is None else lost.lost_share,
+        advised=name == advice.rule,
+    )
+
+
+def saves_per_day(interval: float) -> float:
+    """Return how many saves begin in a day that begins with one: 233 at 6.2 min; for more than a day their share."""
+    each = DAY_SECONDS / interval
+    return each if each < 1 else math.ceil(each - _ROUNDING)
+
+
+def _traffic(basis: Basis, size: float, interval: float, measured: Measured) -> Traffic:
+    # Not the average over the day: a save should not take all of its interval. 269 GB/s for 5 TB at 6.2 min
+    burst = size / (BURST_SHARE * interval)
+    speed = None if basis.duration is None else size / basis.duration.value
+    if measured.rate is not None and is_measured(basis.size) and is_measured(basis.duration):
         speed = measured.rate.value
-    gpus = _value(basis.gpus)
+    gpus = None if basis.gpus is None else basis.gpus.value
     needed = None if gpus is None else tiers.needed(Kind.SAVE, burst / gpus)
     reached = None if gpus is None or speed is None else tiers.reached(Kind.SAVE, speed / gpus)
     return Traffic(
-        bytes_per_day=sizes.bytes_per_day(size.value, interval),
-        average_bytes_per_second=sizes.average_rate(size.value, interval),
-        burst_seconds=interval * sizes.BURST_SHARE,
+        bytes_per_day=size * saves_per_day(interval),
+        average_bytes_per_second=size * saves_per_day(interval) / DAY_SECONDS,
+        burst_seconds=interval * BURST_SHARE,
         burst_bytes_per_second=burst,
         burst_bytes_per_second_per_gpu=None if gpus is None else burst / gpus,
         measured_bytes_per_second=speed,
@@ -146,24 +279,75 @@ def _traffic(basis: Basis, size: Figure, interval: float, measured: Measured | N
 
 
 def _fit(tier: tiers.Tier, basis: Basis) -> TierFit:
-    gpus, size = _value(basis.gpus), _value(basis.size)
-    write, read = (None if gpus is None else tier.rate(kind) * gpus for kind in (Kind.SAVE, Kind.RESTORE))
+    each = None if basis.gpus is None or basis.size is None else basis.size.value / basis.gpus.value
     return TierFit(
         name=tier.name,
         write_bytes_per_second_per_gpu=tier.write_bytes_per_second,
         read_bytes_per_second_per_gpu=tier.read_bytes_per_second,
-        node_write_bytes_per_second=tier.node_rate(Kind.SAVE, basis.gpus_per_node),
-        node_read_bytes_per_second=tier.node_rate(Kind.RESTORE, basis.gpus_per_node),
-        all_write_bytes_per_second=write,
-        all_read_bytes_per_second=read,
-        save_seconds=None if size is None or write is None else size / write,
-        restore_seconds=None if size is None or read is None else size / read,
+        save_seconds=None if each is None else each / tier.write_bytes_per_second,
+        restore_seconds=None if each is None else each / tier.read_bytes_per_second,
     )
 
 
-def _all_measured(*figures: Figure | None) -> bool:
-    return all(figure is not None and figure.origin is Origin.MEASURED for figure in figures)
+def _fill(given: Given, basis: Basis, interval: float) -> Filling | None:
+    free, keep = given.free_bytes, given.keep
+    if free is None or basis.size is None:
+        return None
+    size = basis.size.value
+    fitting = math.floor(free / size + _ROUNDING)
+    return Filling(
+        free_bytes=free,
+        fitting=fitting,
+        keep=keep,
+        kept_bytes=None if keep is None else (keep + 1) * size,
+        full_after_seconds=None if keep is not None and fitting > keep else (fitting + 1) * interval,
+    )
 
 
-def _value(figure: Figure | None) -> float | None:
-    return None if figure is None else figure.value
+def _notes(basis: Basis, advice: Advice, given: Given, measured: Measured) -> list[str]:
+    """Return what a person should know before trusting it, in sentences, the weightiest first."""
+    cost, size, share, ranks = basis.cost, basis.size, advice.stall_share, measured.ranks or 0
+    notes = []
+    if cost is not None and share is not None and share > intervals.STALL_SHARE * (1 + _ROUNDING):
+        field = f" The field reports {percent(FIELD_MEAN_SHARE)} on average and up to {percent(FIELD_MOST_SHARE)}"
+        notes.append(
+            f"At this interval saves block training for {percent(round(share, _DIGITS))} of it, over SNIA's 5 %. "
+            "Saving less often would lose more to failures than it gains: make a save cost "
+            f"{seconds(advice.affordable_cost_seconds)} or less instead of {seconds(cost.value)}."
+            f"{f'{field} (Maeng et al. 2021).' if share > FIELD_MEAN_SHARE else ''}"
+        )
+    if cost is None:
+        needed = advice.interval_seconds**2 / (2 * basis.mttf.value)
+        notes.append(
+            f"This interval is the best one (Young) only for a save that blocks training for {seconds(needed)}; "
+            "with --cost, --write or a recorded job the interval and what is lost are worked out."
+        )
+    is_sync = measured.job is not None and not measured.beside_training and is_measured(basis.duration)
+    if basis.background_seconds > 0 and not is_sync:
+        notes.append(
+            f"An async save counts only once it is written, {seconds(basis.background_seconds)} after training went on:"
+            " a failure until then falls back to the save before, which is reckoned as part of the recovery."
+        )
+    if measured.size is not None and size is not None and is_measured(cost):
+        ratio = size.value / measured.size.value
+        if not 1 / _SAME_SIZE <= ratio <= _SAME_SIZE:
+            notes.append(
+                f"The cost was measured on saves of another size: this one is {ratio:.3g} times as large. Give --cost."
+            )
+    if is_measured(size) and given.gpus is not None and given.gpus > ranks:
+        own = plural(ranks, "rank") if ranks else "an unknown number of ranks"
+        notes.append(
+            f"The size is what this host recorded of {own}; if other hosts write "
+            f"a part of the checkpoint for the {given.gpus:,} GPUs, give the whole with --size or --parameters."
+        )
+    if basis.mttf.origin is Origin.ASSUMED:
+        notes.append("Failures are assumed: count your own (--failures 12/30d), since every line here rests on them.")
+    if measured.other_jobs:
+        other = "1 other job was" if measured.other_jobs == 1 else f"{measured.other_jobs:,} other jobs were"
+        notes.append(f"{other} left out: --job chooses one.")
+    return notes
+
+
+def is_measured(figure: Figure | None) -> bool:
+    """Return whether it is of recorded checkpoints."""
+    return figure is not None and figure.origin is Origin.MEASURED
