@@ -22,12 +22,6 @@ class SamplerOptions(msgspec.Struct, frozen=True, kw_only=True):
     among_others: bool = False  # that one runs already: the trace cannot tell it by who starts it, and sees all
     fixed_rate: bool = False  # always the base rate: for benchmarks
     note: str = ""
-    look_at: tuple[str, ...] = (
-        "threads",
-        "stacks",
-        "limits",
-        "gpus",
-    )  # in a burst; fewer in benchmarks, to tell their cost
     witness_fd: int | None = None  # where the number of each of these signals is written as it comes
     witness_signals: tuple[int, ...] = ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from ckptprof.service.sampler.stacklooks import WRITES_NS, Stacks, line_of
 from ckptprof.service.sampler.threadlooks import MANY, ThreadLooks, descriptors_of
@@ -79,46 +79,40 @@ class GpuLooks:
 class Looks:
     """Takes each kind of look when it is due."""
 
-    def __init__(self, fs: KernelFs, kinds: Container[str]) -> None:
-        """Take looks of these kinds: threads, stacks, limits, gpus."""
-        self._stacks = Stacks() if "stacks" in kinds else None
-        self._threads = ThreadLooks(fs, _descriptors()) if "threads" in kinds else None
-        self._limits = Limits(fs) if "limits" in kinds else None
-        self._gpus = GpuLooks() if "gpus" in kinds else None
+    def __init__(self, fs: KernelFs) -> None:
+        self._stacks = Stacks()
+        self._threads = ThreadLooks(fs, _descriptors())
+        self._limits = Limits(fs)
+        self._gpus = GpuLooks()
 
     @property
     def busy(self) -> bool:
         """Whether something is kept in view."""
-        return self._threads is not None and self._threads.busy
+        return self._threads.busy
 
     @property
     def missed(self) -> int:
         """How many looks at Python stacks were due, and were not taken."""
-        return 0 if self._stacks is None else self._stacks.missed
+        return self._stacks.missed
 
     def look(
         self, now_ns: int, bursting: Sequence[Watching], watched: dict[int, Watching], *, traced: bool
     ) -> list[Sample]:
         """Return what was seen; never waits. `bursting` are those of the watched that are in a burst."""
-        samples: list[Sample] = []
-        if self._threads is not None:
-            samples.extend(self._threads.look(now_ns, bursting, watched, traced=traced))
-        if self._limits is not None:
-            samples.extend(self._limits.look(now_ns, bursting, watched))
-        if self._stacks is not None:
-            samples.extend(self._stacks.look(now_ns, bursting, watched))
-        if self._gpus is not None:
-            samples.extend(self._gpus.look(now_ns, bursting, watched))
-        return samples
+        return [
+            *self._threads.look(now_ns, bursting, watched, traced=traced),
+            *self._limits.look(now_ns, bursting, watched),
+            *self._stacks.look(now_ns, bursting, watched),
+            *self._gpus.look(now_ns, bursting, watched),
+        ]
 
     def last(self, now_ns: int) -> list[Sample]:
         """Look a last time at what is kept in view."""
-        return [] if self._threads is None else list(self._threads.last(now_ns))
+        return list(self._threads.last(now_ns))
 
     def close(self) -> None:
         """End the thread that looks at stacks."""
-        if self._stacks is not None:
-            self._stacks.close()
+        self._stacks.close()
 
 
 def _descriptors() -> int:

@@ -90,7 +90,7 @@ class Sampler:
         self._population = Population(fs, own, -1 if options.only_family else None)
         self._facts = FactFinder(on_open=self._folders.own)
         self._flushing = Flushing()
-        self._looks = Looks(fs, options.look_at)
+        self._looks = Looks(fs)
         self._collectors, unavailable = registry.make(fs)
         self._connections = Connections(fs, self._collectors)
         self._gpudirect = next((one for one in self._collectors if isinstance(one, GpuDirect)), None)
