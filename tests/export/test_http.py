@@ -561,3 +561,21 @@ def test_a_textfile_that_cannot_be_written_is_reported_once(tmp_path: Path, monk
     wait_until((folder / "ckptprof.prom").exists)
     textfile.close()
     assert [line.rpartition(": ")[2] for line in said] == ["No such file or directory"]
+
+
+def test_a_hanging_text_file_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing more is done in a folder that does not answer."""
+    monkeypatch.setattr(pages_module, "TEXTFILE_SECONDS", 0.01)
+    monkeypatch.setattr(pages_module, "_END_SECONDS", 0.01)
+    textfile, hangs, gate = (
+        Textfile(tmp_path, Pages(Counted(), in_clear=True), pytest.fail),
+        threading.Event(),
+        threading.Event(),
+    )
+    textfile.start()
+    monkeypatch.setattr(textfile, "write", lambda: (hangs.set(), gate.wait()))
+    hangs.wait()
+    textfile.close()
+    assert (tmp_path / "ckptprof.prom").exists()  # it was not waited for
+    gate.set()
+    textfile._thread.join()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 HOSTS = Path("/etc/hosts")
 FRESH_SECONDS = 1.0
 TEXTFILE_SECONDS = 10.0
+_END_SECONDS = 1.0  # for the last write
 _OPENMETRICS = "application/openmetrics-text"
 _PLAIN_NAMES = ";version=1.0.0;escaping=allow-utf-8"  # as ours are: to look at each letter of them takes half the time
 _TEXT = "text/plain; charset=utf-8"
@@ -148,7 +149,9 @@ class Textfile:
     def close(self) -> None:
         """Remove it, so that its numbers end with the agent; a second call does nothing."""
         self._closing.set()
-        self._thread.join(FRESH_SECONDS)  # unless its file system hangs
+        self._thread.join(_END_SECONDS)
+        if self._thread.is_alive():  # its file system hangs
+            return
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:

@@ -31,7 +31,7 @@ _SLURM = re.compile(
 _OF_USERS = re.compile(r"/user\.slice/|/user@\d+\.service(?:/|$)")  # where users make folders of any name
 _STEPS = {"4294967290": "interactive", "4294967291": "batch", "4294967292": "extern"}
 _POD = re.compile(
-    r"kubepods[^/]*(?:/[^/]*)*?[/-]pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+    r"[/-]pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
     r"(?=[./:]|$)"
 )
 _ROLES = "master|worker|chief|ps|evaluator|launcher|leader|server"  # of the pods of one PyTorchJob, TFJob, MPIJob
@@ -66,7 +66,8 @@ def pod_of(cgroup: str | None) -> str | None:
     """Return the uid of the pod, with dashes, that a process of this cgroup is of."""
     if not cgroup or _OF_USERS.search(cgroup) or "/crio-conmon-" in cgroup:
         return None
-    found = _POD.search(cgroup)
+    at = cgroup.find("kubepods")
+    found = _POD.search(cgroup, at) if at >= 0 else None
     return found["uid"].replace("_", "-") if found else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import sysconfig
@@ -109,7 +108,7 @@ def level() -> str:
         text = SETTINGS.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         text = ""
-    if re.search(r"(?m)^\s*level\s*=", text):
+    if any(line.partition("=")[0].strip() == "level" for line in text.split("\n")):
         return f'set level = "auto" in {SETTINGS}, then {restart}'
     edit = as_root("systemctl edit ckptprof")
     return f"{edit}: set Environment=CKPTPROF_LEVEL=auto, or take --level poll out of ExecStart="

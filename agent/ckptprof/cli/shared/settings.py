@@ -6,7 +6,6 @@ file becomes what click calls a map of defaults, once each key and type of it is
 
 from __future__ import annotations
 
-import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -112,9 +111,11 @@ def _in_words(error: str) -> str:
 
 def _line(text: str, key: str) -> int:
     """Return the line on which a key of the top level stands; a table or a dotted key counts from its first."""
-    name = re.escape(key)
-    found = re.search(rf"""^[ \t]*\[*[ \t]*["']?{name}["']?[ \t]*[].=]""", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found is not None else 1
+    for number, line in enumerate(text.split("\n"), start=1):
+        begin = line.lstrip(" \t[\"'")
+        if begin.startswith(key) and begin[len(key) :].lstrip(" \t\"'")[:1] in {"]", ".", "="}:
+            return number
+    return 1
 
 
 def _take(context: typer.Context, path: Path | None) -> Path | None:

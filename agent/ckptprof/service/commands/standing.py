@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 
 from ckptprof.report.service import Standing
 from ckptprof.service.commands.environment import here
 from ckptprof.service.commands.installation import Host, is_outdated
 from ckptprof.store.location import SERVICE_DATABASE
 
-_ARGUMENTS = re.compile(r"argv\[\]=(.*?) ;")
-
 
 def standing(host: Host) -> Standing:
     """Return it; raises CkptprofError if systemd does not answer."""
     state = host.state()
-    started = _ARGUMENTS.search(state.get("ExecStart", ""))
-    runs = started[1] if started is not None else None
+    runs = state.get("ExecStart", "").partition("argv[]=")[2].partition(" ;")[0] or None
     from_here = None if runs is None else runs.startswith(f"{here().command} ")
     return Standing(
         installed=state.get("LoadState") == "loaded",

@@ -7,7 +7,7 @@ last.ckpt is all of it again. A sharded checkpoint is a folder of the same name.
 from ckptprof.frameworks.examples import SMALL, Save, dcp, tensor
 from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, directory, mark
 
-_NAME = r"(?:.*[-_])?(?:epoch=\d+|step=\d+).*\.ckpt"
+_NAME = r"(?:[^/]*[-_])?(?:epoch|step)=\d[^/]*\.ckpt"
 
 FRAMEWORK = Framework(
     name="lightning",

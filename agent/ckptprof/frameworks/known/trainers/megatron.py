@@ -25,7 +25,7 @@ FRAMEWORK = Framework(
     ),
     directories=(
         directory(r"iter_(?P<step>\d{7})"),
-        directory(r"release", r"^(?:mp_rank_\d+.*/|__\d+_\d+\.distcp$|common\.pt$)", bare="release"),
+        directory(r"release", r"^(?:mp_rank_\d.*/|__\d+_\d+\.distcp$|common\.pt$)", bare="release"),
     ),
     commit=(mark(r"latest_checkpointed_iteration\.txt"),),
     durability=Durability.FSYNC,
