@@ -11,6 +11,7 @@ from ckptprof.errors import CkptprofError
 from ckptprof.export import web_config
 from ckptprof.export.passwords import Access, Passwords
 from ckptprof.export.request import CHALLENGE, Request, refuse
+from ckptprof_collectors.privileges import RAISED
 
 _REFUSALS = {
     Access.REFUSED: (HTTPStatus.UNAUTHORIZED, f"WWW-Authenticate: {CHALLENGE}"),
@@ -26,8 +27,9 @@ class Guard:
         self._path = path
         self._complain = complain
         self._passwords = Passwords()
-        self._config = web_config.load(path)
-        self._state = web_config.state(self._config.files)
+        with RAISED:  # a key may be root's alone
+            self._config = web_config.load(path)
+            self._state = web_config.state(self._config.files)
 
     @property
     def scheme(self) -> str:
@@ -52,13 +54,14 @@ class Guard:
         return refuse(status, request, extra=extra)
 
     def _refresh(self) -> None:
-        now = web_config.state(self._config.files)
-        if now == self._state:
-            return
-        self._state = now
-        try:
-            self._config = web_config.load(self._path)
-        except CkptprofError as error:
-            self._complain(f"{error}; what was read before stays in force")
-            return
-        self._state = web_config.state(self._config.files)
+        with RAISED:
+            now = web_config.state(self._config.files)
+            if now == self._state:
+                return
+            self._state = now
+            try:
+                self._config = web_config.load(self._path)
+            except CkptprofError as error:
+                self._complain(f"{error}; what was read before stays in force")
+                return
+            self._state = web_config.state(self._config.files)
