@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -157,6 +158,21 @@ def test_capabilities_are_effective_in_operations_alone(user: int, resting: int,
         "before": [raised], "resting": [resting], "nested": [raised], "after": [resting],
         "lowered": sorted([resting, raised]), "inherited": [raised, raised], "permitted": raised, "child": raised,
     }  # fmt: skip
+
+
+def test_each_thread_that_a_tick_starts_lowers_them_first() -> None:
+    """For it begins with those that are raised in the tick; `in_time` is of the recorder and of doctor."""
+    lowers = {}
+    for path in sorted(Path(privileges.__file__).parent.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "threading.Thread":
+                target = next(ast.unparse(one.value) for one in call.keywords if one.arg == "target")
+                begin = functions[target.removeprefix("self.")].body[0]
+                lowers[path.name] = ast.unparse(begin) == "RAISED.lower()"
+
+    assert lowers == {"abandoned.py": False, "gpuuse.py": True, "pystacks.py": True, "workers.py": True}
 
 
 def test_who_never_had_them_is_rid_of_them() -> None:
