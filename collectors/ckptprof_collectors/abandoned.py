@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from resource import struct_rusage
 from typing import NamedTuple, TypeVar
 
+from ckptprof_collectors.privileges import RAISED
+
 T = TypeVar("T")
 
 MAX_EACH_KIND = 4
@@ -95,7 +97,7 @@ def sleep_of(task: int) -> bytes | None:
 
 
 def _read(task: int, name: str) -> bytes:
-    with open(f"/proc/{task}/{name}", "rb", buffering=0) as file:
+    with RAISED, open(f"/proc/{task}/{name}", "rb", buffering=0) as file:  # it may be hidden, or hold capabilities
         return file.read(1024)
 
 

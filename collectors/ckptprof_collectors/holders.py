@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from ckptprof_collectors.privileges import RAISED
+
 MAX_EACH = 2  # processes of one user that may hold a thread each: then none of his is read
 MAX_REFUSED_SECONDS = 3600.0
 _RANGE_BITS = 16  # user namespaces are given ranges of so many ids: one user can take as many names
@@ -94,11 +96,12 @@ class Holders:
         """
         folder = self._proc + b"/%d" % pid
         try:
-            uid = os.stat(folder).st_uid
-            if uid >> _RANGE_BITS:
-                with open(folder + b"/uid_map", "rb", buffering=0) as file:
-                    if _ALL_IDS not in file.read(4096):
-                        return -(uid >> _RANGE_BITS)
+            with RAISED:  # or the process may be hidden
+                uid = os.stat(folder).st_uid
+                if uid >> _RANGE_BITS:
+                    with open(folder + b"/uid_map", "rb", buffering=0) as file:
+                        if _ALL_IDS not in file.read(4096):
+                            return -(uid >> _RANGE_BITS)
         except OSError:
             return 0
         return uid

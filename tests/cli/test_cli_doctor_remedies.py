@@ -14,8 +14,8 @@ import pytest
 from ckptprof.cli.checks import remedies
 from ckptprof.service.commands import environment, levels
 from ckptprof.service.commands.environment import Environment
-from ckptprof.service.privileges import CAP_SYS_PTRACE
 from ckptprof.store import location
+from ckptprof_collectors.privileges import CAP_SYS_PTRACE
 
 ROOTS = Environment(Path("/usr/bin/python3"), Path("/usr/bin/ckptprof"))
 WATCHERS = ("agent", "agent", "service install")
@@ -133,7 +133,7 @@ def test_nobody_is_sent_to_a_root_who_may_not_either(
 @pytest.mark.capabilities("PERFMON")
 def test_what_a_container_bounds_is_seen() -> None:
     """By the kernel's own word; a capability that there is not is not bounded."""
-    code = "from ckptprof.service.privileges import *; print(*map(within_bounds, (CAP_PERFMON, CAP_BPF, 200)))"
+    code = "from ckptprof_collectors.privileges import *; print(*map(within_bounds, (CAP_PERFMON, CAP_BPF, 200)))"
     bounded = ["setpriv", "--bounding-set", "-bpf", sys.executable, "-c", code]
 
     assert subprocess.run(bounded, capture_output=True, text=True, check=True).stdout == "True False True\n"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from ckptprof_collectors.files.views import Views
 from ckptprof_collectors.holders import HOLDERS, MAX_EACH
 from ckptprof_collectors.mounts.failuredomains import LOCAL
+from ckptprof_collectors.privileges import RAISED
 
 URGENT = "urgent"  # what is local, too, and done within a millisecond
 MAX_APART = 4  # threads for all that is neither
@@ -137,11 +138,13 @@ class WorkerPool:
             return any(domain not in stuck and (free or domain in _ON_THE_MACHINE) for domain in (*self._queues, *busy))
 
     def _work(self, pool: str) -> None:
+        RAISED.lower()  # a thread begins as the tick that started it
         while (taken := self._take(pool)) is not None:
             turn, job = taken
             more = False
             try:
-                more = job()
+                with RAISED:
+                    more = job()
             except Exception:  # noqa: BLE001 - the thread must outlive any job
                 self.failed += 1
             with self._changed:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.gpus.nvml import Gpus
+from ckptprof_collectors.privileges import RAISED
 from ckptprof_collectors.samples import GpuUse
 
 NAME = "gpus"
@@ -63,6 +64,7 @@ class GpuLooker:
             ABANDONED.add(NAME, lambda: not self._busy or self._asked_ns != asked_ns)
 
     def _run(self) -> None:
+        RAISED.lower()  # a thread begins as the tick that started it
         while self._gpus.reason is None:
             self._answers.extend(self._look(self._questions.get()))
             self._busy = False

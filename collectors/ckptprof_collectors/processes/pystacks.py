@@ -24,6 +24,7 @@ import msgspec
 
 from ckptprof_collectors.abandoned import ABANDONED, END_SECONDS, has_ended, sleep_of, wait
 from ckptprof_collectors.holders import HOLDERS, MAX_EACH
+from ckptprof_collectors.privileges import RAISED
 from ckptprof_collectors.processes.process import Process
 from ckptprof_collectors.samples import StackSample, ThreadStack, text
 
@@ -135,6 +136,7 @@ class StackLooker:
         return reason
 
     def _run(self) -> None:
+        RAISED.lower()  # a thread begins as the tick that started it; py-spy has the ambient ones
         while (question := self._questions.get()) is not None:
             self._look(*question)
             self.busy = False
@@ -162,8 +164,9 @@ class StackLooker:
             del self._failed[next(iter(self._failed))]
         count = _MAX_FAILURES if for_good or complaint == _FORBIDDEN else self._failed.get(process, 0) + 1
         self._failed[process] = count
-        if count >= _TOLD_FAILURES and os.path.exists(f"/proc/{process[0]}"):  # of one that has ended there is no word
-            self._reason = complaint
+        with RAISED:  # or the process may be hidden
+            if count >= _TOLD_FAILURES and os.path.exists(f"/proc/{process[0]}"):  # else there is no word of it
+                self._reason = complaint
 
     def close(self) -> None:
         """End the thread after its current look, without waiting for it."""

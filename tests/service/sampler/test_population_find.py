@@ -16,9 +16,9 @@ import pytest
 from tests.leftovers import own
 from tests.patience import LIFETIME, wait_until
 
-from ckptprof.service import privileges
 from ckptprof.service.sampler import population
 from ckptprof.service.sampler.population import LIST_AGAIN_NS, Population
+from ckptprof_collectors import privileges
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes import process
 from ckptprof_collectors.processes.process import list_pids

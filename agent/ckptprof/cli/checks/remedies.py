@@ -12,7 +12,8 @@ from ckptprof.errors import CkptprofError
 from ckptprof.service.commands import environment
 from ckptprof.service.commands.installation import Host
 from ckptprof.service.commands.levels import CONTAINER
-from ckptprof.service.privileges import (
+from ckptprof.store.location import SYSTEMD, service_runs
+from ckptprof_collectors.privileges import (
     CAP_BPF,
     CAP_DAC_READ_SEARCH,
     CAP_PERFMON,
@@ -20,7 +21,6 @@ from ckptprof.service.privileges import (
     CAP_SYS_PTRACE,
     within_bounds,
 )
-from ckptprof.store.location import SYSTEMD, service_runs
 
 SETTINGS = Path("/etc/ckptprof/config.toml")  # what the service reads; an option or the environment wins over it
 SEES_OTHERS = (

@@ -9,7 +9,7 @@ import msgspec
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.recording import Header
 from ckptprof.service.options import Wish
-from ckptprof.service.privileges import CAP_BPF, CAP_PERFMON, within_bounds
+from ckptprof_collectors.privileges import CAP_BPF, CAP_PERFMON, within_bounds
 
 # What is missing in a container comes from who starts it: nothing that is typed inside gives it
 CONTAINER = (

@@ -20,7 +20,6 @@ from ckptprof.service.commands import levels
 from ckptprof.service.commands.pulse import Pulse
 from ckptprof.service.commands.systemd import Notifier
 from ckptprof.service.options import Control, SamplerOptions, Wish
-from ckptprof.service.privileges import hide, rest_tracing
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
 from ckptprof.service.recorder.garbage import collect_seldom
@@ -33,6 +32,7 @@ from ckptprof.service.recorder.storing import MAX_FOLDERS, cut_saves, open_write
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.service.title import set_title
 from ckptprof_collectors import heap
+from ckptprof_collectors.privileges import RAISED, hide
 
 if TYPE_CHECKING:
     from ckptprof.export.metrics import Metrics
@@ -97,7 +97,7 @@ class Agent:
         set_title("recorder")
         heap.hold_small()
         hide()
-        rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
+        RAISED.rest()  # before the first thread; the sampler and its successors inherit what they need all the same
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP}, self._heard)
         tls = self._tls()
         sampler = self._start()  # before anything slow is imported or opened
@@ -154,17 +154,18 @@ class Agent:
     def _start(self) -> SamplerProcess:
         options = self._options
         self._started = time.monotonic()
-        return SamplerProcess(
-            SamplerOptions(
-                uid=new_uid(),
-                # Once it has worked, polling is better than nothing
-                level="auto" if self._header is not None and options.level == "trace" else options.level,
-                base_hz=options.base_hz,
-                burst_hz=options.burst_hz,
-                fixed_rate=options.fixed_rate,
-                monitor_pids=(os.getpid(),),
+        with RAISED:  # its program may be where only they lead
+            return SamplerProcess(
+                SamplerOptions(
+                    uid=new_uid(),
+                    # Once it has worked, polling is better than nothing
+                    level="auto" if self._header is not None and options.level == "trace" else options.level,
+                    base_hz=options.base_hz,
+                    burst_hz=options.burst_hz,
+                    fixed_rate=options.fixed_rate,
+                    monitor_pids=(os.getpid(),),
+                )
             )
-        )
 
     def _kept(self) -> dict[str, int]:
         return {"timeline_days": self._options.timeline_days, "max_bytes": self._options.max_bytes}

@@ -15,6 +15,7 @@ from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.service.probing.kept import FOLDER, load_ceilings, state_directory
 from ckptprof_collectors.abandoned import in_time
+from ckptprof_collectors.privileges import RAISED
 
 GPUS_SECONDS = 2.0
 HISTORY = 50  # checkpoints of a job
@@ -53,14 +54,16 @@ class KeptCeilings:
         """Read what is there."""
         self._state_dir = state_dir
         self._changed_ns = self._stamp()
-        self._known = load_ceilings(state_dir)
+        with RAISED:  # what root has measured is root's alone
+            self._known = load_ceilings(state_dir)
 
     def __call__(self) -> Sequence[Ceilings]:
         """Return what is there now: one look at the folder's stamp, unless it changed."""
         changed_ns = self._stamp()
         if changed_ns != self._changed_ns:
             self._changed_ns = changed_ns
-            self._known = load_ceilings(self._state_dir)
+            with RAISED:
+                self._known = load_ceilings(self._state_dir)
         return self._known
 
     def _stamp(self) -> int | None:

@@ -18,7 +18,6 @@ import psutil
 
 from ckptprof import __version__
 from ckptprof.recording import Header, pack
-from ckptprof.service import privileges
 from ckptprof.service.options import Control, SamplerOptions
 from ckptprof.service.sampler import tracing
 from ckptprof.service.sampler.activity import Activity
@@ -30,7 +29,7 @@ from ckptprof.service.sampler.looks import Looks
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population, page_bytes
 from ckptprof.service.sampler.watching import Watching
-from ckptprof_collectors import registry
+from ckptprof_collectors import privileges, registry
 from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.files.facts import FactFinder
@@ -39,6 +38,7 @@ from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.gpus.gpudirect import GpuDirect
 from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.privileges import RAISED
 from ckptprof_collectors.processes.process import ProcessGone, places
 from ckptprof_collectors.samples import FileEvent, FileFact, FileLifeEvent, Frame, Sample, SamplerHealth, Unavailable
 
@@ -131,8 +131,13 @@ class Sampler:
         return self._counters.health(self._output, self._population, self._looks)
 
     def drop_privileges(self) -> bool:
-        """Give up what only attaching needed; return whether it is gone. To be called before a thread is started."""
-        return privileges.drop_tracing(self._tracing.check)
+        """Give up what only attaching needed; return whether it is gone. To be called before a thread is started.
+
+        What is left is used in ticks and by workers alone.
+        """
+        dropped = privileges.drop_tracing(self._tracing.check)
+        RAISED.rest()
+        return dropped
 
     def run(self) -> None:
         """Tick until the control pipe is closed, then look a last time and send everything."""
@@ -157,11 +162,13 @@ class Sampler:
             now_ns = time.monotonic_ns()
             if self._counters.tick(now_ns - self._due_ns):
                 self._next_health_ns = now_ns  # told in the frame that ends what was not seen
-            period_ns = self.tick(now_ns)
+            with RAISED:
+                period_ns = self.tick(now_ns)
             # An event may have woken us before it was due: a crowd of them must not put the next look off
             self._due_ns = min(max(self._due_ns + period_ns, now_ns + period_ns // 4), now_ns + period_ns)
             self._wait(self._due_ns)
-        self._finish()
+        with RAISED:
+            self._finish()
 
     def tick(self, now_ns: int) -> int:
         """Read what is due and send it; return the nanoseconds until the next tick."""
@@ -365,14 +372,16 @@ class Sampler:
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
             ready = {fd for fd, _ in self._poll.poll(left_ns / 1e6)}
             if self._control_fd in ready:
-                self._listen()
+                with RAISED:
+                    self._listen()
                 return
             if ready:
                 now_ns = time.monotonic_ns()
-                if self._tracing.fileno() in ready:  # what has no room must not wait for the tick
-                    mapped = self._trace(now_ns, time.time_ns() - now_ns, self._pending)
-                    due_ns = min(due_ns, now_ns + int(_SECOND_NS / self._options.burst_hz)) if mapped else due_ns
-                self._pending.extend(self._heard())
+                with RAISED:
+                    if self._tracing.fileno() in ready:  # what has no room must not wait for the tick
+                        mapped = self._trace(now_ns, time.time_ns() - now_ns, self._pending)
+                        due_ns = min(due_ns, now_ns + int(_SECOND_NS / self._options.burst_hz)) if mapped else due_ns
+                    self._pending.extend(self._heard())
                 if self._folders.woken:
                     return
                 self._rest(min(CALM_TRACED_NS if self._tracing.tells_all(now_ns) else CALM_NS, due_ns - now_ns))

@@ -8,7 +8,6 @@ import sys
 
 import msgspec
 
-from ckptprof.service import privileges
 from ckptprof.service.options import SamplerOptions
 from ckptprof.service.sampler.descriptors import raise_descriptor_limit
 from ckptprof.service.sampler.main import Sampler
@@ -16,7 +15,7 @@ from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.punctual import Punctual
 from ckptprof.service.sampler.relay import Relay
 from ckptprof.service.title import set_title
-from ckptprof_collectors import heap
+from ckptprof_collectors import heap, privileges
 from ckptprof_collectors.kernelfs import KernelFs
 
 

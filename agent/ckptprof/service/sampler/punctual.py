@@ -15,6 +15,8 @@ import signal
 import threading
 from contextlib import suppress
 
+from ckptprof_collectors.privileges import RAISED
+
 LONGEST_US = 100_000  # of CPU time without a sleep
 ORDINARY_SECONDS = 10.0  # so long after it took longer it is an ordinary thread
 _LEAST_PRIORITY = 1
@@ -40,6 +42,7 @@ class Punctual:
         self._enter()
 
     def _enter(self) -> None:
+        RAISED.lower()  # a timer's thread begins as the loop was when it was set
         if self._allowed:
             try:
                 policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK

@@ -1,5 +1,10 @@
-"""Giving up the capabilities of eBPF once the programs are attached (capget(2), capset(2), capabilities(7)).
+"""Capabilities: none is effective but in the operations that need one (capget(2), capset(2), capabilities(7)).
 
+Two need some: to read /proc and the files of other users' processes, in the sampler's tick and its workers; and to
+read what is root's alone (a TLS key, measured ceilings), in the recorder. They run `with RAISED`. What parses requests,
+frames or output of other programs holds none. Each thread has sets of its own, and begins with those of its starter.
+
+Those of eBPF are given up once the programs are attached.
 What is attached stays attached, and a map is read through its descriptor. Whether that asks for a capability depends
 on the kernel: before 5.19 (c8644cd0efe7, "refine kernel.unprivileged_bpf_disabled behaviour") every bpf(2) call does
 while `kernel.unprivileged_bpf_disabled` is set. So it is tried, and taken back where it does not work.
@@ -9,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +31,7 @@ _PR_CAP_AMBIENT_LOWER = 3
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_READ = 23
 _HALF = 0xFFFFFFFF
+_LIBC = ctypes.PyDLL(None, use_errno=True)  # each call takes less than to give the interpreter's lock away
 
 
 @dataclass(frozen=True)
@@ -64,18 +71,66 @@ def within_bounds(*capabilities: int) -> bool:
 
     What the kernel does not know, it does not bound.
     """
-    library = ctypes.CDLL(None, use_errno=True)
-    return all(library.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) != 0 for capability in capabilities)
+    return all(_LIBC.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) != 0 for capability in capabilities)
 
 
 def become(wanted: Capabilities) -> None:
     """Set those of this thread, and of the threads that it starts from now on; raises OSError."""
+    _call("capset", ctypes.byref(_Header(_VERSION_3, 0)), _halves(wanted))
+
+
+def _halves(wanted: Capabilities) -> ctypes.Array[_Data]:
     halves = _Halves()
     for half, shift in zip(halves, (0, 32), strict=True):
         half.effective = wanted.effective >> shift & _HALF
         half.permitted = wanted.permitted >> shift & _HALF
         half.inheritable = wanted.inheritable >> shift & _HALF
-    _call("capset", ctypes.byref(_Header(_VERSION_3, 0)), halves)
+    return halves
+
+
+class Raised:
+    """`with RAISED` makes effective what this process may use, in this thread; before `rest` it changes nothing."""
+
+    def __init__(self) -> None:
+        """Change nothing yet."""
+        self._sets: tuple[ctypes.Array[_Data], ctypes.Array[_Data]] | None = None  # at rest, and raised
+        self._header = _Header(_VERSION_3, 0)
+        self._thread = threading.local()
+
+    def rest(self) -> None:
+        """Use none from now on, but keep them to raise and to hand on to children. Root stays root: it owns files."""
+        if os.geteuid() == 0:
+            return
+        try:
+            before = held()
+            if before.permitted:
+                become(replace(before, effective=0))
+                raised = replace(before, effective=before.permitted)
+                self._sets = _halves(replace(before, effective=0)), _halves(raised)
+        except OSError:  # a sandbox that refuses the call has its own mind about capabilities
+            return
+
+    def lower(self) -> None:
+        """Use none in this thread, whichever has started it."""
+        if self._sets is not None:
+            _LIBC.capset(ctypes.byref(self._header), self._sets[0])
+
+    def __enter__(self) -> None:
+        """Raise them; within an operation that has raised them already nothing changes."""
+        if self._sets is not None:
+            depth = self._thread.depth = getattr(self._thread, "depth", 0) + 1
+            if depth == 1:
+                _LIBC.capset(ctypes.byref(self._header), self._sets[1])
+
+    def __exit__(self, *_: object) -> None:
+        """Lower them at the end of the outermost operation."""
+        if self._sets is not None:
+            self._thread.depth -= 1
+            if self._thread.depth == 0:
+                self.lower()
+
+
+RAISED = Raised()  # of this process
 
 
 def hide() -> None:
@@ -112,25 +167,12 @@ def drop_tracing(check: Callable[[], object]) -> bool:
     return True
 
 
-def rest_tracing() -> None:
-    """Use CAP_BPF and CAP_PERFMON no longer, but keep them to hand on: for a parent whose child needs them again."""
-    if os.geteuid() == 0:
-        return
-    try:
-        before = held()
-        if before.effective & OF_TRACING:
-            become(replace(before, effective=before.effective & ~OF_TRACING))
-    except OSError:
-        return
-
-
 def _lower_ambient() -> None:
     for capability in (CAP_PERFMON, CAP_BPF):
         _call("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_LOWER, capability, 0, 0)
 
 
 def _call(name: str, *arguments: object) -> None:
-    library = ctypes.CDLL(None, use_errno=True)
-    if getattr(library, name)(*arguments) != 0:
+    if getattr(_LIBC, name)(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")

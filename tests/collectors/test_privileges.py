@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof.service import privileges
-from ckptprof.service.privileges import OF_TRACING
+from ckptprof_collectors import privileges
+from ckptprof_collectors.privileges import OF_TRACING
 
 PYTHON = shutil.which("python3", path="/usr/bin") or ""  # one that any user may run
 pytestmark = [
@@ -90,13 +91,88 @@ def test_what_reading_needs_is_kept() -> None:
     }  # fmt: skip
 
 
-def test_a_parent_keeps_for_its_child_what_it_does_not_use() -> None:
-    """Effective no more, but a program that it starts has it again."""
-    found = probe("privileges.rest_tracing()")
-    both = SEE | OF_TRACING
+RESTING = """
+import json, os, subprocess, sys, threading, types
+privileges = sys.modules["privileges"] = types.ModuleType("privileges")
+exec(sys.argv[1], privileges.__dict__)
+raised = privileges.RAISED
 
-    assert (found["effective"], found["thread"]) == (SEE, SEE)
-    assert (found["permitted"], found["inheritable"], found["ambient"]) == (both, both, both)
+def effective():  # of each thread, by the kernel's word
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        lines = open(f"/proc/self/task/{task}/status").read().splitlines()
+        found[task] = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff"))
+    return sorted(found.values())
+
+def within(lowers):  # what all threads have while one waits that an operation has started
+    there, go = threading.Event(), threading.Event()
+    def wait():
+        if lowers:
+            raised.lower()
+        there.set()
+        go.wait()
+    with raised:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        there.wait()
+        seen = effective()
+    go.set()
+    thread.join()
+    return seen
+
+before = effective()
+raised.rest()
+resting = effective()
+with raised:
+    with raised:
+        pass
+    nested = effective()
+try:
+    with raised:
+        raise KeyError
+except KeyError:
+    after = effective()
+child = subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
+held = privileges.held()
+print(json.dumps(dict(before=before, resting=resting, nested=nested, after=after, lowered=within(True),
+    inherited=within(False), permitted=held.permitted, child=next(int(line.split()[1], 16)
+    for line in child.splitlines() if line.startswith("CapEff")))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "resting", "raised"), [(65534, 0, SEE | OF_TRACING), (0, SEE | OF_TRACING, SEE | OF_TRACING)]
+)
+def test_capabilities_are_effective_in_operations_alone(user: int, resting: int, raised: int) -> None:
+    """In the thread that is at one, and until its outermost end; children have them all the same. Root stays root."""
+    caps = "-all,+sys_ptrace,+bpf,+perfmon"
+    source = Path(privileges.__file__).read_text(encoding="utf-8")
+    done = subprocess.run(
+        ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", f"--inh-caps={caps}",
+         f"--ambient-caps={caps}", f"--bounding-set={caps}", PYTHON, "-I", "-c", RESTING, source],
+        capture_output=True, text=True, check=False, cwd="/",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+    assert json.loads(done.stdout) == {
+        "before": [raised], "resting": [resting], "nested": [raised], "after": [resting],
+        "lowered": sorted([resting, raised]), "inherited": [raised, raised], "permitted": raised, "child": raised,
+    }  # fmt: skip
+
+
+def test_each_thread_that_a_tick_starts_lowers_them_first() -> None:
+    """For it begins with those that are raised in the tick; `in_time` is of the recorder and of doctor."""
+    lowers = {}
+    for path in sorted(Path(privileges.__file__).parent.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "threading.Thread":
+                target = next(ast.unparse(one.value) for one in call.keywords if one.arg == "target")
+                begin = functions[target.removeprefix("self.")].body[0]
+                lowers[path.name] = ast.unparse(begin) == "RAISED.lower()"
+
+    assert lowers == {"abandoned.py": False, "gpuuse.py": True, "pystacks.py": True, "workers.py": True}
 
 
 def test_who_never_had_them_is_rid_of_them() -> None:
@@ -108,8 +184,8 @@ def test_who_never_had_them_is_rid_of_them() -> None:
 
 def test_root_stays_root() -> None:
     """Nothing is asked of it, and nothing taken."""
-    code = "import sys; from ckptprof.service import privileges as p; a = p.held()\n"
-    code += "print(p.drop_tracing(lambda: 1 / 0), p.rest_tracing(), p.held() == a)"
+    code = "import sys; from ckptprof_collectors import privileges as p; a = p.held()\n"
+    code += "print(p.drop_tracing(lambda: 1 / 0), p.RAISED.rest(), p.held() == a)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "False None True\n"
