@@ -53,7 +53,6 @@ OWN = "what the user who runs the command has typed"
 EXCEPTIONS = {
     r"(?:[^/-]|-(?!-))*--[^/]*(?:epoch|step|consumed_samples)=[^/]*\.ckpt": "the kernel ends a name at 255 bytes",
     "frameworks/stacks.py": "names of Python files are cut to MAX_NAME",
-    "perf/events.py": "the kernel's own text",
     "cli/filters.py": OWN,
     "planning/units.py": OWN,
     "report/conditions.py": OWN,

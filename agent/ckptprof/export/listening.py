@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
+from ckptprof_collectors.privileges import RAISED
 
 # Every port from 9100 to 9999 is given away in the Prometheus wiki's "Default port allocations", which went on past
 # 10000. 12578 is CKPT on the keys of a telephone (2578) above that, below the kernel's ephemeral ports (32768), and
@@ -30,10 +31,11 @@ class Tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
         try:
-            for file in (self.cert, self.key, self.client_ca):  # the errors of ssl do not name the file
-                file.open("rb").close()
-            context.load_cert_chain(self.cert, self.key, password="")  # or a passphrase would be read from the terminal
-            context.load_verify_locations(self.client_ca)
+            with RAISED:  # the key may be root's alone
+                for file in (self.cert, self.key, self.client_ca):  # the errors of ssl do not name the file
+                    file.open("rb").close()
+                context.load_cert_chain(self.cert, self.key, password="")  # or a passphrase is read from the terminal
+                context.load_verify_locations(self.client_ca)
         except ssl.SSLError as error:
             files = f"{self.cert}, {self.key} and {self.client_ca}"
             reason = "PEM files of a certificate, of its key (without a passphrase), and of an authority are needed"

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ckptprof.store.connection import belong
 from ckptprof.store.location import SERVICE_DATABASE, service_runs, shown
 from ckptprof.store.problems import StorePassingError
+from ckptprof_collectors.privileges import RAISED
 
 _PRIVATE = 0o600
 _OTHERS = 0o077
@@ -63,7 +64,8 @@ def holders(path: Path, of: range = range(1 << 62)) -> list[Holder] | None:
 
 def _holder(pid: int) -> Holder | None:
     try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+        with RAISED:  # ProtectProc= hides the processes of others, root's among them
+            status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:  # it ended; a child of it has the descriptor still
         return None
     found = dict(line.partition(":\t")[::2] for line in status.splitlines())
