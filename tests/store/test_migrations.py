@@ -85,6 +85,20 @@ def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> N
     )
 
 
+def test_what_an_older_version_judged_is_marked(db: Path) -> None:
+    """Its sentence says so, and it promises no gain: both may be known to be wrong by now."""
+    put_released(db, 11)
+    with contextlib.closing(sqlite3.connect(db)) as old:
+        old.execute("""UPDATE checkpoints SET expected_seconds = 1, verdict = json_set(
+            verdict, '$.sentence', '1 s in fsync.', '$.expected_seconds', 1.5)""")
+        old.commit()
+    StoreWriter(db).close()
+
+    verdict = read_all(db).verdict
+    assert verdict is not None
+    assert (verdict.sentence, verdict.expected_seconds) == ("1 s in fsync. (So an older ckptprof judged.)", None)
+
+
 def test_what_is_made_now_is_what_was_released(db: Path) -> None:
     """Every table, column, default, index and view, however the statements that made them were laid out."""
     released = db.with_name("released.db")

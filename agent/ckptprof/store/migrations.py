@@ -168,6 +168,10 @@ _OWNER = Step(
     (
         "ALTER TABLE checkpoints ADD COLUMN owner INTEGER",
         "ALTER TABLE checkpoints ADD COLUMN stored_bytes INTEGER NOT NULL DEFAULT 5600",  # as most take
+        # What an older version found may be known to be wrong by now: its word is marked, and its gain left out.
+        """UPDATE checkpoints SET expected_seconds = NULL, verdict = json_set(verdict, '$.expected_seconds', NULL,
+            '$.sentence', json_extract(verdict, '$.sentence') || ' (So an older ckptprof judged.)')
+            WHERE json_valid(verdict)""",
         "CREATE INDEX checkpoints_by_owner ON checkpoints (owner, start_ns, stored_bytes)",
         "DROP VIEW v_checkpoints",
         """CREATE VIEW v_checkpoints AS SELECT

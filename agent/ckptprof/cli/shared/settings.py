@@ -19,6 +19,7 @@ from ckptprof.errors import CkptprofError, UsageError
 
 FILE = Path("/etc/ckptprof/config.toml")
 LEAST_BYTES = 1 << 24
+_MOST_BYTES = 64 << 10
 _LEAST_DAYS, _MOST_DAYS = 1, 36500
 _LEAST_HZ, _MOST_HZ = 0.5, 100.0
 _ADDRESS = msgspec.Meta(pattern=r"^\S+:[0-9]{1,5}$")
@@ -42,7 +43,11 @@ def read(path: Path) -> dict[str, Any]:
     import msgspec.toml  # noqa: PLC0415 - for those who have a file
 
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise UsageError(f"{path}: it has more than {_MOST_BYTES >> 10} KiB, and is no file of settings")
+        text = data.decode()
         table = msgspec.toml.decode(text, type=dict[str, Any])
     except OSError as error:
         raise CkptprofError(f"{path}: {error.strerror}", hint="`ckptprof service install` puts one in place") from error
