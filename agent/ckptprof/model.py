@@ -322,6 +322,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     uid: str  # the same event always has the same uid
     kind: Kind
     job: str
+    owner: int | None = None  # the user, by number, of the process that moved most of it
     framework: str | None
     step: int | None
     ranks: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1})] | None

@@ -135,6 +135,12 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "No such file" in capsys.readouterr().err
 
 
+def test_a_file_without_end_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is read up to the bound, and no further."""
+    assert main(["config", "--config", "/dev/zero"]) == 2
+    assert "/dev/zero: it has more than 64 KiB" in capsys.readouterr().err
+
+
 def test_the_installed_file_names_every_setting_with_its_default(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

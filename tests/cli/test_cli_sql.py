@@ -12,7 +12,7 @@ from tests.cli.recorded import recorded
 
 from ckptprof.cli.main import main
 
-QUESTION = 'SELECT job, "limit", path FROM v_checkpoints ORDER BY id'
+QUESTION = "SELECT job, limited_by, path FROM v_checkpoints ORDER BY id"
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_an_answer_is_a_table(db: str, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["sql", QUESTION, "--db", db]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["job", "limit", "path"]
+    assert lines[0].split() == ["job", "limited_by", "path"]
     assert lines[1].split() == ["train", "-", "/ckpt/step-0"]
     assert "\x1b" not in "".join(lines)
     assert "\\x1b" in lines[3]
@@ -39,9 +39,9 @@ def test_csv_and_json_are_read_back(db: str, capsys: pytest.CaptureFixture[str])
     assert main(["sql", QUESTION, "--json", "--db", db]) == 0
     told = json.loads(capsys.readouterr().out)
 
-    assert rows[:2] == [["job", "limit", "path"], ["train", "", "/ckpt/step-0"]]
-    assert told["columns"] == ["job", "limit", "path"]
-    assert told["rows"][0] == {"job": "train", "limit": None, "path": "/ckpt/step-0"}
+    assert rows[:2] == [["job", "limited_by", "path"], ["train", "", "/ckpt/step-0"]]
+    assert told["columns"] == ["job", "limited_by", "path"]
+    assert told["rows"][0] == {"job": "train", "limited_by": None, "path": "/ckpt/step-0"}
     assert told["is_cut"] is False
 
 

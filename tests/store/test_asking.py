@@ -28,9 +28,9 @@ def reader(writer: StoreWriter, db: Path, checkpoint: Callable[..., Checkpoint])
 
 def test_a_select_is_answered(reader: StoreReader) -> None:
     """By its own names of columns, in its own order."""
-    answer = reader.ask('SELECT step AS s, "limit", NULL AS no FROM v_checkpoints ORDER BY s DESC LIMIT 2')
+    answer = reader.ask("SELECT step AS s, limited_by, NULL AS no FROM v_checkpoints ORDER BY s DESC LIMIT 2")
 
-    assert answer.columns == ("s", "limit", "no")
+    assert answer.columns == ("s", "limited_by", "no")
     assert [(row[0], row[2]) for row in answer.rows] == [(2, None), (1, None)]
     assert not answer.is_cut
 

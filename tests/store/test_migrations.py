@@ -85,6 +85,20 @@ def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> N
     )
 
 
+def test_what_an_older_version_judged_is_marked(db: Path) -> None:
+    """Its sentence says so, and it promises no gain: both may be known to be wrong by now."""
+    put_released(db, 11)
+    with contextlib.closing(sqlite3.connect(db)) as old:
+        old.execute("""UPDATE checkpoints SET expected_seconds = 1, verdict = json_set(
+            verdict, '$.sentence', '1 s in fsync.', '$.expected_seconds', 1.5)""")
+        old.commit()
+    StoreWriter(db).close()
+
+    verdict = read_all(db).verdict
+    assert verdict is not None
+    assert (verdict.sentence, verdict.expected_seconds) == ("1 s in fsync. (So an older ckptprof judged.)", None)
+
+
 def test_what_is_made_now_is_what_was_released(db: Path) -> None:
     """Every table, column, default, index and view, however the statements that made them were laid out."""
     released = db.with_name("released.db")
@@ -151,7 +165,7 @@ def test_the_view_tells_the_limit(db: Path, writer: StoreWriter, checkpoint: Cal
     writer.add_checkpoints([checkpoint(uid="1"), checkpoint(uid="2", verdict=None, cost=None)])
     with sqlite3.connect(f"file:{db}?mode=ro", uri=True) as person:
         rows = person.execute(
-            'SELECT "limit", limit_seconds, limit_confidence, expected_seconds, gpu_seconds FROM v_checkpoints'
+            "SELECT limited_by, limit_seconds, limit_confidence, expected_seconds, gpu_seconds FROM v_checkpoints"
         ).fetchall()
     person.close()
 
@@ -176,7 +190,7 @@ def test_all_views_work_for_who_does_not_trust_the_schema(
     assert [tuple(row.values()) for row in told["v_accounts"]] == [(1, *one) for one in accounts]
     assert [row["rank"] for row in told["v_ranks"]] == [one.rank for one in kept.writers] * 2
     assert [row["device"] for row in told["v_devices"]] == [one.device for one in kept.devices] * 2
-    assert [row["limit"] for row in told["v_checkpoints"]] == [kept.verdict.limit.value, None]
+    assert [row["limited_by"] for row in told["v_checkpoints"]] == [kept.verdict.limit.value, None]
     assert [row["time"] for row in told["v_annotations"]] == [kept.start_ns // 1_000_000] * 2
 
 
@@ -189,7 +203,7 @@ def test_what_is_damaged_keeps_no_database_from_being_brought_up_to_date(db: Pat
     StoreWriter(db).close()
 
     with contextlib.closing(sqlite3.connect(db)) as person:
-        assert person.execute('SELECT "limit", gpu_seconds FROM v_checkpoints').fetchall() == [(None, 2.0)]
+        assert person.execute("SELECT limited_by, gpu_seconds FROM v_checkpoints").fetchall() == [(None, 2.0)]
 
 
 def test_a_newer_schema_is_refused_with_the_versions(db: Path) -> None:

@@ -21,6 +21,7 @@ from ckptprof.store.timeline import Window
 from ckptprof.store.writer import Retention, StoreFullError, StoreWriter
 
 _Make = Callable[..., Checkpoint]
+_FIXTURES = Path(__file__).parents[1] / "fixtures" / "store"
 
 # A member of the group: it takes a lock on a file that it may only read, says so, and holds it until its input ends
 _AS_MEMBER = "import fcntl, os, sys; os.setgroups([]); os.setgid(0); os.setuid(65534)\n"
@@ -117,13 +118,13 @@ def test_no_lock_that_the_group_can_take_holds_up_the_writer(
 @pytest.mark.root
 def test_an_older_database_is_brought_up_to_date_under_such_a_lock(db: Path) -> None:
     """A step of the schema needs no lock on the database itself."""
-    StoreWriter(db).close()
     with closing(sqlite3.connect(db)) as raw:
-        raw.execute("DROP TABLE outbox")
-        raw.execute("PRAGMA user_version = 10")
+        raw.executescript((_FIXTURES / "schema-10.sql").read_text(encoding="utf-8"))
+        raw.execute("PRAGMA journal_mode = WAL")
+    db.chmod(0o640)
     with _held_by_a_member(db, "posix"):
         StoreWriter(db).close()
-        assert _member_reads(db) == "0"
+        assert _member_reads(db) == "1"
 
 
 @pytest.mark.root

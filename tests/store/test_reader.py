@@ -425,7 +425,7 @@ def test_what_takes_for_ever_ends(db: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raw.executescript(
             "DROP VIEW v_accounts; CREATE VIEW v_accounts AS"
             " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
-            ' SELECT i AS checkpoint_id, i AS "limit", i AS seconds, i AS text FROM n WHERE i < 0'
+            " SELECT i AS checkpoint_id, i AS limited_by, i AS seconds, i AS text FROM n WHERE i < 0"
         )
     monkeypatch.setattr(asking, "_SECONDS", 0.05)
     with (

@@ -156,6 +156,23 @@ def test_events_go_when_nothing_else_is_left(
     assert (newest.measures, newest.verdict is not None) == (None, True)
 
 
+def test_one_user_pushes_out_nobody_elses(db: Path, start_ns: int, checkpoint: Callable[..., Checkpoint]) -> None:
+    """Who saves without end loses the oldest of his own, however old those of others are; unknown owners are one."""
+    writer = StoreWriter(db, retention=Retention(max_bytes=1 << 20), ballast_bytes=0)
+    others = [checkpoint(uid=f"{owner}-{at}", owner=owner, start_ns=at) for owner in (1, None) for at in range(20)]
+    writer.add_checkpoints(others)
+    writer.add_checkpoints([checkpoint(uid=f"2-{at}", owner=2, start_ns=1000 + at) for at in range(1000)])
+    writer.maintain(start_ns)
+    writer.close()
+    with StoreReader(db) as reader:
+        kept = [one.uid for one in reader.report(CheckpointQuery()).checkpoints]
+
+    flood = [uid for uid in kept if uid.startswith("2-")]
+    assert {one.uid for one in others} <= set(kept)
+    assert 0 < len(flood) < 1000
+    assert flood[-1] == "2-999"
+
+
 @pytest.mark.slow
 def test_unused_pages_go_back_to_the_file_system(db: Path, start_ns: int, noise: _Noise) -> None:
     """After a cap was lowered the file shrinks, bit by bit."""

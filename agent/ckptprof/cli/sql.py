@@ -16,7 +16,7 @@ EXAMPLES = """
 # The tables and views, with their columns; those that begin with v_ are made to be asked
 ckptprof sql
 # What limited the saves of each job, and for how long training stood still
-ckptprof sql 'SELECT job, "limit", count(*) AS saves, sum(stall_seconds) AS blocked FROM v_checkpoints GROUP BY 1, 2'
+ckptprof sql 'SELECT job, limited_by, count(*) AS saves, sum(stall_seconds) AS blocked FROM v_checkpoints GROUP BY 1, 2'
 # The slowest rank of each checkpoint, for a spreadsheet
 ckptprof sql --csv 'SELECT checkpoint_id, rank, max(end_time) FROM v_ranks GROUP BY 1'
 """

@@ -32,7 +32,8 @@ class PlainReader:
 
     def _open(self) -> None:
         self._raw, self._number = opened(self.path)
-        self._bounds = Bounds(self._raw, self.path.stat().st_size + log_bytes(self.path))
+        with translated(self.path):
+            self._bounds = Bounds(self._raw, self.path.stat().st_size + log_bytes(self.path))
 
     def renew(self) -> None:
         """Open it again if this is a copy and there is a newer one; raises as opening does."""

@@ -55,12 +55,15 @@ def read(connection: Connection, name: str, chosen: Select[tuple[int]], span: Sp
     return Records(tuple(Field(one.name, _holds(one)) for one in shown), (tuple(row) for row in rows))
 
 
-_ACCOUNTS = table(
-    "v_accounts",
-    column("checkpoint_id", Integer),
-    column("limit", Text),
-    column("seconds", Float),
-    column("text", Text),
+_ACCOUNTS = (
+    select(
+        column("checkpoint_id", Integer),
+        column("limited_by", Text).label("limit"),
+        column("seconds", Float),
+        column("text", Text),
+    )
+    .select_from(table("v_accounts"))
+    .subquery()
 )
 _TABLES: dict[str, Any] = {
     "checkpoints": schema.checkpoints,

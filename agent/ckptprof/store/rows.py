@@ -20,6 +20,7 @@ from ckptprof.verdicts import Cost, Verdict
 MAX_CHILDREN = 4096  # rows of one kind that a checkpoint may have; the rest is summed up in `blind`
 MAX_POINTS = 4096
 MAX_OVERHEADS = 64
+_CHILD_BYTES = 100  # about what a row of a writer, stream, device or evidence takes
 _MAX_TIMELINE_BYTES = 1 << 20
 _DIAGNOSIS: dict[str, Any] = {  # JSON or NULL
     "sent": Sent, "run": Run, "place": Place, "clock": Clock,
@@ -86,6 +87,9 @@ def _checkpoint_row(checkpoint: Checkpoint) -> dict[str, Any]:
     row["timeline"] = encode([point.start_ns for point in points], (lengths, [point.bytes for point in points]))
     row["progress"], left_out = packed(checkpoint.streams)
     row["progress_left_out"] = checkpoint.progress_left_out + left_out
+    children = sum(len(getattr(checkpoint, name)) for name in CHILDREN)
+    kept = (value for name, value in row.items() if name != "measures" and isinstance(value, (str, bytes)))
+    row["stored_bytes"] = _CHILD_BYTES * children + sum(map(len, kept))
     return row
 
 

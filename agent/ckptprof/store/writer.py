@@ -105,8 +105,14 @@ class StoreWriter:
 
     def publish(self) -> None:
         """Let those who may only read have what is stored; a part of it, where a reader of its owner holds the log."""
-        with translated(self.path):
-            self._publication.renew()
+        try:
+            with translated(self.path):
+                self._publication.renew()
+        except StoreFullError:
+            if not self._ballast.drop():
+                raise
+            with translated(self.path):
+                self._publication.renew()
         self._is_published = True
 
     def begin_session(self, session: Session) -> None:
@@ -197,7 +203,7 @@ class StoreWriter:
         """Close the database and let others write it; a second call does nothing."""
         try:
             with translated(self.path):
-                with contextlib.suppress(sqlite3.Error):  # the next start does it
+                with contextlib.suppress(sqlite3.Error, OSError):  # the next start does it
                     self._publication.renew()
                 self._is_published = True
                 self._publication.close()

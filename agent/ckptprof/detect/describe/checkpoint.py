@@ -77,6 +77,7 @@ def assemble(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity)))),
         kind=kind,
         job=candidate.job,
+        owner=next(map(world.jobs.owner, writers), None),
         framework=framework_of(candidate, known),
         step=candidate.step,
         ranks=ranks_of(candidate, world.jobs),

@@ -207,6 +207,11 @@ class Jobs(Processes):
         info = self._told(process)
         return rendezvous.rank_of(info.environment) if info is not None else None
 
+    def owner(self, process: ProcessKey) -> int | None:
+        """Return the user whose process it is, by number."""
+        info = self._told(process)
+        return info.uid if info is not None else None
+
     def ranks(self, process: ProcessKey) -> int | None:
         """Return how many ranks the job has, from the environment."""
         info = self._told(process)

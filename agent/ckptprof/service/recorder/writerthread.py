@@ -173,8 +173,7 @@ class WriterThread:
             self._begun.clear()
             self._kept = None
         self._store_sessions(writer)
-        failures = self._store_checkpoints(writer)
-        self._publish(writer)
+        failures = [*self._store_checkpoints(writer), *self._attempt(lambda: self._publish(writer))]
         failures += self._store_windows(writer)
         self._maintain(writer)
         return failures

@@ -5,6 +5,7 @@ from __future__ import annotations
 PLAIN = (
     "uid", "kind", "job", "framework", "step", "ranks", "start_ns", "end_ns", "durable_ns", "bytes", "files", "path",
     "mode", "stall_ns", "level", "confidence", "status", "written_bytes", "unique_bytes", "storage_bytes", "cache",
+    "owner",
 )  # fmt: skip
 JSON = ("blind", "pattern", "moments", "metadata", "overheads", "blocked")
 BRIEF_DIAGNOSIS = ("sent", "run", "place", "clock", "verdict", "cost")  # JSON or NULL

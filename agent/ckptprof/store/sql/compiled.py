@@ -22,20 +22,20 @@ overheads=:overheads, storage_bytes=:storage_bytes, cache=:cache, cost=:cost,
 measures=:measures, blocked=:blocked, committed_ns=:committed_ns, "limit"=:limit,
 limit_seconds=:limit_seconds, limit_confidence=:limit_confidence,
 expected_seconds=:expected_seconds, gpu_seconds=:gpu_seconds, progress=:progress,
-progress_left_out=:progress_left_out, sent=:sent, run=:run, place=:place, clock=:clock
-WHERE checkpoints.uid = :known_uid RETURNING id"""
+progress_left_out=:progress_left_out, sent=:sent, run=:run, place=:place, clock=:clock,
+owner=:owner, stored_bytes=:stored_bytes WHERE checkpoints.uid = :known_uid RETURNING id"""
 ADD_CHECKPOINT = """INSERT INTO checkpoints (uid, kind, job, framework, step, ranks, start_ns, end_ns,
 durable_ns, bytes, files, path, mode, stall_ns, level, confidence, pattern_class,
 pattern, verdict, blind, timeline, status, moments, metadata, written_bytes,
 unique_bytes, overheads, storage_bytes, cache, cost, measures, blocked, committed_ns,
 "limit", limit_seconds, limit_confidence, expected_seconds, gpu_seconds, progress,
-progress_left_out, sent, run, place, clock) VALUES (:uid, :kind, :job, :framework,
-:step, :ranks, :start_ns, :end_ns, :durable_ns, :bytes, :files, :path, :mode, :stall_ns,
-:level, :confidence, :pattern_class, :pattern, :verdict, :blind, :timeline, :status,
-:moments, :metadata, :written_bytes, :unique_bytes, :overheads, :storage_bytes, :cache,
-:cost, :measures, :blocked, :committed_ns, :limit, :limit_seconds, :limit_confidence,
-:expected_seconds, :gpu_seconds, :progress, :progress_left_out, :sent, :run, :place,
-:clock) RETURNING id"""
+progress_left_out, sent, run, place, clock, owner, stored_bytes) VALUES (:uid, :kind,
+:job, :framework, :step, :ranks, :start_ns, :end_ns, :durable_ns, :bytes, :files, :path,
+:mode, :stall_ns, :level, :confidence, :pattern_class, :pattern, :verdict, :blind,
+:timeline, :status, :moments, :metadata, :written_bytes, :unique_bytes, :overheads,
+:storage_bytes, :cache, :cost, :measures, :blocked, :committed_ns, :limit,
+:limit_seconds, :limit_confidence, :expected_seconds, :gpu_seconds, :progress,
+:progress_left_out, :sent, :run, :place, :clock, :owner, :stored_bytes) RETURNING id"""
 NOTE_CHANGE = """INSERT OR REPLACE INTO outbox (checkpoint_id, revision, first_start_ns) VALUES
 (:changed, (coalesce((SELECT anon_1.revision FROM (SELECT outbox.change AS change,
 outbox.checkpoint_id AS checkpoint_id, outbox.revision AS revision,
@@ -57,28 +57,28 @@ checkpoints.mode, 'stall_ns', checkpoints.stall_ns, 'level', checkpoints.level,
 THEN printf('%!.17g', checkpoints.confidence) ELSE json_quote(checkpoints.confidence)
 END), 'status', checkpoints.status, 'written_bytes', checkpoints.written_bytes,
 'unique_bytes', checkpoints.unique_bytes, 'storage_bytes', checkpoints.storage_bytes,
-'cache', checkpoints.cache, 'blind', json(checkpoints.blind), 'pattern',
-json(checkpoints.pattern), 'moments', json(checkpoints.moments), 'metadata',
-json(checkpoints.metadata), 'overheads', json(checkpoints.overheads), 'blocked',
-json(checkpoints.blocked), 'sent', json(checkpoints.sent), 'run', json(checkpoints.run),
-'place', json(checkpoints.place), 'clock', json(checkpoints.clock), 'verdict',
-json(checkpoints.verdict), 'cost', json(checkpoints.cost), 'writers', json((SELECT
-json_group_array(json_object('pid', anon_1.pid, 'comm', anon_1.comm, 'bytes',
-anon_1.bytes, 'rank', anon_1.rank, 'start_ns', anon_1.start_ns, 'end_ns', anon_1.end_ns,
-'role', anon_1.role)) AS json_group_array_1 FROM (SELECT writers.checkpoint_id AS
-checkpoint_id, writers.ordinal AS ordinal, writers.pid AS pid, writers.comm AS comm,
-writers.bytes AS bytes, writers.rank AS rank, writers.start_ns AS start_ns,
-writers.end_ns AS end_ns, writers.role AS role FROM writers WHERE writers.checkpoint_id
-= checkpoints.id ORDER BY writers.ordinal) AS anon_1)), 'evidence', json((SELECT
-json_group_array(json_object('name', anon_2.name, 'weight', json(CASE WHEN
-(typeof(anon_2.weight) IN ('real', 'integer')) THEN printf('%!.17g', anon_2.weight) ELSE
-json_quote(anon_2.weight) END), 'text', anon_2.text)) AS json_group_array_2 FROM (SELECT
-evidence.checkpoint_id AS checkpoint_id, evidence.ordinal AS ordinal, evidence.name AS
-name, evidence.weight AS weight, evidence.text AS text FROM evidence WHERE
-evidence.checkpoint_id = checkpoints.id ORDER BY evidence.ordinal) AS anon_2))) AS
-json_object_1 FROM checkpoints WHERE checkpoints.id IN (SELECT checkpoints.id FROM
-checkpoints WHERE checkpoints.id = :changed) ORDER BY checkpoints.start_ns,
-checkpoints.id"""
+'cache', checkpoints.cache, 'owner', checkpoints.owner, 'blind',
+json(checkpoints.blind), 'pattern', json(checkpoints.pattern), 'moments',
+json(checkpoints.moments), 'metadata', json(checkpoints.metadata), 'overheads',
+json(checkpoints.overheads), 'blocked', json(checkpoints.blocked), 'sent',
+json(checkpoints.sent), 'run', json(checkpoints.run), 'place', json(checkpoints.place),
+'clock', json(checkpoints.clock), 'verdict', json(checkpoints.verdict), 'cost',
+json(checkpoints.cost), 'writers', json((SELECT json_group_array(json_object('pid',
+anon_1.pid, 'comm', anon_1.comm, 'bytes', anon_1.bytes, 'rank', anon_1.rank, 'start_ns',
+anon_1.start_ns, 'end_ns', anon_1.end_ns, 'role', anon_1.role)) AS json_group_array_1
+FROM (SELECT writers.checkpoint_id AS checkpoint_id, writers.ordinal AS ordinal,
+writers.pid AS pid, writers.comm AS comm, writers.bytes AS bytes, writers.rank AS rank,
+writers.start_ns AS start_ns, writers.end_ns AS end_ns, writers.role AS role FROM
+writers WHERE writers.checkpoint_id = checkpoints.id ORDER BY writers.ordinal) AS
+anon_1)), 'evidence', json((SELECT json_group_array(json_object('name', anon_2.name,
+'weight', json(CASE WHEN (typeof(anon_2.weight) IN ('real', 'integer')) THEN
+printf('%!.17g', anon_2.weight) ELSE json_quote(anon_2.weight) END), 'text',
+anon_2.text)) AS json_group_array_2 FROM (SELECT evidence.checkpoint_id AS
+checkpoint_id, evidence.ordinal AS ordinal, evidence.name AS name, evidence.weight AS
+weight, evidence.text AS text FROM evidence WHERE evidence.checkpoint_id =
+checkpoints.id ORDER BY evidence.ordinal) AS anon_2))) AS json_object_1 FROM checkpoints
+WHERE checkpoints.id IN (SELECT checkpoints.id FROM checkpoints WHERE checkpoints.id =
+:changed) ORDER BY checkpoints.start_ns, checkpoints.id"""
 COUNT_SINCE = """SELECT count(*) AS count_1 FROM checkpoints WHERE checkpoints.id > :known_id"""
 CLEAR_CHILDREN = {
     "writers": """DELETE FROM writers WHERE writers.checkpoint_id = :of_checkpoint""",
@@ -117,34 +117,34 @@ checkpoints.mode, 'stall_ns', checkpoints.stall_ns, 'level', checkpoints.level,
 THEN printf('%!.17g', checkpoints.confidence) ELSE json_quote(checkpoints.confidence)
 END), 'status', checkpoints.status, 'written_bytes', checkpoints.written_bytes,
 'unique_bytes', checkpoints.unique_bytes, 'storage_bytes', checkpoints.storage_bytes,
-'cache', checkpoints.cache, 'blind', json(checkpoints.blind), 'pattern',
-json(checkpoints.pattern), 'moments', json(checkpoints.moments), 'metadata',
-json(checkpoints.metadata), 'overheads', json(checkpoints.overheads), 'blocked',
-json(checkpoints.blocked), 'sent', json(checkpoints.sent), 'run', json(checkpoints.run),
-'place', json(checkpoints.place), 'clock', json(checkpoints.clock), 'verdict',
-json(checkpoints.verdict), 'cost', json(checkpoints.cost), 'measures',
-json(checkpoints.measures), 'writers', json((SELECT json_group_array(json_object('pid',
-anon_1.pid, 'comm', anon_1.comm, 'bytes', anon_1.bytes, 'rank', anon_1.rank, 'start_ns',
-anon_1.start_ns, 'end_ns', anon_1.end_ns, 'role', anon_1.role)) AS json_group_array_1
-FROM (SELECT writers.checkpoint_id AS checkpoint_id, writers.ordinal AS ordinal,
-writers.pid AS pid, writers.comm AS comm, writers.bytes AS bytes, writers.rank AS rank,
-writers.start_ns AS start_ns, writers.end_ns AS end_ns, writers.role AS role FROM
-writers WHERE writers.checkpoint_id = checkpoints.id ORDER BY writers.ordinal) AS
-anon_1)), 'evidence', json((SELECT json_group_array(json_object('name', anon_2.name,
-'weight', json(CASE WHEN (typeof(anon_2.weight) IN ('real', 'integer')) THEN
-printf('%!.17g', anon_2.weight) ELSE json_quote(anon_2.weight) END), 'text',
-anon_2.text)) AS json_group_array_2 FROM (SELECT evidence.checkpoint_id AS
-checkpoint_id, evidence.ordinal AS ordinal, evidence.name AS name, evidence.weight AS
-weight, evidence.text AS text FROM evidence WHERE evidence.checkpoint_id =
-checkpoints.id ORDER BY evidence.ordinal) AS anon_2)), 'streams', json((SELECT
-json_group_array(json_object('pid', anon_3.pid, 'comm', anon_3.comm, 'path',
-anon_3.path, 'bytes', anon_3.bytes, 'size', anon_3.size, 'start_ns', anon_3.start_ns,
-'end_ns', anon_3.end_ns, 'class', anon_3.class, 'seen_by', anon_3.seen_by)) AS
-json_group_array_3 FROM (SELECT streams.checkpoint_id AS checkpoint_id, streams.ordinal
-AS ordinal, streams.pid AS pid, streams.comm AS comm, streams.path AS path,
-streams.bytes AS bytes, streams.size AS size, streams.start_ns AS start_ns,
-streams.end_ns AS end_ns, streams.class AS class, streams.seen_by AS seen_by FROM
-streams WHERE streams.checkpoint_id = checkpoints.id ORDER BY streams.ordinal) AS
+'cache', checkpoints.cache, 'owner', checkpoints.owner, 'blind',
+json(checkpoints.blind), 'pattern', json(checkpoints.pattern), 'moments',
+json(checkpoints.moments), 'metadata', json(checkpoints.metadata), 'overheads',
+json(checkpoints.overheads), 'blocked', json(checkpoints.blocked), 'sent',
+json(checkpoints.sent), 'run', json(checkpoints.run), 'place', json(checkpoints.place),
+'clock', json(checkpoints.clock), 'verdict', json(checkpoints.verdict), 'cost',
+json(checkpoints.cost), 'measures', json(checkpoints.measures), 'writers', json((SELECT
+json_group_array(json_object('pid', anon_1.pid, 'comm', anon_1.comm, 'bytes',
+anon_1.bytes, 'rank', anon_1.rank, 'start_ns', anon_1.start_ns, 'end_ns', anon_1.end_ns,
+'role', anon_1.role)) AS json_group_array_1 FROM (SELECT writers.checkpoint_id AS
+checkpoint_id, writers.ordinal AS ordinal, writers.pid AS pid, writers.comm AS comm,
+writers.bytes AS bytes, writers.rank AS rank, writers.start_ns AS start_ns,
+writers.end_ns AS end_ns, writers.role AS role FROM writers WHERE writers.checkpoint_id
+= checkpoints.id ORDER BY writers.ordinal) AS anon_1)), 'evidence', json((SELECT
+json_group_array(json_object('name', anon_2.name, 'weight', json(CASE WHEN
+(typeof(anon_2.weight) IN ('real', 'integer')) THEN printf('%!.17g', anon_2.weight) ELSE
+json_quote(anon_2.weight) END), 'text', anon_2.text)) AS json_group_array_2 FROM (SELECT
+evidence.checkpoint_id AS checkpoint_id, evidence.ordinal AS ordinal, evidence.name AS
+name, evidence.weight AS weight, evidence.text AS text FROM evidence WHERE
+evidence.checkpoint_id = checkpoints.id ORDER BY evidence.ordinal) AS anon_2)),
+'streams', json((SELECT json_group_array(json_object('pid', anon_3.pid, 'comm',
+anon_3.comm, 'path', anon_3.path, 'bytes', anon_3.bytes, 'size', anon_3.size,
+'start_ns', anon_3.start_ns, 'end_ns', anon_3.end_ns, 'class', anon_3.class, 'seen_by',
+anon_3.seen_by)) AS json_group_array_3 FROM (SELECT streams.checkpoint_id AS
+checkpoint_id, streams.ordinal AS ordinal, streams.pid AS pid, streams.comm AS comm,
+streams.path AS path, streams.bytes AS bytes, streams.size AS size, streams.start_ns AS
+start_ns, streams.end_ns AS end_ns, streams.class AS class, streams.seen_by AS seen_by
+FROM streams WHERE streams.checkpoint_id = checkpoints.id ORDER BY streams.ordinal) AS
 anon_3)), 'devices', json((SELECT json_group_array(json_object('device', anon_4.device,
 'kind', anon_4.kind, 'read_bytes', anon_4.read_bytes, 'written_bytes',
 anon_4.written_bytes, 'busy_seconds', json(CASE WHEN (typeof(anon_4.busy_seconds) IN
@@ -234,4 +234,6 @@ SHRINK_MEASURES = """UPDATE checkpoints SET measures=NULL WHERE checkpoints.id I
 checkpoints WHERE checkpoints.measures IS NOT NULL ORDER BY checkpoints.start_ns LIMIT
 :most OFFSET 0)"""
 SHRINK_CHECKPOINTS = """DELETE FROM checkpoints WHERE checkpoints.id IN (SELECT checkpoints.id FROM checkpoints
-ORDER BY checkpoints.start_ns LIMIT :most OFFSET 0)"""
+WHERE checkpoints.owner IS (SELECT checkpoints.owner FROM checkpoints GROUP BY
+checkpoints.owner ORDER BY sum(checkpoints.stored_bytes) DESC LIMIT 1 OFFSET 0) ORDER BY
+checkpoints.start_ns LIMIT :most OFFSET 0)"""

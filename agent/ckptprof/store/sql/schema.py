@@ -87,6 +87,8 @@ checkpoints = Table(
     _text("run", nullable=True),  # JSON, as are the next two
     _text("place", nullable=True),
     _text("clock", nullable=True),
+    _whole("owner", nullable=True),
+    _whole("stored_bytes"),  # about what it takes here, without its measures
 )
 writers = Table(
     "writers",

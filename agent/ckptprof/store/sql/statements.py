@@ -152,6 +152,13 @@ def _oldest_events(*conditions: Any) -> Select[tuple[int]]:
     return select(table.c.id).where(*conditions).order_by(table.c.start_ns).limit(_whole("most"))
 
 
+def _of_the_largest_owner() -> Any:
+    """Return the condition for the checkpoints of the user with the most bytes; those of nobody known are one's."""
+    table = schema.checkpoints
+    largest = select(table.c.owner).group_by(table.c.owner).order_by(func.sum(table.c.stored_bytes).desc()).limit(1)
+    return table.c.owner.is_not_distinct_from(largest.scalar_subquery())
+
+
 def _of_blocks(make: Any) -> dict[str, Executable]:
     return {name: make(_TABLES[name]) for name in BLOCKS}
 
@@ -227,7 +234,7 @@ STATEMENTS: dict[str, Statement] = {
     "BLOCKS_OF": _of_blocks(_blocks_of),
     "EXPIRE_MEASURES": update(_EVENTS).where(_EVENTS.c.start_ns < _whole("limit_ns"), _MEASURED).values(measures=None),
     "SHRINK_MEASURES": update(_EVENTS).where(_EVENTS.c.id.in_(_oldest_events(_MEASURED))).values(measures=None),
-    "SHRINK_CHECKPOINTS": delete(_EVENTS).where(_EVENTS.c.id.in_(_oldest_events())),
+    "SHRINK_CHECKPOINTS": delete(_EVENTS).where(_EVENTS.c.id.in_(_oldest_events(_of_the_largest_owner()))),
 }
 
 
