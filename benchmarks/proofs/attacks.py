@@ -203,12 +203,12 @@ ATTACKS = (
            judged=_test("tests/systemd/test_unit.py::test_the_page_states_the_exposure_that_systemd_prints")),
     Attack("slow-clients", "metrics", attackers.GUESSES, 20,
            proof="tests/export/test_http.py::test_slowloris_keeps_nobody_out"),
-    Attack("forks", _SAVES, attackers.FORKS, 3000, proof="benchmarks/reliability.py --only forks"),
+    Attack("forks", _SAVES, attackers.FORKS, 1000, proof="benchmarks/reliability.py --only forks"),
     Attack("bomb", _SAVES, attackers.BOMB, 1500, proof="benchmarks/reliability.py --only processes"),
     Attack("execs", _SAVES, attackers.EXECS, 1000),
     Attack("arguments", _SAVES, attackers.ARGUMENTS, 20,
            proof="tests/collectors/processes/test_processes.py::test_megabytes_of_arguments_hold_nobody_up"),
-    Attack("threads", _SAVES, attackers.THREADS, 4000),
+    Attack("threads", _SAVES, attackers.THREADS, 2000),
     Attack("same-pid", f"{_SAVES}; saves of the wrong process", attackers.SAME_PID, 200, is_root=True),
     Attack("descriptors", _SAVES, attackers.DESCRIPTORS, 50000),
     Attack("100k-files", f"{_SAVES}; the end", attackers.FILES, 100000, proof="benchmarks/reliability.py --only files"),
@@ -282,12 +282,16 @@ def prove(_: float = 1.0, only: tuple[str, ...] = ()) -> list[Row]:
 
 
 def _tried(host: Host, attack: Attack) -> str:
+    if attack.judged is None:
+        return host.harm(attack)
     try:
-        return host.harm(attack) if attack.judged is None else attack.judged(host)
+        found = attack.judged(host)
     except NotHereError as error:
-        return f"skipped: {error}"
+        found = f"skipped: {error}"
     except (AssertionError, RuntimeError, OSError, sqlite3.Error, subprocess.SubprocessError) as error:
-        return f"it could not be tried: {type(error).__name__}: {str(error)[-300:]}"
+        found = f"it could not be tried: {type(error).__name__}: {str(error)[-300:]}"
+    say(f"{attack.name}: {found or 'no harm'}")
+    return found
 
 
 def _row(attack: Attack, quiet: str, loaded: str) -> Row:
