@@ -202,7 +202,7 @@ ATTACKS = (
     Attack("exposure", "the page promises too much",
            judged=_test("tests/systemd/test_unit.py::test_the_page_states_the_exposure_that_systemd_prints")),
     Attack("slow-clients", "metrics", attackers.GUESSES, 20,
-           proof="tests/export/test_http.py::test_slowloris_keeps_nobody_out"),
+           proof="tests/export/test_http.py::test_half_open_connections_keep_no_scraper_out"),
     Attack("forks", _SAVES, attackers.FORKS, 1000, proof="benchmarks/reliability.py --only forks"),
     Attack("bomb", _SAVES, attackers.BOMB, 1500, proof="benchmarks/reliability.py --only processes"),
     Attack("execs", _SAVES, attackers.EXECS, 1000),

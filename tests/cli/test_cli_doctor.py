@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from ckptprof.cli.main import main
 from ckptprof.errors import StoreError
 from ckptprof.report.doctor import Check, degraded, groups
 from ckptprof.service.probing.apart import END_THE_MOUNT
+from ckptprof.store.writer import StoreWriter
 from ckptprof_collectors.gpus.nvml import Gpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.processes.pystacks import find_program
@@ -290,6 +293,20 @@ def test_database_that_is_none(tmp_path: Path) -> None:
 
     assert [check.status for check in found] == ["note", "fail", "fail", "fail"]
     assert all(check.text for check in found)
+
+
+def test_a_large_log_names_who_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that does not end its transaction lets the log grow."""
+    monkeypatch.setattr(host, "_LARGE_LOG_BYTES", 1000)
+    db = tmp_path / "x.db"
+    with closing(StoreWriter(db)), closing(sqlite3.connect(db, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sessions").fetchone()
+        reader.execute("INSERT INTO layouts (fields) VALUES (hex(zeroblob(5000)))")
+        _, check = host.database(db)
+
+    assert check.status == "warn"
+    assert f"pid {os.getpid()}, " in str(check.fix)
 
 
 @pytest.mark.root

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage
+from tests.detect.tracer import activity
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.deferred import Pending
@@ -13,6 +15,7 @@ from ckptprof.detect.events.gathering import Gatherer
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.recognition import Recogniser
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof_collectors.samples import Frame, ProcessInfo
 
 BEGAN_S = 3.0
 AGAIN_S = 20.0
@@ -80,3 +83,54 @@ def test_what_goes_on_and_on_is_gathered_when_it_is_foreseen_again(monkeypatch: 
 
     assert gathered * 8 < asked
     assert len(paths) > 1
+
+
+def test_what_has_thousands_of_files_is_foreseen_as_seldom_as_that_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second for each thousand of them passes in between; at the end it is foreseen as it is."""
+    stage, detector, files = Stage(), Detector(Stage().header()), 0
+    foreseen_at: list[tuple[float, int]] = []
+    foresee, at_s = Recogniser.foresee, 0.0
+
+    def noted(recogniser: Recogniser, candidate: Candidate) -> Pending | None:
+        foreseen_at.append((at_s, len(candidate.parts)))
+        return foresee(recogniser, candidate)
+
+    monkeypatch.setattr(Recogniser, "foresee", noted)
+    info = ProcessInfo(10, 100, 1, 0, "python3", "train.py", ("torch",), {}, None)
+    for tick in range(200):
+        at_s = tick / 5
+        new = range(files, files := files + 20)
+        samples = [activity(10, f"/ckpt/step_1/{one}.bin", at_s - 0.001, at_s, MIB, inode=one + 1) for one in new]
+        at_ns = stage.header().at_ns + round(at_s * SECOND_NS)
+        detector.feed(Frame(at_ns, stage.wall(at_s), ("trace",), (*(() if tick else (info,)), *samples)))
+        for closely in (False, True):
+            detector.pending(closely=closely)
+    gaps = [(after[0] - before[0], before[1] // 1000) for before, after in pairwise(foreseen_at)]
+    detector.pause()
+    last = detector.pending()
+
+    assert len(gaps) > 4
+    assert all(gap_s >= thousands for gap_s, thousands in gaps)
+    assert max(gap_s - thousands for gap_s, thousands in gaps) < 5.0
+    assert last == []
+
+
+def test_what_is_over_is_foreseen_no_longer_however_large_it_was() -> None:
+    """Else it would be kept as if it went on, and reported twice after a kill."""
+    stage = Stage()
+    detector = Detector(stage.header())
+    reported: list[str] = []
+    for tick in range(200):
+        at_s = tick / 5
+        samples = [
+            activity(10, f"/ckpt/step_1/{one}.bin", at_s - 0.001, at_s, MIB, inode=one + 1)
+            for one in (range(5_000 * (tick - 9), 5_000 * (tick - 8)) if tick in (9, 10) else ())
+        ]
+        at_ns = stage.header().at_ns + round(at_s * SECOND_NS)
+        info = ProcessInfo(10, 100, 1, 0, "python3", "train.py", ("torch",), {}, None)
+        frame = Frame(at_ns, stage.wall(at_s), ("trace",), (*(() if tick else (info,)), *samples))
+        reported += [one.uid for one in detector.feed(frame)]
+        left = [one.checkpoint.uid for one in detector.pending(closely=False)]
+        assert not set(left) & set(reported)
+
+    assert len(reported) == 1

@@ -223,18 +223,19 @@ def test_where_systemd_does_not_run_there_is_no_service(
 def test_nothing_is_installed_with_settings_that_the_service_would_refuse(
     as_root: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its own file and that of /metrics: what is wrong is said before it fails, in a dry run, too."""
-    host, web = StandIn(tmp_path), tmp_path / "web.yml"
+    """Its own file and those that it names: what is wrong is said before it fails, in a dry run, too."""
+    host = StandIn(tmp_path)
     host.config.parent.mkdir(parents=True)
     monkeypatch.setattr(installation, "Host", lambda: host)
     monkeypatch.setattr(host, "check", lambda: None)
     monkeypatch.setattr(environment, "fit", lambda _: None)
     monkeypatch.setattr(settings, "FILE", host.config)
-    web.write_text("basic_aut: {}\n")
     for dry_run in (["--dry-run"], []):
         for text, said in (
             ("levl = 1\n", "line 1: there is no setting 'levl'"),
-            (f'web_config = "{web}"\n', "basic_aut"),
+            ('web_config = "web.yml"\n', "web_config is no setting any more"),
+            ('listen = "0.0.0.0:12578"\n', "beyond loopback"),
+            (f'tls_cert = "{host.config}"\ntls_key = "/none"\nclient_ca = "/none"\n', "/none: No such file"),
         ):
             host.config.write_text(text)
 

@@ -12,6 +12,7 @@ import gc
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -81,21 +82,15 @@ class Command(typer.core.TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse them, and keep what was typed: a command that is handed on is told by the `--` before it."""
         ctx.meta[TYPED] = tuple(args)
-        if any(parameter.name == "html" for parameter in self.params):
-            args = self._with_pages(args)
+        if any(one.name == "html" for one in self.params):  # its value is FILE where the next word can be nothing else
+            is_only = not any(one.param_type_name == "argument" for one in self.params)
+            file = re.compile(r"-|[^-].*" if is_only else r"-|[^-].*\.html", re.DOTALL)
+            following = [*args[1:], "--"]
+            args = [
+                f"{word}=" if word == "--html" and not file.fullmatch(following[at]) else word
+                for at, word in enumerate(args)
+            ]
         return super().parse_args(ctx, args)
-
-    def _with_pages(self, args: list[str]) -> list[str]:
-        """Give each `--html` its value: FILE where the next word can be nothing else, else an empty one."""
-        has_arguments = any(parameter.param_type_name == "argument" for parameter in self.params)
-
-        def is_file(word: str) -> bool:
-            return word == "-" or word.endswith(".html") or not (has_arguments or word.startswith("-"))
-
-        return [
-            f"{word}=" if word == "--html" and not is_file(following) else word
-            for word, following in zip(args, [*args[1:], "--"], strict=False)
-        ]
 
     def invoke(self, ctx: Any) -> Any:
         """Run it; raises UsageError for units that there are not, also where it prints none."""
@@ -272,11 +267,16 @@ def _complain(message: str, *, hint: str | None = None, error: BaseException | N
 def _hold_streams() -> None:
     """Open /dev/null in the place of closed standard streams, or the next file opened would be taken for one.
 
+    Errors of standard output name it from then on.
+
     A program that is started finds them closed all the same: what Python opens is closed on exec.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 # until we end
+    if isinstance(out := sys.__stdout__, io.TextIOWrapper):  # it is not closed
+        raw = io.BufferedWriter(_StandardOutput(out.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(raw, out.encoding, out.errors, None, out.line_buffering, out.write_through)
 
 
 class _StandardOutput(io.FileIO):
@@ -286,31 +286,16 @@ class _StandardOutput(io.FileIO):
         """Return how many bytes were written; raises CkptprofError."""
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
         except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
             hint = "the output is incomplete: write it to another file"
             raise CkptprofError(f"standard output: {error.strerror}", hint=hint) from error
-
-
-def _name_standard_output() -> None:
-    """Let errors of standard output name it."""
-    out = sys.__stdout__
-    if not isinstance(out, io.TextIOWrapper):  # it was closed
-        return
-    sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(_StandardOutput(out.fileno(), "w", closefd=False)),
-        encoding=out.encoding,
-        errors=out.errors,
-        line_buffering=out.line_buffering,
-        write_through=out.write_through,
-    )
 
 
 def entry() -> None:
     """Console script."""
     _hold_streams()
-    _name_standard_output()
     exit_code = main(sys.argv[1:])
     gc.freeze()  # else the interpreter looks through all that was imported as it ends: a fifth of the time of a report
     sys.exit(exit_code)

@@ -32,13 +32,16 @@ _MOMENT_NS = 1_000_000  # edges that move by less are where they were
 _FORESEEN_SHARE = 8  # what goes on is foreseen again once an eighth of its age has passed: a long save costs no more
 _FORESEEN_NS = PATIENCE_NS // 4  # but then: what goes on after a kill is joined to what was foreseen before it
 _YOUNG_NS = 1_000_000_000  # many saves are over by then, and foreseen once they are
+_REST_NS = 1_000_000_000  # for each so many parts nothing is foreseen again: they take a twentieth of that
+_REST_PARTS = 1_000
 
 
 class _Foreseen(NamedTuple):
     """What something that goes on would be."""
 
     sign: Hashable  # by which that was told
-    due_ns: int  # until then it is good enough, as long as it goes on
+    due_ns: int  # until then it is good enough, as long as a file of it is open
+    rest_ns: int  # until then in any case, for it has many parts
     told: Pending | None
 
 
@@ -63,6 +66,7 @@ class Detector:
         self._foreseen: dict[Hashable, _Foreseen] = {}
         self._written: dict[int, Transfer] = {}  # by identity, what was being written when that was foreseen
         self._good_until_ns = 0  # if nothing else is written, and nothing is over
+        self._rest_until_ns = 0  # unless something of it is over
         self._left_out: set[Hashable] = set()  # of what goes on, as of the last time
         self.left_out_events = 0  # which `pending` had no room for the last time, and not yet the time before
         self._evaluated_ns = 0
@@ -142,9 +146,12 @@ class Detector:
         Nothing is changed by that. Of what goes on, those with most bytes; once `hurried` says so only what was
         foreseen the last time, as it was. The others are counted. Not `closely`: what is still being written may be as
         it was an eighth of its age ago, 15 s at most; of a job that saved before it is not there for its first second.
+        Until the recording is over all of it may be as it was a second ago for each thousand of its files.
         """
+        is_over = self._world.over_ns is not None
         writing = [one for one in self._transfers.still_open() if one.writes]
-        if not closely and self._is_as_before(writing):
+        rests = self._fed_ns < self._rest_until_ns and not is_over
+        if rests or (not closely and self._is_as_before(writing)):
             self.left_out_events = 0
             return self._untold()
         foreseen: dict[Hashable, _Foreseen] = {}
@@ -158,17 +165,21 @@ class Detector:
             for name in sorted(names, key=self._foreseen.__contains__):  # what was not foreseen yet comes first
                 candidate, known = names[name], self._foreseen.get(name)
                 sign = _sign(candidate)
-                is_due = closely or known is None or self._fed_ns >= known.due_ns or not _is_open(candidate)
-                if known is not None and (known.sign == sign or not is_due or hurried()):
+                is_due = known is None or closely or self._fed_ns >= known.due_ns or not _is_open(candidate)
+                rests = known is not None and self._fed_ns < known.rest_ns and not is_over
+                if known is not None and (known.sign == sign or not is_due or rests or hurried()):
                     foreseen[name] = known
                 elif not hurried():
                     age_ns = self._fed_ns - candidate.start_ns
                     due_ns = self._fed_ns + min(age_ns // _FORESEEN_SHARE, _FORESEEN_NS)
-                    foreseen[name] = _Foreseen(sign, due_ns, self._recogniser.foresee(candidate))
+                    rest_ns = self._fed_ns + _rest_ns(len(candidate.parts))
+                    foreseen[name] = _Foreseen(sign, due_ns, rest_ns, self._recogniser.foresee(candidate))
             self._world.over_ns = over_ns
             left_out.update(name for candidate in going_on if (name := _name(candidate)) not in foreseen)
             if len(foreseen) == len(candidates):
                 good_until_ns = min((one.due_ns for one in foreseen.values()), default=0)
+            parts = sum(len(candidate.parts) for candidate in candidates)
+            self._rest_until_ns = 0 if left_out else self._fed_ns + _rest_ns(parts)
         self._foreseen = foreseen
         self._written, self._good_until_ns = {id(one): one for one in writing}, good_until_ns
         self._left_out, self.left_out_events = left_out, len(left_out - self._left_out)
@@ -236,6 +247,8 @@ class Detector:
             else:
                 done.extend(self._recogniser.judge(whole))
             _close(candidate)
+            if any(_name_of(candidate, part) in self._foreseen for part in candidate.parts):
+                self._rest_until_ns = 0  # it is no longer to be foreseen
         self._transfers.waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
 
@@ -279,8 +292,15 @@ def _close(candidate: Candidate) -> None:
         transfer.judged()
 
 
+def _rest_ns(parts: int) -> int:
+    return parts // _REST_PARTS * _REST_NS
+
+
 def _name(candidate: Candidate) -> Hashable:
-    first = candidate.parts[0]
+    return _name_of(candidate, candidate.parts[0])
+
+
+def _name_of(candidate: Candidate, first: Transfer) -> Hashable:
     return candidate.job, candidate.writes, first.path, first.first_ns
 
 

@@ -82,6 +82,12 @@ RECORDER = (
     _RECORDER("recorder_frames_total", "Frames that reached the recorder.", lambda s: s.frames),
     _RECORDER("recorder_dropped_frames_total", "Frames that were not stored.", lambda s: s.dropped_frames),
     _RECORDER("recorder_late_frames_total", "Frames that reached the recorder late.", lambda s: s.late_frames),
+    _RECORDER(
+        "recorder_behind_seconds",
+        "Seconds from the time of the last frame to when it was judged: over 10 checkpoints are reported late.",
+        lambda s: s.behind_seconds,
+        kind="gauge",
+    ),
     _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
     _RECORDER(
         "recorder_detection_kept_bytes",

@@ -26,7 +26,8 @@ class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     frames: int | None = None
     dropped_frames: int | None = None  # not stored: the queue was full or the store failed
-    late_frames: int | None = None  # came more than a tick after their time
+    late_frames: int | None = None  # came more than a second after their time
+    behind_seconds: float | None = None  # gauge: from the time of the last frame to when it was judged
     detection_faults: int | None = None  # what was going on was lost, and detection began anew
     detection_kept_bytes: int | None = None  # gauge: of what it was told, about
     detection_forgotten_bytes: int | None = None  # before their time, for want of room in its budget

@@ -20,6 +20,16 @@ _PRIVATE = 0o600
 _SMALLEST_BYTES = 512  # one page; SQLite takes a shorter file for an empty one and would write over it
 
 
+def sqlite_version() -> tuple[int, ...]:
+    """Return the version of the library in use."""
+    return sqlite3.sqlite_version_info
+
+
+def has_wal_reset_fix(version: tuple[int, ...]) -> bool:
+    """Return whether it has the fix of the WAL-reset bug (3.51.3 and 3.53.0, see sqlite.org/changes.html)."""
+    return version >= (3, 53, 0) or (3, 51, 3) <= version < (3, 52, 0)
+
+
 def file_mode(path: Path) -> int:
     """Return the permissions of a database: its group may read the service's, nobody else any other."""
     return 0o640 if path.parent == SERVICE_DIRECTORY else 0o600

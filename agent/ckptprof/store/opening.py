@@ -17,7 +17,7 @@ from ckptprof.store.published import copied, number
 from ckptprof.store.sql.columns import TABLES
 
 _UPGRADE_SERVICE = "the service still runs the older version: `systemctl restart ckptprof` as root"
-_UPGRADE = "it is brought up to date when ckptprof records to it: `ckptprof run` or `ckptprof agent` with --db"
+_UPGRADE = "record to it once more with this version: that brings it up to date"
 
 
 def opened(path: Path) -> tuple[Connection, int | None]:

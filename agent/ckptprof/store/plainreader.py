@@ -9,7 +9,8 @@ from sqlite3 import Connection
 from typing import TYPE_CHECKING
 
 from ckptprof.model import Checkpoint
-from ckptprof.store.connection import snapshot
+from ckptprof.store.asking import Bounds
+from ckptprof.store.connection import log_bytes, snapshot
 from ckptprof.store.location import to_path
 from ckptprof.store.opening import opened
 from ckptprof.store.problems import translated
@@ -31,6 +32,7 @@ class PlainReader:
 
     def _open(self) -> None:
         self._raw, self._number = opened(self.path)
+        self._bounds = Bounds(self._raw, self.path.stat().st_size + log_bytes(self.path))
 
     def renew(self) -> None:
         """Open it again if this is a copy and there is a newer one; raises as opening does."""
@@ -70,4 +72,5 @@ class PlainReader:
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
         with translated(self.path), snapshot(self._raw) as raw:
+            self._bounds.begin()
             yield raw

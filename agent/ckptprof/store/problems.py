@@ -41,6 +41,9 @@ _TEXTS: tuple[tuple[str, type[StoreError], str, str], ...] = (
     ("locked", StorePassingError, "{} is locked by another program", "try again when that is done"),
     ("could not decode", StoreDamagedError, "{} is damaged", MOVE_AWAY),
     ("json cannot hold", StoreDamagedError, "{} is damaged", MOVE_AWAY),
+    ("too big", StoreDamagedError, "{} is damaged: one of its values is too large", MOVE_AWAY),
+    ("more text", StoreDamagedError, "{} is damaged: it tells more than there is room for in it", MOVE_AWAY),
+    ("interrupted", StoreDamagedError, "{} is damaged, or made so: to read it takes too long", MOVE_AWAY),
     ("no such", StoreDamagedError, "{} is damaged: a part of its schema is missing", MOVE_AWAY),
 )
 
@@ -56,6 +59,10 @@ def translated(path: Path) -> Iterator[None]:
         raise _from_text(str(error), path) from error
     except OSError as error:
         raise _from_system(error, path) from error
+    except MemoryError as error:
+        raise StoreDamagedError(
+            f"{shown(path)} is damaged: to read it takes too much memory", hint=MOVE_AWAY
+        ) from error
     except (BlockError, msgspec.MsgspecError) as error:
         raise StoreError(f"{shown(path)} is damaged: {error}", hint="move it away, or query another time") from error
     except (OverflowError, ValueError, TypeError) as error:

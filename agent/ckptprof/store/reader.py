@@ -136,12 +136,14 @@ class StoreReader(PlainReader):
         """Give the rows of a table that belong to what is asked for; they are read as they are taken."""
         span = (_clipped(query.since_ns or 0), _clipped(_MAX_SQLITE_INT if query.until_ns is None else query.until_ns))
         with snapshot(self._raw):  # what fails within is not the database's but in what is read
+            self._bounds.begin()
             with _told(self.path):
                 found = read(self._connection, name, _chosen(query), span)
             yield Records(found.fields, self._taken(found.rows))
 
     def _taken(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         while True:
+            self._bounds.go_on()
             with _told(self.path):
                 some = list(islice(rows, _AT_ONCE))
             if not some:
@@ -156,6 +158,7 @@ class StoreReader(PlainReader):
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         with _told(self.path), snapshot(self._raw):
+            self._bounds.begin()
             yield self._connection
 
 

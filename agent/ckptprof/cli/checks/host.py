@@ -17,8 +17,7 @@ from ckptprof.errors import CkptprofError
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.service.probing.apart import END_THE_MOUNT, NoAnswerError, Say, apart
-from ckptprof.store import library
-from ckptprof.store.connection import log_bytes
+from ckptprof.store.connection import has_wal_reset_fix, log_bytes, sqlite_version
 from ckptprof.store.location import path_to_read, shown, to_path, where_to_get_data
 from ckptprof.store.lock import log_readers, writer_is_alive
 from ckptprof_collectors.files.statx import statx
@@ -68,7 +67,7 @@ def everything(fs: KernelFs, db: str | Path | None, *, run: Path, at: tuple[str,
         kernel.udev(run),
         *training.everything(fs),
         *watching.beside(watched, tried),
-        sqlite(library.sqlite_version()),
+        sqlite(sqlite_version()),
         found.stored,
         *found.room,
         *abandoned(fs),
@@ -88,7 +87,7 @@ def python(version: tuple[int, ...]) -> Check:
 def sqlite(version: tuple[int, ...]) -> Check:
     """Judge the database library."""
     name = ".".join(map(str, version))
-    if library.has_wal_reset_fix(version):
+    if has_wal_reset_fix(version):
         return Check("sqlite", "ok", f"SQLite {name}")
     text = (
         f"SQLite {name} is older than the fix of the WAL-reset bug (3.51.3), which needs two writers to happen; "

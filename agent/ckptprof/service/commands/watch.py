@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ckptprof.errors import CkptprofError
-from ckptprof.export.http import DEFAULT_PORT, MetricsServer
+from ckptprof.export.http import MetricsServer
+from ckptprof.export.listening import DEFAULT_PORT, Tls, guarded
 from ckptprof.recording import Frame, Header
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.pulse import Pulse
@@ -33,10 +35,13 @@ from ckptprof.service.title import set_title
 from ckptprof_collectors import heap
 
 if TYPE_CHECKING:
-    from ckptprof.export.guard import Guard
     from ckptprof.export.metrics import Metrics
+    from ckptprof.export.pages import Pages, Textfile
 
-END_SECONDS = 5.0  # for the last frames and to judge them: what is not judged by then the next start tells
+DRAIN_SECONDS = 2.0  # for the last frames
+END_SECONDS = 3.0  # and to judge them: what is not judged by then the next start reports
+GIVE_UP_SECONDS = 4.0  # then what is still being judged is left as it was kept last
+LAST_SECONDS = 1.0  # to store what waits then
 STORE_SECONDS = 20.0
 HURRIED_SECONDS = 2.0
 MAX_STUCK = 3  # samplers that do not end when killed: then no other is started
@@ -58,7 +63,10 @@ class AgentOptions:
     burst_hz: float = 25.0
     fixed_rate: bool = False
     level: Wish = "auto"
-    web_config: Path | None = None  # None: metrics for everybody, in the clear
+    tls_cert: Path | None = None  # None, as the next two: metrics on loopback only, in the clear
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+    textfile: Path | None = None  # the folder of node_exporter's textfile collector
     timeline_days: int = 30
     max_bytes: int = 1 << 30
 
@@ -80,6 +88,9 @@ class Agent:
         self._saved_paths: tuple[str, ...] = ()
         self._url: str | None = None
         self._header: Header | None = None  # of the sampler that runs
+        self._writer: WriterThread | None = None
+        self._watches = False
+        self._judged = threading.Event()  # all that there was time for
 
     def run(self) -> bool:
         """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
@@ -87,30 +98,37 @@ class Agent:
         heap.hold_small()
         hide()
         rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
-        trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
-        guard = self._guard()
+        trap = SignalTrap({SIGTERM, SIGINT, SIGHUP}, self._heard)
+        tls = self._tls()
         sampler = self._start()  # before anything slow is imported or opened
         writer: WriterThread | None = None
         server: MetricsServer | None = None
+        textfile: Textfile | None = None
         hurried = True  # unless it ends as it should
         try:
             writer, self._saved_paths = open_writer(self._options.db, waits=self._notifier.is_active, kept=self._kept())
+            self._writer = writer
             sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
             from ckptprof.export.metrics import Metrics  # noqa: PLC0415 - prometheus_client takes 50 ms to import
+            from ckptprof.export.pages import Pages  # noqa: PLC0415 - likewise
 
             metrics = Metrics(job_names=self._options.job_names, minimal=self._options.minimal)
-            server = self._serve(metrics, guard)
+            pages = Pages(metrics, status=lambda: self._status(metrics), in_clear=tls is None)
+            server = self._serve(pages, tls)
+            textfile = self._textfile(pages)
             recorder = self._recorder(writer, metrics)
             self._url = server.url if server is not None else None
             collect_seldom()
             hurried = self._watch(sampler, recorder, trap)
         finally:
+            self._judged.set()
             self._pulse.stop()
             sampler.kill()  # it has ended by now, unless something failed
             sampler.wait(2.0)
             stored = writer is None or self._store(writer, trap, hurried=hurried)
-            if server is not None:
-                server.close()
+            for serving in (textfile, server):
+                if serving is not None:
+                    serving.close()
             trap.close()
         return stored
 
@@ -151,22 +169,21 @@ class Agent:
     def _kept(self) -> dict[str, int]:
         return {"timeline_days": self._options.timeline_days, "max_bytes": self._options.max_bytes}
 
-    def _guard(self) -> Guard | None:
-        path = self._options.web_config
-        if path is None or not self._options.serve:
+    def _tls(self) -> Tls | None:
+        options = self._options
+        if not options.serve:
             return None
-        from ckptprof.export.guard import Guard  # noqa: PLC0415 - yaml and ssl take memory, which few need
+        tls = guarded(options.host, options.tls_cert, options.tls_key, options.client_ca)
+        if tls is not None:
+            tls.context()
+        return tls
 
-        return Guard(path, messages.warn)
-
-    def _serve(self, metrics: Metrics, guard: Guard | None) -> MetricsServer | None:
+    def _serve(self, pages: Pages, tls: Tls | None) -> MetricsServer | None:
         options = self._options
         if not options.serve:
             return None
         port = DEFAULT_PORT if options.port is None else options.port
-        server = MetricsServer(
-            metrics.render, status=lambda: self._status(metrics), host=options.host, port=port, guard=guard
-        )
+        server = MetricsServer(pages, host=options.host, port=port, tls=tls, complain=messages.warn)
         try:
             server.start()
         except CkptprofError as error:
@@ -175,6 +192,15 @@ class Agent:
             messages.warn(f"no metrics are served: {error}")
             return None
         return server
+
+    def _textfile(self, pages: Pages) -> Textfile | None:
+        if self._options.textfile is None:
+            return None
+        from ckptprof.export.pages import Textfile  # noqa: PLC0415 - prometheus_client takes 50 ms to import
+
+        textfile = Textfile(self._options.textfile, pages, messages.warn)
+        textfile.start()
+        return textfile
 
     def _status(self, metrics: Metrics) -> bytes:
         """Return the document of /status; an empty one until the sampler has told what it can."""
@@ -209,6 +235,7 @@ class Agent:
             self._pulse.step()  # after each, so that a heap of them is not one long step
 
         loop = Loop(sampler, trap, take)
+        self._watches = True
         while True:
             lost = ""
             caught = []
@@ -230,8 +257,22 @@ class Agent:
             if loop.house_due():
                 self._keep_house(recorder)
         hurried = in_seconds(END_SECONDS)
-        recorder.end(clean=loop.drain(END_SECONDS), hurried=hurried)
+        recorder.end(clean=loop.drain(DRAIN_SECONDS), hurried=hurried)
         return loop.hurried
+
+    def _heard(self) -> None:
+        """Begin to count at the first signal, whatever is being judged."""
+        if self._watches:
+            self._watches = False
+            threading.Thread(target=self._give_up, name="end", daemon=True).start()
+
+    def _give_up(self) -> None:
+        """End in the midst of judging one thing, if that takes too long: a service that stays is killed."""
+        if self._judged.wait(GIVE_UP_SECONDS):
+            return
+        messages.warn("the recorder is in the midst of judging: what goes on is left for the next start as it was kept")
+        stored = self._writer is None or self._writer.close(LAST_SECONDS)
+        os._exit(0 if stored else 1)
 
     def _keep_house(self, recorder: Recorder) -> None:
         self._keep_count(recorder)

@@ -14,6 +14,7 @@ from ckptprof.export.health import RecorderHealth
 from ckptprof.model import Checkpoint, Kind, Session
 from ckptprof.recording import Header
 from ckptprof.report.live.state import State, underway
+from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.detecting import Detection
 from ckptprof.service.recorder.diagnosing import Diagnosis
 from ckptprof.service.recorder.halves import Halves
@@ -27,6 +28,8 @@ if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 m
     from ckptprof.export.metrics import Metrics
 
 LATE_NS = 1_000_000_000
+BEHIND_NS = 10_000_000_000  # is said
+_SAID_AGAIN_NS = 300_000_000_000  # while it lasts
 SESSION_SECONDS = 10.0
 _PENDING_NS = 750_000_000  # what ended before is kept, whatever happens to this process
 _PENDING_SHARE = 0.05  # of a core at most
@@ -87,6 +90,8 @@ class Recorder:
         self._session_kept = 0.0
         self.frames = 0
         self.late_frames = 0
+        self.late_ns = 0  # by how much the last frame came after its time
+        self._behind_said_ns: int | None = None  # CLOCK_MONOTONIC; None: it is not behind
         self.last_frame_ns = 0  # CLOCK_MONOTONIC
         self.sampler_starts = 0
         self._past_faults = 0  # of the detection, in earlier sessions
@@ -130,8 +135,7 @@ class Recorder:
             return
         self.frames += 1
         self.last_frame_ns = frame.at_ns
-        if time.monotonic_ns() - frame.at_ns > LATE_NS:
-            self.late_frames += 1
+        self._note_lateness(frame.at_ns, time.monotonic_ns())
         reported = self._detector.feed(frame)
         self._emit(reported, self._pending(self._detector, frame.at_ns, at_once=bool(reported)))
         self._timeline.feed(frame)
@@ -143,6 +147,19 @@ class Recorder:
             elif isinstance(sample, SamplerHealth):
                 self.dropped_frames = sample.dropped_frames
         self._session = _extended(self._session, frame.wall_ns, self.dropped_frames, clean=False)
+
+    def _note_lateness(self, at_ns: int, now_ns: int) -> None:
+        """Take note of when a frame came; who is far behind says so, and when it has caught up."""
+        self.late_ns = max(0, now_ns - at_ns)
+        self.late_frames += self.late_ns > LATE_NS
+        said_ns = self._behind_said_ns
+        if self.late_ns >= BEHIND_NS and (said_ns is None or now_ns - said_ns >= _SAID_AGAIN_NS):
+            self._behind_said_ns = now_ns
+            seconds = self.late_ns // 1_000_000_000
+            messages.warn(f"the recorder is {seconds} s behind: checkpoints are reported late, or lost if that lasts")
+        elif self.late_ns <= LATE_NS and said_ns is not None:
+            self._behind_said_ns = None
+            messages.say("the recorder has caught up")
 
     @property
     def rejected(self) -> list[Judged]:
@@ -257,6 +274,7 @@ class Recorder:
             frames=self.frames,
             dropped_frames=self.dropped_frames + (writer.dropped_windows if writer else 0) + self._timeline.dropped,
             late_frames=self.late_frames,
+            behind_seconds=self.late_ns / 1e9,
             detection_faults=self._past_faults
             + (self._detector.faults if self._detector is not None else 0)
             + self._diagnosis.faults,

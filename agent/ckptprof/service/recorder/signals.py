@@ -32,9 +32,9 @@ class SignalTrap:
     that does not is enough for a SIGTERM to end the process.
     """
 
-    def __init__(self, numbers: set[signal.Signals]) -> None:
-        """Begin to collect, until `close`."""
-        self._numbers = numbers
+    def __init__(self, numbers: set[signal.Signals], heard: Callable[[], None] = lambda: None) -> None:
+        """Begin to collect, until `close`; `heard` is called at each, by a thread of ours, however busy the others."""
+        self._numbers, self._heard = numbers, heard
         self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._caught: deque[Caught] = deque()
@@ -54,6 +54,7 @@ class SignalTrap:
             self._caught.append(Caught(info.si_signo, info.si_code == _SI_KERNEL))
             with contextlib.suppress(BlockingIOError):  # the reader is far behind, and will find all of them
                 os.write(self._write_fd, b"!")
+            self._heard()
 
     def wait(self, timeout_seconds: float) -> list[Caught]:
         """Wait for a signal; return those that have come."""
