@@ -154,10 +154,14 @@ class Host:
         """Return a copy of a database with checkpoints in it."""
         copy = self.work / "copy.db"
         copy.unlink(missing_ok=True)
+        limit = time.monotonic() + 60
         with contextlib.closing(sqlite3.connect(self.agents["poll"].database)) as own:
+            while not own.execute("SELECT count(*) FROM checkpoints").fetchone()[0]:
+                if time.monotonic() > limit:
+                    raise RuntimeError("no checkpoint is stored")
+                time.sleep(0.5)
             with contextlib.closing(sqlite3.connect(copy)) as other:
                 own.backup(other)
-            assert own.execute("SELECT count(*) FROM checkpoints").fetchone()[0] > 0
         return copy
 
     def booted(self) -> Machine:
