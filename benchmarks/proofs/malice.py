@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import shutil
@@ -11,15 +10,12 @@ import sqlite3
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import psutil
 
 from ckptprof_collectors.processes.pystacks import dump
-from proofs.proving import live
 
 from bootedmachine import Machine  # isort: skip - found by `proofs`
 from livecommand import CKPTPROF  # isort: skip
@@ -126,46 +122,6 @@ def hung_child(host: Host) -> str:
         hangs = look.is_alive()
     look.join(10)
     return "a look of 2 s at the stacks of a process does not end in 15 s" if hangs else ""
-
-
-def guessing(host: Host) -> str:
-    """Guess a password a hundred times a second while the scraper comes with the right one."""
-    work = host.work / "web"
-    work.mkdir(exist_ok=True)
-    (work / "web.yml").write_text(f"basic_auth_users: {{prometheus: {_BCRYPT_OF_RIGHT}}}\n")
-    with live(work, level="poll", arguments=("--web-config", str(work / "web.yml"))) as agent:
-        try:
-            agent.start()
-        except RuntimeError as error:
-            if "web" in str(error):  # there are no passwords any more: it refuses, and names what there is instead
-                return ""
-            raise
-        until, codes, guesses = time.monotonic() + WINDOW_SECONDS, [], 0
-        while time.monotonic() < until:
-            for number in range(60):
-                _status(agent.port, f"{number}")
-            guesses += 60
-            codes.append(_status(agent.port, "right"))
-        agent.end()
-    good = codes.count(200)
-    return "" if good == len(codes) else f"{len(codes) - good} of {len(codes)} scrapes refused beside {guesses} guesses"
-
-
-_BCRYPT_OF_RIGHT = "$2b$04$yfzYeG15dNZTdc78RrTvZ.xQuSCXTWZXcan4rSsqH5CHFoP8d1Num"  # no secret
-
-
-def _status(port: int, password: str) -> int:
-    word = base64.b64encode(f"prometheus:{password}".encode()).decode()
-    headers = {"Authorization": f"Basic {word}"}
-    asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
-    try:
-        with urllib.request.urlopen(asked, timeout=SCRAPE_SECONDS) as answer:  # noqa: S310 - http
-            status: int = answer.status
-            return status
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
 
 
 _SLOW = "(length(replace(hex(zeroblob(60000000)), '0', 'ab')) = 1)"

@@ -91,7 +91,6 @@ class Live:
     prefix: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
     database: Path = Path()
-    arguments: Sequence[str] = ()
     jobs: Path | None = None  # whose saves are asked for; None: those below `work`
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -122,8 +121,7 @@ class Live:
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.bind(str(address))
         self._notify.settimeout(0.2)
-        where = ("--db", str(self.database), "--listen", f"127.0.0.1:{self.port}")
-        arguments = (*where, "--level", self.level, *self.arguments)
+        arguments = ("--db", str(self.database), "--level", self.level, "--listen", f"127.0.0.1:{self.port}")
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, *CKPTPROF, "agent", *arguments], stderr=log, stdout=log, cwd=self.work,
