@@ -98,10 +98,10 @@ bpf: ## compile the eBPF programs again, after a change to them; needs clang 14 
 bench: packages $(VENV)/.installed-all ## measure ckptprof against its budgets
 	$(VENV)/bin/python benchmarks/run.py $(BENCH_FLAGS)
 
-score: $(VENV)/.installed-all ## tell what is told of the hold-out, alone and under load: SCORE_FLAGS='--loads alone --only bz2'
+score: $(VENV)/.installed-all ## score what is reported of the hold-out (benchmarks/holdout/catalogue.py), alone and under load: SCORE_FLAGS='--loads alone --only bz2'
 	$(VENV)/bin/python benchmarks/score.py $(SCORE_FLAGS)
 
-fuzz: $(VENV)/.installed ## feed what reads foreign bytes with damaged ones: FUZZ_SECONDS=60 for each of 13 targets (TARGETS='web tree')
+fuzz: $(VENV)/.installed ## feed what reads foreign bytes with damaged ones: FUZZ_SECONDS=60 for each of 12 targets (TARGETS='request tree')
 	@.ci/pip $(VENV)/bin/python install --group fuzz
 	$(VENV)/bin/python tests/fuzz/fuzz.py $(TARGETS) --seconds=$(FUZZ_SECONDS) --seed=$(or $(SEED),$$RANDOM)
 

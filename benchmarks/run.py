@@ -26,7 +26,7 @@ QUICK: dict[str, list[str]] = {
     "faults": ["--only", "serialize-zlib", "--sizes", "1", "--saves", "1"],
     "files_cost": ["--files", "300"],
     "reliability": ["--only", "hotplugs", "--scale", "0.01"],
-    "trace_cost": ["--rounds", "1", "--scale", "0.01", "--files", "10"],
+    "trace_cost": ["--rounds", "1", "--scale", "0.01"],
 }
 
 

@@ -4,7 +4,8 @@ Each job runs alone and beside a busy loop on each core; both levels look at the
 task of its own: what is wrong in general is. A second table has how many verdicts are right, by their confidence.
 Needs root, for loop devices; takes an hour for each load. `--only` cases, `--loads`; `--markdown` is for
 docs/benchmarks.md. `--keep` records each run into a folder instead, and tells what a replay of it says; `--kept`
-replays what is there, and runs nothing. `--only "trained for hours" --minutes 120` is two hours of one training job.
+replays what is there, and runs nothing; tests/recording/adopt.py makes a capture of a recording.
+`--only "trained for hours" --minutes 120` is two hours of one training job.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from contenders import ROOT
-from figures import parser, show
+from figures import markdown, parser, show
 
 sys.path[:0] = [str(ROOT / "benchmarks/holdout"), str(ROOT / "tests/e2e/faults"), str(ROOT / "tests/e2e")]
-from cases import CASES, Case  # noqa: E402 - found by the line above
+from catalogue import CASES, Case  # noqa: E402 - found by the line above
 from fault_grounds import Throttle, loop  # noqa: E402 - likewise
 from recorder import ckptprof_command  # noqa: E402 - likewise
 
@@ -141,6 +142,8 @@ def _loops(count: int) -> Iterator[None]:
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
+        if any(loop.poll() is not None for loop in loops):
+            raise RuntimeError("a busy loop ended by itself")
     finally:
         for loop in loops:
             loop.kill()
@@ -152,8 +155,7 @@ def run(case: Case, load: str, keep: Path | None = None) -> list[Event]:
     cores = len(os.sched_getaffinity(0))
     with _folder("/var/tmp") as work, GROUNDS[case.ground]() as ground:  # noqa: S108 - no tmpfs
         job = _job(case, work, ground)
-        found = {"PYTHONPATH": str(JOBS / "habits"), "TMPDIR": str(work)}
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **found}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(work)}
 
         def call(command: Sequence[str]) -> None:
             with (work / "log").open("wb") as log:
@@ -170,7 +172,9 @@ def run(case: Case, load: str, keep: Path | None = None) -> list[Event]:
             command = [*_watch(case, level, work, keep), "--", *command]
         with _loops(case.others + LOADS[load] * cores):
             call(command)
-        truth = (work / "truth.jsonl").read_text() if (work / "truth.jsonl").exists() else ""
+        if not (work / "truth.jsonl").exists():
+            raise RuntimeError("the job logged nothing")
+        truth = (work / "truth.jsonl").read_text()
         if keep is not None:
             _kept(keep, case, "truth.jsonl").write_text(truth)
             return replayed(case, load, keep)
@@ -206,11 +210,10 @@ def _events(case: Case, load: str, truth: str, work: Path) -> list[Event]:
 
 
 def _job(case: Case, work: Path, ground: Path) -> list[str]:
-    what = {"dir": ground / "run", "truth": work / "truth.jsonl"}
-    how = {"way": case.way, "size-mb": case.size_mb, "layout": case.layout, "pace": case.pace, "seconds": case.seconds}
-    how = {**how, "beside": case.beside or None} if case.way else {"minutes": case.minutes or None}  # a habit knows
-    options = [(f"--{name}", str(value)) for name, value in {**what, **how}.items() if value is not None]
-    return [str(JOBS / case.job), *(word for option in options for word in option)]
+    what = {"way": case.way, "dir": ground / "run", "truth": work / "truth.jsonl", "size-mb": case.size_mb}
+    what |= {"layout": case.layout, "pace": case.pace, "seconds": case.seconds}
+    what |= {name: value for name in ("beside", "minutes") if (value := getattr(case, name))}
+    return [str(JOBS / case.job), *(word for name, value in what.items() for word in (f"--{name}", str(value)))]
 
 
 def _told(work: Path, level: str) -> list[dict[str, Any]]:
@@ -323,12 +326,6 @@ def line(one: Event) -> str:
     return head + f"{one.limit or '-':13} ({wanted})  {mode}blocked {held} s of {one.blocked_seconds:.2f} s{wrong}"
 
 
-def _markdown(rows: Sequence[dict[str, Any]]) -> str:
-    heads = list(rows[0])
-    cells = [heads, ["---"] * len(heads), *([str(one[head]) for head in heads] for one in rows)]
-    return "\n".join("| " + " | ".join(each) + " |" for each in cells)
-
-
 def main() -> int:
     """Run them; ends with 1 if a run failed."""
     options = parser(__doc__)
@@ -361,7 +358,7 @@ def main() -> int:
     rows = [row(load, level, events) for load in chosen.loads for level in LEVELS]
     for name, table in (("score", rows), ("score-confidence", calibration(events))):
         if chosen.markdown:
-            print(_markdown(table), end="\n\n")
+            print(markdown(table), end="\n\n")
         else:
             show(name, table, as_json=chosen.json)
     return 1 if failures else 0

@@ -9,9 +9,6 @@ bytes by process and descriptor for the eight read and write calls, which is the
 The same of a send(2) and the recv(2) of its bytes, in one thread by a connection of loopback: without a trace, beside
 one while nobody trains (no program stands at sends), while somebody else trains, and of a process that is followed;
 by the CPU time of that thread.
-
-User side: CPU of one `Trace.read()` while a process holds so many files, each of which it has written to: with no call
-since the last read, with one file written, and with all of them written.
 """
 
 from __future__ import annotations
@@ -20,10 +17,8 @@ import contextlib
 import dataclasses
 import os
 import random
-import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,16 +112,6 @@ int main(int argc, char **argv) {
 }
 """
 CALLS = ("read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev")
-HOLDER = """
-import os, sys
-directory, count = sys.argv[1], int(sys.argv[2])
-files = [os.open(f"{directory}/{n}", os.O_CREAT | os.O_WRONLY) for n in range(count)]
-print("open", flush=True)
-for line in sys.stdin:
-    for fd in files if line == "all\\n" else files[:1]:
-        os.write(fd, b"x")
-    print("done", flush=True)
-"""
 SENDS = "sends"  # the target of the writer that is no file
 SENDS_PER_RUN = {64: 200_000, 64 << 10: 20_000}
 CALLS_PER_RUN = {0: 1_000_000, 1: 200_000, 4096: 200_000, 64 << 10: 20_000, 1 << 20: 1_000}
@@ -283,96 +268,19 @@ def following(watched: Mapping[int, bool] | None) -> Iterator[Sequence[str]]:
         trace.close()
 
 
-class Holder:
-    """A process that holds so many files open, and writes to one or all of them when asked."""
-
-    def __init__(self, directory: Path, count: int) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(directory), str(count)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        self._hear()
-
-    def _hear(self) -> None:
-        assert self.process.stdout is not None
-        if not self.process.stdout.readline():
-            raise SystemExit("the holder of files ended: too many open files?")
-
-    def write(self, which: str) -> None:
-        """Let it write one byte to `one` file or to `all`."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{which}\n")
-        self._hear()
-
-    def close(self) -> None:
-        """End it."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def read_costs(directory: Path, count: int, rounds: int) -> list[dict[str, Any]]:
-    """Return CPU per read, in ms, of so many live files."""
-    costs: dict[str, list[float]] = {"nothing": [], "one file": [], "all files": []}
-    place = directory / str(count)
-    place.mkdir()
-    holders: list[Holder] = []
-    trace = Trace(KernelFs(), family_of=(os.getpid(),), max_sessions=max(8192, 2 * count))
-    try:
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 100  # of one process
-        for number, begin in enumerate(range(0, count, most)):
-            (place / str(number)).mkdir()
-            holders.append(Holder(place / str(number), min(most, count - begin)))
-        for holder in holders:
-            holder.write("all")
-        before = time.thread_time_ns()
-        seen = sum(type(sample).__name__ == "FileActivity" for sample in trace.read())
-        first = (time.thread_time_ns() - before) / 1e6
-        for _ in range(rounds):
-            for what, spent in costs.items():
-                for holder in {"nothing": [], "one file": holders[:1], "all files": holders}[what]:
-                    holder.write(what.partition(" ")[0])
-                time.sleep(0.1)  # as between two ticks; what was written just before is read again
-                before = time.thread_time_ns()
-                trace.read()
-                spent.append((time.thread_time_ns() - before) / 1e6)
-    finally:
-        for holder in holders:
-            holder.close()
-        trace.close()
-        shutil.rmtree(place)
-    return [
-        {
-            "live_files": count,
-            "seen": seen,
-            "since_last_read": what,
-            "read_ms": median(values),
-            "percent_of_a_core_at_10_hz": median(values),  # ms x 10 a second = percent
-            "first_read_ms": first,
-        }
-        for what, values in costs.items()
-    ]
-
-
 def main() -> None:
     """Measure and print."""
     arguments = parser(__doc__)
     arguments.add_argument("--rounds", type=int, default=9)
     arguments.add_argument("--scale", type=float, default=1.0, help="times the usual number of calls in a run")
     arguments.add_argument("--sizes", type=int, nargs="*", default=list(CALLS_PER_RUN), choices=list(CALLS_PER_RUN))
-    arguments.add_argument("--files", type=int, nargs="*", default=[10, 1000, 20000])
     arguments.add_argument("--disk", type=Path, help="a directory on the disk to measure beside tmpfs; default: TMPDIR")
     options = arguments.parse_args()
     try:
         Trace(KernelFs()).close()
     except UnavailableError as error:
         raise SystemExit(f"no trace on this host: {error}") from error
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     rows: list[dict[str, Any]] = []
-    reads: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         memory, disk = (
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-", dir=place)))
@@ -390,9 +298,6 @@ def main() -> None:
         }
         rows += measure(program, SENDS, SENDS_PER_RUN, beside, options)
         show("trace_cost", rows, as_json=options.json)
-        for count in options.files:
-            reads += read_costs(memory, count, options.rounds)
-    show("trace_cost, reading", reads, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -79,8 +79,13 @@ def demo(options: argparse.Namespace, directory: Path) -> bool:
     forget(directory / "checkpoints")
     print("\nThe job is started again, restores, and goes on.")
     call(*watch, *job, "--resume", "--saves", "2")
+    return tell(directory, database, truth)
+
+
+def tell(directory: Path, database: str, truth: Path) -> bool:
+    """Report both runs and compare; return whether all was found and nothing invented."""
     print("\nWhat was recorded of both:")
-    call(ckptprof(), "report", "--db", database)
+    call(ckptprof(), "report", "--no-pager", "--db", database)
     seen = ask(ckptprof(), "report", "--json", "--db", database)["checkpoints"]
     comparison = compare(read_log(truth), seen)
     print("\nThe training script's own log, and how far ckptprof is from it:\n")
@@ -99,7 +104,7 @@ def say_what_next(directory: Path, seen: list[dict[str, Any]]) -> None:
         print(shlex.join([ckptprof(), "show", str(longest["id"]), *of_database]))
         page = directory / "report.html"
         subprocess.run(  # noqa: S603 # the command beside this Python
-            [ckptprof(), "report", "--html", "-o", page, *of_database], check=True, stdout=subprocess.DEVNULL
+            [ckptprof(), "report", "--html", page, *of_database], check=True, stdout=subprocess.DEVNULL
         )
         print(f"\nThe same as a page to look at, in any browser:\n\n{page}")
 

@@ -22,7 +22,7 @@ def main() -> None:
     (path,) = sys.argv[1:]
     with tempfile.TemporaryDirectory() as directory:
         page = Path(directory) / "report.html"
-        command = [ckptprof(), "report", "--html", "-o", page]
+        command = [ckptprof(), "report", "--html", page]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 # the command beside this Python
         draw(page, Path(path))
 

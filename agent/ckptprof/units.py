@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from ckptprof.errors import UsageError
 
 NOT_SEEN = "not seen"
+VARIABLE = "CKPTPROF_UNITS"  # of the environment
 SYSTEMS = {  # the factor from one unit to the next, and the units
     "decimal": (1000, ("B", "kB", "MB", "GB", "TB", "PB", "EB")),
     "binary": (1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")),
@@ -21,12 +22,17 @@ _DECIMAL = re.compile(r"\b(\d+(?:\.\d+)?) (B|kB|MB|GB|TB|PB|EB)\b")
 _system = "decimal"
 
 
-def choose(system: str) -> None:
-    """Give sizes and rates in this one of `SYSTEMS` from now on; raises UsageError for any other."""
+def check(system: str | None) -> str:
+    """Return the name of one of `SYSTEMS`, decimal for none; raises UsageError for any other."""
+    if system and system not in SYSTEMS:
+        raise UsageError(f"{VARIABLE}={system!r} is no system of units", hint=f"it is {' or '.join(SYSTEMS)}")
+    return system or "decimal"
+
+
+def choose(system: str | None) -> None:
+    """Give sizes and rates in this one of `SYSTEMS` from now on, in decimal for none; raises UsageError."""
     global _system  # noqa: PLW0603 - one setting of one program, as a locale is
-    if system not in SYSTEMS:
-        raise UsageError(f"CKPTPROF_UNITS={system!r} is no system of units", hint=f"it is {' or '.join(SYSTEMS)}")
-    _system = system
+    _system = check(system)
 
 
 def size(value: float | None) -> str:

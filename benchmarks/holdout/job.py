@@ -1,7 +1,4 @@
-"""A job of the hold-out: `python job.py --way WAY --dir DIR --truth FILE`, by torchrun where there are several ranks.
-
-It trains by PyTorch; what it does between two rounds stands in the files beside it, and its log in rounds.py.
-"""
+"""A job that trains by PyTorch, alone or as ranks, and saves or restores by one of many ways, three times."""
 
 from __future__ import annotations
 
@@ -10,25 +7,23 @@ import os
 import time
 
 import torch
+from frame import Life, options
 from others import OTHERS
-from placing import PLACING
 from processes import PROCESSES
 from ranks import RANKS
 from restores import RESTORES
-from rounds import PACES, Ways, live, options_of, prepare
-from slow import BEFORE, SLOW
-from state import made
+from rounds import PACES, Ways, made
+from saves import BEFORE, SAVES
 from torch import distributed
-from writers import WRITERS
 
-WAYS = Ways({**WRITERS, **PLACING, **PROCESSES, **RANKS, **SLOW}, RESTORES, OTHERS, BEFORE)
+WAYS = Ways({**SAVES, **PROCESSES, **RANKS}, RESTORES, OTHERS, BEFORE)
 
 
 class Trainer:
     """Computes; ranks agree after each step."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.pace = PACES[options.pace]
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        self.pace = PACES[chosen.pace]
         self.work = torch.randn(160, 160)
 
     def __call__(self, seconds: float) -> None:
@@ -45,15 +40,15 @@ class Trainer:
 
 def main() -> None:
     """Train, and save or restore three times."""
-    options = options_of(__doc__, WAYS)
+    life = Life(options())
     torch.set_num_threads(1)
-    if options.prepare:
-        prepare(options, WAYS, made(options.size_mb))
+    state = made(life.options.size_mb)
+    if life.prepare:
+        WAYS.prepare(life, state)
         return
     if "RANK" in os.environ:
         distributed.init_process_group("gloo")
-    rank = distributed.get_rank() if distributed.is_initialized() else 0
-    live(options, WAYS, made(options.size_mb), Trainer(options), rank)
+    WAYS.live(life, state, Trainer(life.options))
     if distributed.is_initialized():
         distributed.destroy_process_group()
 

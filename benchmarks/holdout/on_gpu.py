@@ -1,26 +1,21 @@
-"""A job of the hold-out that trains on a GPU: `python on_gpu.py --way WAY --dir DIR --truth FILE`; its log: lives.py.
+"""A job of the hold-out that trains on a GPU: `python on_gpu.py --way WAY --dir DIR --truth FILE`; its log: frame.py.
 
 Its GPU is busy but for what a save takes of it, so that its own clock and the GPU's tell the same. Needs CUDA.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import torch
+from frame import Life, options, size
 from torch import distributed
-
-sys.path.insert(0, str(Path(__file__).resolve().parent / "habits"))
-from lives import size
 
 LAYERS = 12
 STATES = 3  # of the size of the model: its parameters and two of the optimizer
@@ -74,9 +69,8 @@ class Trainer:
 class Saves:
     """The ways to save, and the log of them."""
 
-    def __init__(self, trainer: Trainer, folder: Path, truth: Path) -> None:
-        """Save into a folder."""
-        self.trainer, self.folder, self.truth = trainer, folder, truth
+    def __init__(self, trainer: Trainer, life: Life) -> None:
+        self.trainer, self.life = trainer, life
         self.pending: list[threading.Thread | Future[Any]] = []
 
     def wait(self) -> None:
@@ -113,12 +107,11 @@ class Saves:
 
     def log(self, path: Path, start_ns: int, blocked_ns: int, mode: str) -> None:
         """Log a save that is over."""
-        if distributed.is_initialized() and distributed.get_rank():
+        if self.life.rank:
             return
         line = {"kind": "save", "step": None, "path": str(path), "bytes": size(path), "start_ns": start_ns}
         line |= {"end_ns": time.time_ns(), "blocked_seconds": blocked_ns / 1e9, "mode": mode, "status": "complete"}
-        with self.truth.open("a") as truth:
-            truth.write(json.dumps({**line, "optional": False}) + "\n")
+        self.life.write({**line, "optional": False})
 
     def save(self, way: str, path: Path) -> None:
         """Save in one way."""
@@ -142,8 +135,8 @@ class Saves:
         self.pending = [writer]
 
     def _by_dcp(self, way: str, folder: Path, start_ns: int) -> None:
-        from torch.distributed import checkpoint  # noqa: PLC0415 - takes a second to import
-        from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType  # noqa: PLC0415
+        from torch.distributed import checkpoint
+        from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
         self.wait()
         if way == "dcp":
@@ -163,35 +156,23 @@ SYNC: dict[str, Callable[[Saves, Path], None]] = {
     "copied-first": Saves.copied_first,
     "by-rank-0": Saves.by_rank_0,
 }
-WAYS = (*SYNC, "by-thread", "dcp", "dcp-thread", "dcp-process")
-
-
-def _options(arguments: Iterable[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--way", choices=WAYS, required=True)
-    parser.add_argument("--dir", type=Path, required=True)
-    parser.add_argument("--truth", type=Path, required=True)
-    parser.add_argument("--size-mb", type=int, default=1500)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of training between two saves")
-    parser.add_argument("--layout", help="is not asked")
-    parser.add_argument("--pace", help="is not asked")
-    return parser.parse_args(None if arguments is None else list(arguments))
 
 
 def main() -> None:
     """Train, and save three times."""
-    options = _options()
-    if options.way.startswith("dcp") or "RANK" in os.environ:
+    life = Life(options(size_mb=1500, seconds=4.0))
+    way, seconds = life.options.way, life.options.seconds
+    if way.startswith("dcp") or "RANK" in os.environ:
         for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}.items():
             os.environ.setdefault(name, value)
         distributed.init_process_group("gloo")
-    trainer = Trainer(options.size_mb)
-    saves = Saves(trainer, options.dir, options.truth)
+    trainer = Trainer(life.options.size_mb)
+    saves = Saves(trainer, life)
     trainer.train(2)
     for at in range(1, ROUNDS + 1):
-        trainer.train(options.seconds)
-        saves.save(options.way, options.dir / f"checkpoint-{at * 100}" / "model.pt")
-    trainer.train(options.seconds)
+        trainer.train(seconds)
+        saves.save(way, life.folder / f"checkpoint-{at * 100}" / "model.pt")
+    trainer.train(seconds)
     saves.wait()
     time.sleep(0.2)  # until it is logged
     if distributed.is_initialized():

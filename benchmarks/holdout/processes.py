@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import multiprocessing
 import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing.shared_memory import SharedMemory
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from files import MB, Wait, chunks, nothing, write
-from state import State, joined, named, raw
-from writers import tensors
+from frame import MB, chunks, write
+from rounds import State, Wait, named, raw
+from saves import tensors
 
 FORK = multiprocessing.get_context("fork")
 
@@ -42,7 +40,7 @@ def in_process(state: State, path: Path) -> Wait:
     return writer.join
 
 
-def in_processes(state: State, path: Path) -> Wait:
+def in_processes(state: State, path: Path) -> None:
     """Have two forked processes write a half each, and wait for both."""
     names = sorted(state)
     halves = [tensors({name: state[name] for name in names[at::2]}) for at in (0, 1)]
@@ -54,7 +52,6 @@ def in_processes(state: State, path: Path) -> Wait:
         writer.start()
     for writer in writers:
         writer.join()
-    return nothing
 
 
 def in_thread(state: State, path: Path) -> Wait:
@@ -78,51 +75,28 @@ def in_slow_thread(state: State, path: Path) -> Wait:
     return writer.join
 
 
-def in_pool(state: State, path: Path) -> Wait:
+def in_pool(state: State, path: Path) -> None:
     """Have a thread for each array, and wait for all."""
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda name: write(path.with_name(f"{path.stem}.{name}.bin"), raw(state[name])), state))
-    return nothing
 
 
-def in_awaited_thread(state: State, path: Path) -> Wait:
+def in_awaited_thread(state: State, path: Path) -> None:
     """Have one thread that takes its time, and wait for it."""
     writer = threading.Thread(target=write_slowly, args=(path, *map(raw, state.values())))
     writer.start()
     writer.join()
-    return nothing
 
 
-def on_asyncio(state: State, path: Path) -> Wait:
-    """Run an event loop for the save."""
-
-    async def run() -> None:
-        tasks = (asyncio.to_thread(write, path.with_name(f"{name}.shard"), raw(array)) for name, array in state.items())
-        await asyncio.gather(*tasks)
-
-    asyncio.run(run())
-    return nothing
-
-
-def in_spawned(state: State, path: Path) -> Wait:
+def in_spawned(state: State, path: Path) -> None:
     """Start a fresh Python for the save, send it everything, and wait."""
     writer = multiprocessing.get_context("spawn").Process(target=_write_state, args=(state, path))
     writer.start()
     writer.join()
-    return nothing
 
 
 def _write_state(state: State, path: Path) -> None:
     write(path, *map(raw, state.values()))
-
-
-def in_executor(state: State, path: Path) -> Wait:
-    """Send each array to a pool of two processes, and wait."""
-    with ProcessPoolExecutor(2, mp_context=FORK) as pool:
-        parts = [pool.submit(_write_state, {name: state[name]}, path.with_name(f"{name}.part")) for name in state]
-        for part in parts:
-            part.result()
-    return nothing
 
 
 def as_snapshot(state: State, path: Path) -> Wait:
@@ -188,7 +162,7 @@ def _take_pipe(daemon: _Daemon) -> None:
         daemon.its.send("written")
 
 
-def piped(state: State, path: Path) -> Wait:
+def piped(state: State, path: Path) -> None:
     """Feed a process through a pipe, which holds training as long as it takes."""
     DAEMON.start(_take_pipe)
     pieces = [chunk for array in state.values() for chunk in chunks(raw(array), 2 * MB)]
@@ -196,7 +170,6 @@ def piped(state: State, path: Path) -> Wait:
     for piece in pieces:
         DAEMON.mine.send_bytes(piece)
     DAEMON.told()()
-    return nothing
 
 
 def _take_queue(daemon: _Daemon) -> None:
@@ -213,34 +186,33 @@ def queued(state: State, path: Path) -> Wait:
     return DAEMON.told()
 
 
-def _buffer(memory: SharedMemory) -> memoryview:
-    if memory.buf is None:
-        raise ValueError("it is closed")
-    return memory.buf
+_BEFORE: list[Wait] = []
 
 
-def _take_shared(daemon: _Daemon) -> None:
-    while True:
-        path, name, size = daemon.inbox.get()
-        shared = SharedMemory(name)
-        write_slowly(path, _buffer(shared)[:size].tobytes())
-        shared.close()
-        daemon.its.send("written")
-
-
-def shared(state: State, path: Path) -> Wait:
-    """Copy into shared memory, from which a process writes."""
-    DAEMON.start(_take_shared)
-    memory = SharedMemory(create=True, size=sum(array.nbytes for array in state.values()))
-    at = 0
-    for array in state.values():
-        _buffer(memory)[at : at + array.nbytes] = raw(array)
-        at += array.nbytes
-    DAEMON.inbox.put((path, memory.name, at))
-    return joined((DAEMON.told(), memory.close, memory.unlink))
+def waits_for_previous(state: State, path: Path) -> Wait:
+    """Wait for the previous save, then hand a copy to a process, which takes longer than training does."""
+    for wait in _BEFORE:
+        wait()
+    blobs = [array.tobytes() for array in state.values()]
+    writer = FORK.Process(target=write_slowly, args=(path, *blobs), kwargs={"pause": 0.2})
+    writer.start()
+    _BEFORE[:] = [writer.join]
+    return lambda: sum(map(len, blobs))  # it is not written yet
 
 
 PROCESSES = named(
-    in_process, in_processes, in_thread, in_slow_thread, in_pool, in_awaited_thread, on_asyncio, in_spawned,
-    in_executor, as_snapshot, detached, piped, queued, shared,
-)  # fmt: skip
+    [
+        in_process,
+        in_processes,
+        in_thread,
+        in_slow_thread,
+        in_pool,
+        in_awaited_thread,
+        in_spawned,
+        as_snapshot,
+        detached,
+        piped,
+        queued,
+        waits_for_previous,
+    ]
+)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import os
 import time
 from pathlib import Path
 
 import torch
-from files import MB, Wait, chunks, nothing, write
-from slow import journaled
-from state import State, named, raw
+from frame import MB, chunks, write
+from rounds import State, named, raw
+from saves import tensors
 from torch import distributed
-from writers import tensors
 
 PIECE = 64 << 10  # numbers
 
@@ -26,7 +24,7 @@ def _last() -> bool:
     return distributed.get_rank() == distributed.get_world_size() - 1
 
 
-def gathered(state: State, path: Path) -> Wait:
+def gathered(state: State, path: Path) -> None:
     """Collect the state of all ranks by gloo on one, which writes it."""
     rank, whole = distributed.get_rank(), {}
     for name, tensor in tensors(state).items():
@@ -38,26 +36,9 @@ def gathered(state: State, path: Path) -> Wait:
     if rank == 0:
         torch.save(whole, path)
     distributed.barrier()
-    return nothing
 
 
-def gathered_by_all(state: State, path: Path) -> Wait:
-    """Give everything to every rank, of which one writes."""
-    whole = {}
-    for name, tensor in tensors(state).items():
-        parts = [torch.empty_like(tensor) for _ in range(distributed.get_world_size())]
-        for start in range(0, len(tensor), PIECE // 4):
-            distributed.all_gather(
-                [part[start : start + PIECE // 4] for part in parts], tensor[start : start + PIECE // 4]
-            )
-        whole[name] = parts
-    if distributed.get_rank() == 0:
-        torch.save(whole, path)
-    distributed.barrier()
-    return nothing
-
-
-def gathered_objects(state: State, path: Path) -> Wait:
+def gathered_objects(state: State, path: Path) -> None:
     """Collect pickled objects, a megabyte at a time."""
     rank = distributed.get_rank()
     whole: list[object] = []
@@ -69,44 +50,22 @@ def gathered_objects(state: State, path: Path) -> Wait:
     if rank == 0:
         write(path, *(one for one in whole if isinstance(one, bytes)))
     distributed.barrier()
-    return nothing
 
 
-def sharded(state: State, path: Path) -> Wait:
+def sharded(state: State, path: Path) -> None:
     """Let each rank write its own."""
     torch.save(tensors(state), _mine(path, ".pt"))
     distributed.barrier()
-    return nothing
 
 
-def late(state: State, path: Path) -> Wait:
-    """Let each rank write its own; the last one has four times as much."""
-    more = 4 if _last() else 1
-    with bz2.open(_mine(path, ".bz2"), "wb", compresslevel=1) as stream:
-        for array in state.values():
-            stream.write(raw(array)[: more * MB])
-    distributed.barrier()
-    return nothing
-
-
-def overslept(state: State, path: Path) -> Wait:
+def overslept(state: State, path: Path) -> None:
     """Let each rank write its own; the last one begins later."""
     if _last():
         time.sleep(1.5)
-    return sharded(state, path)
+    sharded(state, path)
 
 
-def synced_by_last(state: State, path: Path) -> Wait:
-    """Let each rank write its own; the last one syncs each row."""
-    if _last():
-        journaled(state, _mine(path, ".rows"))
-    else:
-        torch.save(tensors(state), _mine(path, ".rows"))
-    distributed.barrier()
-    return nothing
-
-
-def strided(state: State, path: Path) -> Wait:
+def strided(state: State, path: Path) -> None:
     """Let all ranks write pieces of one file in turn."""
     rank, world = distributed.get_rank(), distributed.get_world_size()
     opened = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
@@ -115,30 +74,26 @@ def strided(state: State, path: Path) -> Wait:
         os.pwrite(opened, piece, (at * world + rank) * MB)
     os.close(opened)
     distributed.barrier()
-    return nothing
 
 
-def by_first(state: State, path: Path) -> Wait:
+def by_first(state: State, path: Path) -> None:
     """Let the first rank write what all have, and all wait."""
     if distributed.get_rank() == 0:
         torch.save(tensors(state), path)
     distributed.barrier()
-    return nothing
 
 
-def packed_by_first(state: State, path: Path) -> Wait:
+def packed_by_first(state: State, path: Path) -> None:
     """Let the first rank compress what all have, and all wait."""
     if distributed.get_rank() == 0:
         _gzip(state, path.with_suffix(".gz"))
     distributed.barrier()
-    return nothing
 
 
-def packed_by_each(state: State, path: Path) -> Wait:
+def packed_by_each(state: State, path: Path) -> None:
     """Let each rank compress its own."""
     _gzip(state, _mine(path, ".gz"))
     distributed.barrier()
-    return nothing
 
 
 def _gzip(state: State, path: Path) -> None:
@@ -147,7 +102,4 @@ def _gzip(state: State, path: Path) -> None:
             stream.write(raw(array))
 
 
-RANKS = named(
-    gathered, gathered_by_all, gathered_objects, sharded, late, overslept, synced_by_last, strided, by_first,
-    packed_by_first, packed_by_each,
-)  # fmt: skip
+RANKS = named([gathered, gathered_objects, sharded, overslept, strided, by_first, packed_by_first, packed_by_each])

@@ -229,9 +229,8 @@ def _forks(rate: int, seconds: float, *file: str) -> list[Row]:
         agents: dict[str, Live] = {}
         for level in LEVELS:
             (work / level).mkdir()
-            agents[level] = agent = stack.enter_context(live(work / level, level=level))
+            agents[level] = agent = stack.enter_context(live(work / level, level=level, jobs=work))
             agent.start()
-            agent.work = work  # whose saves are asked for
         truth = stack.enter_context(saving(work, SIZE, SAVE_SECONDS, PAUSE_SECONDS))
         time.sleep(8)
         since_ns = time.time_ns()
@@ -245,11 +244,9 @@ def _forks(rate: int, seconds: float, *file: str) -> list[Row]:
         rows = []
         for level, agent in agents.items():
             late = watches[level].lateness()
-            agent.work = work
             sentence = _sentence(watches[level], found := told(agent, truth, since_ns), late)
             jobs = {one["job"] for one in agent.saves()}
             sentence += f"; {len(jobs)} job"
-            agent.work = work / level
             done = (
                 f"{number} forks in {seconds:.0f} s ({float(real):.0f} a second); the pids began anew {wrapped} times"
             )

@@ -91,6 +91,8 @@ class Live:
     prefix: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
     database: Path = Path()
+    arguments: Sequence[str] = ()
+    jobs: Path | None = None  # whose saves are asked for; None: those below `work`
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -104,6 +106,11 @@ class Live:
         self._notify: socket.socket | None = None
 
     @property
+    def pid(self) -> int:
+        """Return that of the recorder; 0 before it is started."""
+        return 0 if self.process is None else self.process.pid
+
+    @property
     def log(self) -> Path:
         """Return where it says what it has to say."""
         return self.work / "agent.log"
@@ -115,7 +122,8 @@ class Live:
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.bind(str(address))
         self._notify.settimeout(0.2)
-        arguments = ("--db", str(self.database), "--level", self.level, "--listen", f"127.0.0.1:{self.port}")
+        where = ("--db", str(self.database), "--listen", f"127.0.0.1:{self.port}")
+        arguments = (*where, "--level", self.level, *self.arguments)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, *CKPTPROF, "agent", *arguments], stderr=log, stdout=log, cwd=self.work,
@@ -162,12 +170,12 @@ class Live:
         return Ckptprof(self.work, self.environment).call(*arguments)
 
     def report(self) -> dict[str, Any]:
-        """Return the document of `ckptprof report --json`, its checkpoints those below this folder."""
+        """Return the document of `ckptprof report --json`, its checkpoints those of `jobs`."""
         done = self.call("report", "--json", "--db", str(self.database))
         if done.returncode not in (0, 3):
             raise RuntimeError(done.stderr.decode(errors="replace"))
         document: dict[str, Any] = json.loads(done.stdout)
-        mine = [one for one in document["checkpoints"] if (one["path"] or "").startswith(f"{self.work}/")]
+        mine = [one for one in document["checkpoints"] if (one["path"] or "").startswith(f"{self.jobs or self.work}/")]
         document["checkpoints"] = mine
         return document
 

@@ -858,6 +858,7 @@ class SamplerHealth(msgspec.Struct, frozen=True, array_like=True, tag="health"):
     hung_lookups: int | None = None  # gauge: calls to file systems that have not come back; None: not told
     refused_lookups: int | None = None
     starved_ns: int | None = None  # lateness of the ticks that came a quarter of a second late; told in their frame
+    abandoned: int | None = None  # gauge: py-spy and questions to drivers that do not end
 
 
 Sample = (

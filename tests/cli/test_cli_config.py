@@ -19,6 +19,8 @@ from ckptprof.cli.main import main
 from ckptprof.cli.shared import settings
 from ckptprof.store import location
 
+NAMING = ("tls_cert", "tls_key", "client_ca", "textfile")  # settings that name a file
+
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -51,7 +53,10 @@ def test_each_value_names_its_source(
         "metrics": ("minimal", "file"),
         "job_names": (False, "option"),
         "listen": ("127.0.0.1:3", "option"),
-        "web_config": (None, "default"),
+        "tls_cert": (None, "default"),
+        "tls_key": (None, "default"),
+        "client_ca": (None, "default"),
+        "textfile": (None, "default"),
         "timeline_days": (7, "file"),
         "max_bytes": (1 << 30, "default"),
     }
@@ -64,7 +69,7 @@ def test_the_text_has_a_line_for_each(file: Path, capsys: pytest.CaptureFixture[
 
     out = capsys.readouterr().out
     assert re.search(r"(?m)^max_bytes +2000000000 +file$", out)
-    assert re.search(r"(?m)^web_config +none +default$", out)
+    assert re.search(r"(?m)^tls_cert +none +default$", out)
     assert out.endswith(f"\nfile: {file}\n")
 
 
@@ -97,6 +102,15 @@ def test_where_the_service_records_is_said(
         ("no_metrics = 1", "line 2: no_metrics: expected true or false, got a whole number"),
         ("[retention]\ntimeline_days = 3", "line 2: there is no setting 'retention'"),
         ("rate =", "(at line 2, column 7)"),
+        (
+            'web_config = "w.yml"',
+            "line 2: web_config is no setting any more\nhint: passwords and web.yml are gone; set",
+        ),
+        (
+            'listen = "0.0.0.0:1"',
+            "metrics on 0.0.0.0: beyond loopback they are served to clients with a certificate only",
+        ),
+        ('tls_key = "k"', "tls_cert, tls_key and client_ca belong together\nhint: set tls_cert, client_ca as well"),
     ],
 )
 def test_a_mistake_is_told_with_line_and_key(
@@ -109,6 +123,12 @@ def test_a_mistake_is_told_with_line_and_key(
     assert told in capsys.readouterr().err
 
 
+def test_no_more_of_a_file_is_read_than_settings_have(capsys: pytest.CaptureFixture[str]) -> None:
+    """A device that never ends is refused after 64 KiB."""
+    assert main(["config", "--config", "/dev/zero"]) == 2
+    assert capsys.readouterr().err == "ckptprof: /dev/zero: it has more than 64 KiB\n"
+
+
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One that is named has to be there, except that of the service: all of it is default then."""
     assert main(["config", "--config", str(tmp_path / "none.toml")]) == 1
@@ -118,7 +138,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_installed_file_names_every_setting_with_its_default(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without its # each line sets what is set anyway, except the file of passwords."""
+    """Without its # each line sets what is set anyway, except the files that it has none of."""
     text = asset("systemd/config.toml").read_text()
     lines = re.findall(r"(?m)^#(\w+ = .*)$", text)
 
@@ -126,10 +146,31 @@ def test_the_installed_file_names_every_setting_with_its_default(
     assert settings.read(asset("systemd/config.toml")) == {}
     main(["config", "--config", "/dev/null", "--json"])
     default = json.loads(capsys.readouterr().out)["settings"]
-    file.write_text("\n".join(line for line in lines if not line.startswith("web_config")))
+    file.write_text("\n".join(line for line in lines if not line.startswith(NAMING)))
     main(["config", "--config", str(file), "--json"])
     told = json.loads(capsys.readouterr().out)["settings"]
     assert [(one["name"], one["value"]) for one in told] == [(one["name"], one["value"]) for one in default]
+
+
+@pytest.mark.parametrize("command", ["config", "agent"])
+def test_an_option_that_is_gone_names_what_does_its_work(
+    command: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A unit or manifest that still has it does not start open."""
+    file.touch()
+    assert main([command, "--config", str(file), "--web-config", "web.yml"]) == 2
+    told = capsys.readouterr().err
+    assert "--web-config is no option any more\nhint: passwords and web.yml are gone; set tls_cert" in told
+
+
+def test_the_files_of_tls_are_checked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before a restart of the service, and not by its failure; unless nothing is served."""
+    folder = file.parent
+    names = {key: folder / key for key in ("tls_cert", "tls_key", "client_ca")}
+    file.write_text("".join(f'{key} = "{path}"\n' for key, path in names.items()))
+    assert main(["config", "--config", str(file)]) == 1
+    assert "tls_cert: No such file or directory" in capsys.readouterr().err
+    assert main(["config", "--config", str(file), "--no-metrics"]) == 0
 
 
 @pytest.mark.root
@@ -139,9 +180,11 @@ def test_what_only_a_capability_lets_read_is_read() -> None:
     folder = Path(tempfile.mkdtemp(prefix=own("config-"), dir="/var/tmp"))
     folder.chmod(0o755)
     try:
-        (folder / "web.yml").write_text("basic_auth_userz:\n  a: b\n")
-        (folder / "web.yml").chmod(0o600)
-        (folder / "config.toml").write_text(f'web_config = "{folder}/web.yml"\n')
+        for key in ("tls_cert", "tls_key", "client_ca"):
+            (folder / key).write_text("no PEM\n")
+            (folder / key).chmod(0o600)
+        text = "".join(f'{key} = "{folder}/{key}"\n' for key in ("tls_cert", "tls_key", "client_ca"))
+        (folder / "config.toml").write_text(text)
         become = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
         capable = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
         # from outside of the checkout, which may be closed to others
@@ -152,19 +195,7 @@ def test_what_only_a_capability_lets_read_is_read() -> None:
     finally:
         shutil.rmtree(folder)
 
-    assert (service.returncode, "'basic_auth_userz' is not supported" in service.stderr) == (1, True), service.stderr
+    assert (service.returncode, "PEM files" in service.stderr) == (1, True), service.stderr
     if "Permission" not in user.stderr:  # the interpreter itself lies where that user may read
         assert (user.returncode, user.stderr) == (0, "")
-        assert f"{folder}/web.yml" in user.stdout
-
-
-def test_what_the_file_of_passwords_says_is_checked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before a restart of the service, and not by its failure."""
-    web = file.with_name("web.yml")
-    file.write_text(f'web_config = "{web}"\n')
-    assert main(["config", "--config", str(file)]) == 1
-    assert "web.yml: No such file or directory" in capsys.readouterr().err
-
-    web.write_text("basic_auth_users:\n  alice: secret\n")
-    assert main(["config", "--config", str(file)]) == 1
-    assert "line 2: basic_auth_users.alice is no bcrypt hash" in capsys.readouterr().err
+        assert f"{folder}/tls_key" in user.stdout

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.patience import LIFETIME
 from tests.silentfuse import silent
 
 from ckptprof.cli.checks import host, training
@@ -18,6 +22,8 @@ from ckptprof.cli.checks import kernel as checks
 from ckptprof.cli.main import main
 from ckptprof.errors import StoreError
 from ckptprof.report.doctor import Check, degraded, groups
+from ckptprof.service.probing.apart import END_THE_MOUNT
+from ckptprof.store.writer import StoreWriter
 from ckptprof_collectors.gpus.nvml import Gpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.processes.pystacks import find_program
@@ -143,6 +149,33 @@ def test_gpus(tree: Callable[..., KernelFs]) -> None:
     assert found[0].text == "NVML shows the use of 8 GPUs"
 
 
+def test_a_gpu_driver_that_hangs_is_said_to(tree: Callable[..., KernelFs], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a command that ends, for the question is asked by a process that is left behind."""
+    monkeypatch.setattr(training, "_GPUS_SECONDS", 0.2)
+    driver = _Driver(8)
+    monkeypatch.setattr(driver, "count", lambda: time.sleep(float(LIFETIME)))
+    found = training.gpus(tree(), driver)
+
+    assert (found.status, "NVML has not answered for 0.2 s" in found.text) == ("warn", True)
+
+
+def test_what_was_killed_and_does_not_end_is_named(tree: Callable[..., KernelFs]) -> None:
+    """Samplers and py-spy, with what ends them; not who was not killed, nor others."""
+    killed, alive = "SigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n", "SigPnd:\t0\nShdPnd:\t0\n"
+    fs = tree(
+        proc__9__status=f"Name:\tpy-spy\nState:\tD (disk sleep)\nThreads:\t1\n{killed}",
+        proc__10__status=f"Name:\tckptprof:sampler\nState:\tZ (zombie)\nThreads:\t2\n{alive}",
+        proc__11__status=f"Name:\tpy-spy\nState:\tD (disk sleep)\nThreads:\t1\n{alive}",
+        proc__12__status=f"Name:\tpython\nState:\tD (disk sleep)\nThreads:\t1\n{killed}",
+    )
+    (found,) = host.abandoned(fs)
+
+    assert found.text.endswith("does not answer: py-spy 9, sampler 10")
+    assert END_THE_MOUNT in (found.fix or "")
+    alone = tree(**{f"proc__{pid}__status": f"Name:\tpy-spy\nState:\tS\n{alive}" for pid in (9, 10, 11, 12)})
+    assert host.abandoned(alone) == []
+
+
 def test_private_network_is_noticed(tree: Callable[..., KernelFs]) -> None:
     """/proc/net/dev reads well there, and is wrong."""
     assert checks.network(tree(proc__net__dev=f"h\nh\n    lo: {ZEROS}\n")).status == "warn"
@@ -178,14 +211,27 @@ def test_processes_of_others_are_tried(tree: Callable[..., KernelFs], tmp_path: 
     assert checks.other_processes(fs, uid=8).status == "ok"
 
 
-def test_a_process_that_holds_whoever_reads_of_it_is_named(tree: Callable[..., KernelFs], tmp_path: Path) -> None:
-    """A pipe for its arguments, into which nobody writes, holds a reader as an exec on a dead file server does."""
+@pytest.mark.parametrize(
+    ("sleep", "told"), [(b"1 2 3", ("warn", "process 78 holds")), (None, ("note", "process 78 was not read within"))]
+)
+def test_a_process_that_holds_whoever_reads_of_it_is_named(
+    tree: Callable[..., KernelFs],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sleep: bytes | None,
+    told: tuple[str, str],
+) -> None:
+    """If the reader is in state D, as behind an exec on a dead file server; else the host may be too busy.
+
+    A pipe for its arguments, into which nobody writes, holds the reader here.
+    """
+    monkeypatch.setattr(checks, "sleep_of", lambda _: sleep)
     fs = tree(proc__78__stat="78 (x) S 1 " + "0 " * 48, proc__78__status="Uid:\t7\t7\t7\t7\n")
     os.mkfifo(tmp_path / "proc/78/cmdline")
 
     found = checks.other_processes(fs, uid=8, patience_seconds=0.3)
 
-    assert (found.status, "process 78 holds" in found.text) == ("warn", True)
+    assert (found.status, found.text[: len(told[1])]) == told
     with (tmp_path / "proc/78/cmdline").open("w"):
         pass  # the thread goes on
 
@@ -247,6 +293,20 @@ def test_database_that_is_none(tmp_path: Path) -> None:
 
     assert [check.status for check in found] == ["note", "fail", "fail", "fail"]
     assert all(check.text for check in found)
+
+
+def test_a_large_log_names_who_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that does not end its transaction lets the log grow."""
+    monkeypatch.setattr(host, "_LARGE_LOG_BYTES", 1000)
+    db = tmp_path / "x.db"
+    with closing(StoreWriter(db)), closing(sqlite3.connect(db, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sessions").fetchone()
+        reader.execute("INSERT INTO layouts (fields) VALUES (hex(zeroblob(5000)))")
+        _, check = host.database(db)
+
+    assert check.status == "warn"
+    assert f"pid {os.getpid()}, " in str(check.fix)
 
 
 @pytest.mark.root

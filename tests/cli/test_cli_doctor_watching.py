@@ -16,12 +16,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.export import certificates
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.cli.checks import remedies, trace, watching
 from ckptprof.errors import CkptprofError
-from ckptprof.export.guard import Guard
 from ckptprof.export.http import MetricsServer
+from ckptprof.export.listening import Tls
+from ckptprof.export.metrics import Metrics
+from ckptprof.export.pages import Pages
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.service.commands import levels
@@ -185,31 +188,15 @@ def test_another_program_at_the_port_is_nobody(body: bytes) -> None:
     assert found is None
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return a certificate that nobody has signed, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x"]
-    subprocess.run([*new, "-keyout", key, "-out", cert], check=True, capture_output=True)
-    return cert, key
-
-
-@pytest.mark.parametrize("password", [False, True])
-@pytest.mark.parametrize("tls", [False, True])
-def test_a_guarded_page_is_asked_as_far_as_it_answers(
-    tmp_path: Path, pair: tuple[Path, Path], *, tls: bool, password: bool
-) -> None:
-    """By TLS without knowing who signed; one that wants a password is said to be there."""
-    web = {"tls_server_config": {"cert_file": str(pair[0]), "key_file": str(pair[1])}} if tls else {}
-    users = {"basic_auth_users": {"alice": "$2b$04$" + "a" * 53}} if password else {}
-    (tmp_path / "web.yml").write_text(json.dumps({**web, **users}))
-    page = MetricsServer(
-        lambda _: (b"", ""),
-        status=lambda: msgspec.json.encode(standing()),
-        port=0,
-        guard=Guard(tmp_path / "web.yml", print),
-    )
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_page_that_requires_a_certificate_is_said_to_be_there(tmp_path: Path, *, guarded: bool) -> None:
+    """Any other is asked."""
+    tls = None
+    if guarded:
+        certificates.all_of(tmp_path)
+        tls = Tls(tmp_path / "server.crt", tmp_path / "server.key", tmp_path / "ca.crt")
+    pages = Pages(Metrics(), status=lambda: msgspec.json.encode(standing()), in_clear=not guarded)
+    page = MetricsServer(pages, port=0, tls=tls)
     page.start()
     try:
         found = watching.ask("127.0.0.1", page.port)
@@ -217,9 +204,9 @@ def test_a_guarded_page_is_asked_as_far_as_it_answers(
         page.close()
     (check,) = watching.everything(found, None, WORKS, is_written=False)
 
-    assert isinstance(found, watching.Guarded) is password
-    assert password or found == standing()
-    assert ("(its page wants a password: not asked)" in check.text) is password
+    assert isinstance(found, watching.Guarded) is guarded
+    assert guarded or found == standing()
+    assert ("(its page requires a client certificate: not asked)" in check.text) is guarded
 
 
 @pytest.mark.parametrize(
@@ -317,7 +304,7 @@ POLLS = "watching at poll level: libbpf.so.1 cannot be loaded"
     ],
     ids=["polls", "traces", "other-words", "silent", "no-bus"],
 )
-def test_a_service_behind_a_password_is_asked_of_systemd(
+def test_a_service_behind_a_certificate_is_asked_of_systemd(
     monkeypatch: pytest.MonkeyPatch,
     *,
     state: dict[str, str] | None,
@@ -335,7 +322,7 @@ def test_a_service_behind_a_password_is_asked_of_systemd(
     found = watching.everything(watching.Guarded(), None, WORKS, is_written=False)
     (check,) = found
 
-    assert (check.status, check.text) == (status, f"{text}its page wants a password: not asked)")
+    assert (check.status, check.text) == (status, f"{text}its page requires a client certificate: not asked)")
     assert check.level == level
     assert "restart" not in (check.fix or "")
     assert ("journalctl -u ckptprof" in (check.fix or "")) is (status != "ok")

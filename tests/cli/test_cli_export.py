@@ -60,6 +60,21 @@ def test_a_name_says_the_format(db: str, tmp_path: Path, capsys: pytest.CaptureF
     assert main(["export", "--db", db, "-o", str(path), "--force"]) == 0
 
 
+@pytest.mark.parametrize("name", ["out.xlsx", "out.csv.gz", "out.2026"])
+def test_a_suffix_of_no_format_is_refused(
+    db: str, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A spreadsheet would not open CSV of that name; with --format it is what the user wants."""
+    path = tmp_path / name
+    assert main(["export", "--db", db, "-o", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert f"no format has the suffix {path.suffix!r}" in told
+    assert "known: .csv, .jsonl, .parquet, .arrow, .perfetto-trace" in told
+    assert not path.exists()
+    assert main(["export", "--db", db, "-o", str(path), "--format", "csv"]) == 0
+    assert main(["export", "--db", db, "-o", str(tmp_path / "plain")]) == 0
+
+
 def test_a_folder_gets_every_table(db: str, tmp_path: Path) -> None:
     """But the series, which may be a month of every device."""
     folder = tmp_path / "out"

@@ -15,6 +15,7 @@ from typing import Annotated, get_type_hints
 
 import pytest
 import typer
+from tests.cli.recorded import recorded
 from tests.patience import PATIENCE_SECONDS
 
 import ckptprof
@@ -115,6 +116,12 @@ def test_nothing_is_left_to_look_through_as_it_ends() -> None:
         (["replay", "x.gz", "--db", ""], "--db is empty", "give the path of a file"),
         (["report", "--kind", "dump"], "invalid value for '--kind'", "`ckptprof report --help` tells the options"),
         (["report", "extra"], "got unexpected extra argument", "`ckptprof report --help` tells the options"),
+        (
+            ["fleet"],
+            "missing argument 'stragglers|cost|limits|newest|collisions|nodes|annotate'. Choose from: strag",
+            "`ckptprof fleet",
+        ),
+        (["completion"], "missing argument 'shell'. Choose from: bash, zsh, fish", "`ckptprof completion --help`"),
         (["show"], "missing", "`ckptprof show --help` tells the options"),
         (["show", "x"], "ID must be a whole number from 0, not 'x'", None),
         (["show", "99999999999999999999"], "ID must be at most 9223372036854775807", None),
@@ -147,6 +154,7 @@ def test_usage_errors(arguments: list[str], message: str, hint: str | None, caps
     assert first.lower().startswith(f"ckptprof: {message}".lower())
     assert [line.split(": ")[0] for line in more] == (["hint"] if hint else [])
     assert hint is None or more[0].startswith(f"hint: {hint}")
+    assert hint is None or "\\x0a" not in first
 
 
 def _fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -264,6 +272,45 @@ def test_what_cannot_be_written_has_its_own_code(
     assert (done.returncode, "Traceback" in done.stderr) == (code, False)
     assert said is None or len(done.stderr.splitlines()) == said
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "report", "report --json", "report --html -", "list", "show 1 --all", "sql --csv 'SELECT 1'", "export -o -",
+        "export -f perfetto", "diff x.db x.db", "plan --mttf 3h", "fleet nodes --json", "live --once", "doctor",
+        "completion bash", "--help",
+    ],
+)  # fmt: skip
+def test_a_full_disk_below_standard_output_is_said(tmp_path: Path, command: str) -> None:
+    """By one line, what to do, and exit code 1, whichever command writes; a reader that goes away is no error."""
+    recorded(tmp_path / "x.db")
+    line = f"{' '.join(map(shlex.quote, PROGRAM))} {command}"
+    full, left = (
+        subprocess.run(
+            ["sh", "-c", f"{line} {to}"], capture_output=True, text=True, check=False, cwd=tmp_path,
+            env=ORDINARY | {"CKPTPROF_DB": "x.db"},
+        )
+        for to in (">/dev/full", "| true")
+    )  # fmt: skip
+
+    assert full.stderr == (
+        "ckptprof: standard output: No space left on device\nhint: the output is incomplete: write it to another file\n"
+    )
+    assert (full.returncode, left.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("command", [["list", "--json"], ["version"], ["sql"], ["run", "--", "true"]])
+def test_units_that_there_are_not_are_refused(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By every command, also where it prints no sizes, and before a job is started."""
+    monkeypatch.setenv("CKPTPROF_UNITS", "foo")
+
+    assert cli.main(command) == 2
+    said = "ckptprof: CKPTPROF_UNITS='foo' is no system of units\nhint: it is decimal or binary\n"
+    assert capsys.readouterr() == ("", said)
+    assert cli.main([command[0], "--help"]) == 0
 
 
 @pytest.fixture

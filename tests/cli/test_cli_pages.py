@@ -104,11 +104,38 @@ def test_the_page_of_a_run_has_the_offsets_of_its_slowest_checkpoint(
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["report", "--html", "a page"], "a page"),
+        (["report", "--html", "page.html", "--job", "job"], "page.html"),
+        (["report", "--html", "--job", "job"], "ckptprof-report.html"),
+        (["show", "1", "--html", "page.html"], "page.html"),
+        (["show", "--html", "page.html", "1"], "page.html"),
+        (["show", "--html", "1"], "ckptprof-save-1.html"),
+        (["show", "1", "--html=page"], "page"),
+        (["diff", "--html", "DB", "DB"], "ckptprof-diff.html"),
+        (["diff", "DB", "DB", "--html", "page.html"], "page.html"),
+    ],
+)
+def test_html_takes_the_file(
+    command: list[str], name: str, folder: Path, db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a command has arguments, only a word that ends in .html is one: a database is never written over."""
+    assert main([db if word == "DB" else word for word in command] + ["--db", db]) == 0
+    assert capsys.readouterr().out == f"{name}\n"
+    assert [page.name for page in folder.iterdir()] == [name]
+    assert (folder / name).read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 def test_a_page_goes_to_standard_output(db: str, folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """And no file is made."""
     assert main(["report", "--html", "-o", "-", "--db", db]) == 0
-    assert capfdbinary.readouterr().out.startswith(b"<!doctype html>")
-    assert list(folder.glob("*.html")) == []
+    page = capfdbinary.readouterr().out
+    assert page.startswith(b"<!doctype html>")
+    assert main(["report", "--html", "-", "--db", db]) == 0
+    assert capfdbinary.readouterr().out[:500] == page[:500]
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -117,6 +144,8 @@ def test_a_page_goes_to_standard_output(db: str, folder: Path, capfdbinary: pyte
         (["--html", "--json"], (2, "two formats")),
         (["--force"], (2, "are of --html")),
         (["--html", "-o", "-", "--open"], (2, "needs a file")),
+        (["--html", "-", "--open"], (2, "needs a file")),
+        (["--html", "a.html", "-o", "b.html"], (2, "both name a file")),
         (["--html", "-o", "nowhere/page.html"], (1, "No such file or directory")),
         (["--html", "-o", "."], (2, ". is a folder")),
         (["--html", "-o", ".", "--force"], (1, "Is a directory")),

@@ -87,6 +87,7 @@ class Fan(msgspec.Struct, frozen=True, array_like=True, tag="fan"):
         name=("fan",), collector="fans", gone="fan", labels=("fan",))
 
 samples.COUNTED += (Load, Fan)
+from prometheus_client import generate_latest
 from ckptprof.export.metrics import Metrics
 from ckptprof.store.timeline import TimelineBuilder
 
@@ -98,9 +99,9 @@ for at_ns in (1, 2):
     metrics.observe(frame)
     builder.feed(frame)
     if at_ns == 1:
-        page = metrics.render()[0].decode()
+        page = generate_latest(metrics).decode()
         assert 'ckptprof_fan_turned_seconds_total{fan="left"} 1.5' in page, page
-page = metrics.render()[0].decode()
+page = generate_latest(metrics).decode()
 assert "ckptprof_load_running 7.0" in page, page
 assert 'fan="left"' not in page, page
 assert 'fan="right"' not in page and 'ckptprof_series_dropped_total{kind="fan"} 0.0' in page, page

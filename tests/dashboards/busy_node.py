@@ -76,6 +76,7 @@ def health(tick: int) -> RecorderHealth:
         store_errors=0,
         damaged_databases=0,
         store_bytes=40 << 20,
+        store_log_bytes=4 << 20,
         store_queue=1,
         sampler_restarts=0,
         cpu_seconds=tick * 0.003,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from prometheus_client import generate_latest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "dashboards")]
@@ -62,7 +63,7 @@ def samples() -> Iterator[str]:
                 metrics.checkpoint(busy_node.checkpoint(0, Kind.RESTORE, at * 10**9))
             if tick * STEP % every == first:
                 metrics.checkpoint(save(tick, at, took * chance.choice((0.8, 0.9, 1, 1, 1.1, 1.9)), limit))
-            for line in metrics.render()[0].decode().splitlines():
+            for line in generate_latest(metrics).decode().splitlines():
                 if found := re.match(r"(ckptprof_\w+)(?:\{(.*)\})? (\S+)$", line):
                     labels = ",".join(filter(None, (f'instance="{name}",job="ckptprof"', found[2])))
                     pages.setdefault(found[1], []).append(f"{found[1]}{{{labels}}} {found[3]} {at}")

@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 from tests.dashboards import busy_node, prometheus_harness
 from tests.patience import wait_until
 
 from ckptprof.assets import asset
 from ckptprof.export.http import MetricsServer
 from ckptprof.export.metrics import Metrics
+from ckptprof.export.pages import Pages
 from ckptprof_collectors import counted
 from ckptprof_collectors.samples import MemorySample
 
@@ -41,7 +43,7 @@ def number_of_series() -> int:
     busy_node.describe(metrics)
     for tick in range(1, 42):
         busy_node.advance(metrics, tick, time.time_ns())
-    return sum(bool(line) and not line.startswith("#") for line in metrics.render()[0].decode().splitlines())
+    return sum(bool(line) and not line.startswith("#") for line in generate_latest(metrics).decode().splitlines())
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def busy_server() -> Iterator[MetricsServer]:
             tick += 1
             busy_node.advance(metrics, tick, time.time_ns())
 
-    server = MetricsServer(metrics.render, port=0)
+    server = MetricsServer(Pages(metrics, in_clear=True), port=0)
     server.start()
     worker = threading.Thread(target=work)
     worker.start()
@@ -189,7 +191,7 @@ def test_rules_name_only_what_is_exported() -> None:
     metrics = Metrics(job_names=True)
     busy_node.describe(metrics)
     busy_node.advance(metrics, 1, 1)
-    exported = set(re.findall(r"^(ckptprof_\w+)", metrics.render()[0].decode(), re.MULTILINE))
+    exported = set(re.findall(r"^(ckptprof_\w+)", generate_latest(metrics).decode(), re.MULTILINE))
     rules = (RULES / "ckptprof.rules.yml").read_text(encoding="utf-8")
     expressions = re.sub(r"(?m)^\s*(#|summary:|description:|runbook_url:|- record:|- name:).*$", "", rules)
     named = set(re.findall(r"(?<![:\w])ckptprof_\w+", expressions))

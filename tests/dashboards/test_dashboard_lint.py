@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from tests.dashboards import busy_node
 
 from ckptprof.assets import asset
@@ -52,7 +53,7 @@ def titled(title: str) -> dict[str, Any]:
 
 def exported_by(metrics: Metrics) -> set[str]:
     """Return the names on the metrics page."""
-    return set(re.findall(r"^(ckptprof_\w+)", metrics.render()[0].decode(), re.MULTILINE))
+    return set(re.findall(r"^(ckptprof_\w+)", generate_latest(metrics).decode(), re.MULTILINE))
 
 
 def variable(document: dict[str, Any], name: str) -> dict[str, Any]:
@@ -325,7 +326,7 @@ def test_nothing_saved_is_a_zero(title: str) -> None:
     name, labels = re.findall(r"(ckptprof_\w+)\{([^}]*)\}", expression)[0]
     kind = re.search(r'kind="(\w+)"', labels)
     assert kind is not None
-    assert f'{name}{{kind="{kind[1]}"}} 0.0' in Metrics().render()[0].decode()
+    assert f'{name}{{kind="{kind[1]}"}} 0.0' in generate_latest(Metrics()).decode()
 
 
 def test_a_panel_that_a_level_cannot_fill_says_so() -> None:

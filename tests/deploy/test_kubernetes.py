@@ -17,12 +17,14 @@ from jsonschema import Draft202012Validator
 
 from ckptprof.assets import asset
 from ckptprof.cli import options
+from ckptprof.export.listening import DEFAULT_PORT, guarded
 
 ROOT = Path(__file__).resolve().parents[2]
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 SCHEMAS = json.loads((ROOT / "tests/fixtures/kubernetes/strict-1.37.json").read_text(encoding="utf-8"))
 KINDS = {"DaemonSet": "io.k8s.api.apps.v1.DaemonSet", "Namespace": "io.k8s.api.core.v1.Namespace"}
 FOLDERS = sorted(path.parent for path in KUSTOMIZE.rglob("kustomization.yaml"))
+TEXTFILES = "/var/lib/node_exporter/textfile_collector"
 KNOWN = {"apiVersion", "kind", "namespace", "resources", "images", "patches"}
 
 
@@ -124,7 +126,8 @@ def test_it_may_no_more_than_the_service_on_a_node(folder: Path) -> None:
     of_host = {one["name"]: one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one}
     mounts = {one["name"]: one for one in agent["volumeMounts"]}
     assert set(mounts) == {one["name"] for one in spec["volumes"]}
-    assert {of_host[name] for name in of_host if not mounts[name].get("readOnly")} == {"/var/lib/ckptprof"}
+    written = {"/var/lib/ckptprof"} | ({TEXTFILES} if folder.name == "textfile" else set())
+    assert {of_host[name] for name in of_host if not mounts[name].get("readOnly")} == written
     assert all(path == mounts[name]["mountPath"] for name, path in of_host.items())
     assert not {"/", "/proc", "/var", "/etc", "/run"} & set(of_host.values())
 
@@ -144,10 +147,26 @@ def test_what_it_uses_of_the_node_is_bounded_as_the_unit_is(folder: Path) -> Non
 @pytest.mark.parametrize("address", ["10.0.0.7", "fd00::1"])
 def test_it_listens_on_a_node_of_either_family(address: str) -> None:
     """Kubernetes puts the address of the node before the port as it is, without brackets."""
-    (agent,) = daemon(KUSTOMIZE / "base")["containers"]
+    (agent,) = daemon(KUSTOMIZE / "overlays/tls")["containers"]
     (listen,) = (one["value"] for one in agent["env"] if one["name"] == "CKPTPROF_LISTEN")
 
     assert options.address(listen.replace("$(NODE_IP)", address)) == (address, 12578)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_its_metrics_are_served_and_probed_as_the_agent_allows(folder: Path) -> None:
+    """On loopback, where the kubelet is as well; on the node's address with certificates, of which it has none."""
+    (agent,) = daemon(folder)["containers"]
+    probes = [agent[name] for name in ("livenessProbe", "readinessProbe")]
+    given = dict(one.removeprefix("--").split("=") for one in agent["args"][1:])
+    if folder.name == "tls":
+        assert guarded("10.0.0.7", *(Path(given[name]) for name in ("tls-cert", "tls-key", "client-ca"))) is not None
+        assert [one["tcpSocket"] for one in probes] == [{"port": DEFAULT_PORT}] * 2
+    else:
+        assert "CKPTPROF_LISTEN" not in {one["name"] for one in agent["env"]}
+        asked = {"host": "127.0.0.1", "path": "/healthz", "port": DEFAULT_PORT}
+        assert [one["httpGet"] for one in probes] == [asked] * 2
+        assert given == ({"textfile": TEXTFILES} if folder.name == "textfile" else {})
 
 
 def test_the_overlays_change_what_they_say() -> None:

@@ -1,4 +1,4 @@
-"""Saves of very many files: what each file takes does not grow with their number, nor with how long they wait."""
+"""Saves of very many files, or by very many threads: the cost of each grows neither with their number nor with time."""
 
 from __future__ import annotations
 
@@ -63,6 +63,18 @@ def written(one: int, at_s: float) -> list[Sample]:
 def read(one: int, at_s: float) -> list[Sample]:
     """Return what the trace tells of a file that is read."""
     return [activity(PID, f"/ckpt/step_100/part_{one}.bin", at_s - 0.001, at_s, FILE_BYTES, inode=one, writes=False)]
+
+
+def by_thread(one: int, at_s: float, *, closes: bool = False) -> list[Sample]:
+    """Return what the trace tells of a thread that lives for one write to a file that all of them write."""
+    path, offset = "/ckpt/step_100.bin", (one - 1) * FILE_BYTES
+    return [
+        *([life("created", at_s, PID, inode=1, path=path)] if one == 1 else []),
+        activity(
+            PID, path, at_s - 0.001, at_s, FILE_BYTES, inode=1, tid=1000 + one, offset=offset, closed=closes,
+            size=(one + 1) * FILE_BYTES,
+        ),
+    ]  # fmt: skip
 
 
 def found(one: int, at_s: float) -> list[Sample]:
@@ -215,6 +227,17 @@ def test_what_a_file_takes_does_not_grow_with_their_number(
     assert many / MANY < LINEAR * few / FEW
     told = saved(MANY, 2.0, 40.0, **what)
     assert [(one.kind, one.files) for one in told] == [(kind, MANY) for kind in kinds]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_the_cost_of_a_thread_does_not_grow_with_their_number(*, closes: bool) -> None:
+    """Threads that write one file, one after another, whether they close it or not: what stays open is no save."""
+    tells = partial(by_thread, closes=closes)
+    few, many = (calls_of(partial(saved, number, 2.0, 20.0, tells=tells)) for number in (FEW, MANY))
+
+    assert many / MANY < LINEAR * few / FEW
+    told = [(one.kind, one.files, one.bytes) for one in saved(MANY, 2.0, 20.0, tells=tells)]
+    assert told == [(Kind.SAVE, 1, MANY * FILE_BYTES)] * closes
 
 
 @pytest.mark.parametrize(("tells", "later"), [(read, None), (written, read), (without_room, None)])

@@ -7,7 +7,7 @@ import pytest
 from tests.diagnose.hand import GIB, START_NS, device, measured, ns, restore, save, thread
 
 from ckptprof.diagnose.advice import first_advice
-from ckptprof.diagnose.ceilings import Ceilings, Measure, Work
+from ckptprof.diagnose.ceilings import WRITE, Ceilings, Measure
 from ckptprof.diagnose.costs import job_costs, judged
 from ckptprof.diagnose.judging import diagnose
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Status
@@ -49,7 +49,7 @@ def test_throughput_is_held_against_the_tiers_and_against_the_ceiling() -> None:
     assert known(diagnose(fast)).tier == "light"
     assert known(diagnose(fast)).ceiling_share == pytest.approx(GIB / 2e9)
     assert known(diagnose(fast, gpus=8)).tier == "below"
-    best = Measure(id="w", work=Work.WRITE, bytes_per_second=4e9, operations_per_second=4e3)
+    best = Measure(id="w", work=WRITE, bytes_per_second=4e9)
     probe = Ceilings(
         version="1", host="h", at_ns=1, spent_ns=1, path="/ckpt", mount_point="/ckpt", fs_type="ext4", source="x",
         device="nvme0n1", server=None, size_bytes=1, phase_seconds=1.0, busy_before=None, complete=True,

@@ -47,7 +47,7 @@ class Job:
 
 
 JOBS = (
-    Job("torch_save", "zip", proven=BOTH),  # in test_truth_of_frameworks.py, too
+    Job("torch_save", "zip", proven=BOTH, usual=BOTH),
     Job("torch_save", "legacy", proven=BOTH),
     Job("torch_save", "safetensors", proven=BOTH),
     Job("torch_save", "pickle", proven=BOTH),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from recorder import EXAMPLES, ONE_THREAD, PATIENCE_SECONDS, Recorder, check_job, wait_until
+from recorder import EXAMPLES, ONE_THREAD, PATIENCE_SECONDS, Recorder, check_job
 
 from truth import compare, read_log
 
@@ -49,26 +49,6 @@ def test_a_signal_ends_the_agent_with_everything_stored(recorder: Recorder, name
     assert code == 0
     assert outcome(recorder) == (2, 0, 0)
     assert ([], children) == (psutil.wait_procs(children, timeout=PATIENCE_SECONDS)[1], children)
-
-
-@pytest.mark.root
-def test_kill_9_keeps_what_was_stored_and_the_next_start_works(recorder: Recorder) -> None:
-    """The sampler does not outlive its recorder, and the next agent goes on in the same database."""
-    with recorder.agent() as agent:
-        save_twice(recorder)
-        # A burst is settled some seconds after its last byte; it is stored then
-        wait_until(lambda: outcome(recorder) == (2, 0, 0), lambda: outcome(recorder))
-        children = psutil.Process(agent.pid).children(recursive=True)
-        agent.kill()
-        agent.wait(timeout=PATIENCE_SECONDS)
-    after_kill = outcome(recorder)
-    survivors = psutil.wait_procs(children, timeout=PATIENCE_SECONDS)[1]
-    with recorder.agent():
-        save_twice(recorder, "--resume")
-
-    assert after_kill == (2, 0, 0)
-    assert survivors == []
-    assert outcome(recorder) == (5, 0, 0)
 
 
 @pytest.mark.root

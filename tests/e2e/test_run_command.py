@@ -5,34 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from typing import IO
 
 import pytest
 from recorder import PATIENCE_SECONDS, Recorder, wait_until
 
 pytestmark = pytest.mark.slow
-
-COUNT_INTERRUPTS = """
-import signal, sys, time
-count = 0
-def note(number, frame):
-    global count
-    count += 1
-    print("interrupt", count, flush=True)
-signal.signal(signal.SIGINT, note)
-print("ready", flush=True)
-while count < int(sys.argv[1]):
-    time.sleep(0.05)
-time.sleep(1)  # what would come twice comes by then
-sys.exit(40 + count)
-"""
-
-
-def wait_for(stream: IO[bytes] | None, word: bytes) -> None:
-    """Read lines until one begins with the word; the test's own bound ends it."""
-    assert stream is not None
-    while not (line := stream.readline()).startswith(word):
-        assert line, "the stream ended"
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
@@ -88,34 +65,6 @@ def test_options_of_the_command_are_not_eaten(recorder: Recorder) -> None:
     result = recorder.call("run", "--db", str(recorder.database), "echo", "--db", "--help")
 
     assert result.stdout == b"--db --help\n"
-
-
-def test_sigterm_reaches_the_command(recorder: Recorder) -> None:
-    """A scheduler that ends `ckptprof run` ends the job, whose own exit code passes through."""
-    program = "trap 'echo ended; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
-    process = recorder.start("sh", "-c", program)
-    wait_for(process.stdout, b"ready")
-
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=PATIENCE_SECONDS)
-
-    assert process.returncode == 5
-    assert out == b"ended\n"
-
-
-@pytest.mark.parametrize("presses", [1, 2])
-def test_ctrl_c_reaches_the_command_once_each(recorder: Recorder, presses: int) -> None:
-    """A terminal interrupts the whole process group: ckptprof adds no interrupt and takes none for itself."""
-    process = recorder.start(sys.executable, "-c", COUNT_INTERRUPTS, str(presses))
-    wait_for(process.stdout, b"ready")
-
-    for _ in range(presses):
-        recorder.press_ctrl_c()
-        wait_for(process.stdout, b"interrupt")
-    _, err = process.communicate(timeout=PATIENCE_SECONDS)
-
-    assert 40 + presses == process.returncode
-    assert b"Traceback" not in err
 
 
 def test_a_save_before_ctrl_c_is_kept(recorder: Recorder) -> None:

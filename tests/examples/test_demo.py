@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
 import os
+import pty
 import shlex
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 from pathlib import Path
 
 import pytest
+from tests.cli.recorded import recorded
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +59,33 @@ def test_the_commands_that_it_ends_with_work_from_anywhere(tmp_path: Path) -> No
     assert f" {shlex.split(show)[2]}, " in shown[1].stdout.decode().splitlines()[0]
     assert Path(page).read_text(encoding="utf-8").startswith("<!doctype html>")
     assert (home / "thesis" / "chapter").read_text() == "years of work"
+
+
+def test_it_ends_on_a_terminal_that_nobody_types_at(tmp_path: Path) -> None:
+    """Of fewer lines than its report: no pager waits for a key."""
+    database = recorded(tmp_path / "ckptprof.db")
+    (tmp_path / "truth.jsonl").touch()
+    pager = tmp_path / "pager"
+    pager.write_text(f"#!/bin/sh\ntouch {tmp_path}/paged\ncat\n")
+    pager.chmod(0o755)
+    code = "import pathlib, sys; import demo; demo.tell(pathlib.Path.cwd(), sys.argv[1], pathlib.Path('truth.jsonl'))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "examples"), "PAGER": str(pager), "TERM": "xterm"}
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 80, 0, 0))
+    for name in ("LINES", "COLUMNS"):
+        environment.pop(name, None)
+    command, shown = [sys.executable, "-c", code, database], b""
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, cwd=tmp_path, env=environment) as process:
+        os.close(theirs)
+        with os.fdopen(ours, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # the other end is closed
+            while chunk := terminal.read(65536):
+                shown += chunk
+        assert process.wait(timeout=PATIENCE_SECONDS) == 0
+
+    assert not (tmp_path / "paged").exists()
+    report, comparison = shown.decode().split("The training script's own log")
+    assert report.count("\n") > 12
+    assert "0 found, 0 missed, 3 invented" in comparison
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["work", "temporary"])

@@ -24,15 +24,19 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = """
 import itertools, signal, sys
 from ckptprof.export.http import MetricsServer
+from ckptprof.export import http, pages
 from ckptprof.export.metrics import Metrics
 from tests.dashboards import busy_node
+pages.FRESH_SECONDS = 0.0  # each scrape renders
+http.MAX_PER_SECOND = 1000
 metrics = Metrics()
 busy_node.describe(metrics)
 ticks = itertools.count(1)
-def render(accept):
+served = pages.Pages(metrics, in_clear=True)
+def app(environ, start_response):
     busy_node.advance(metrics, tick := next(ticks), tick)  # so that every scrape has another page
-    return metrics.render(accept)
-server = MetricsServer(render, port=int(sys.argv[1]))
+    return served(environ, start_response)
+server = MetricsServer(app, port=int(sys.argv[1]))
 server.start()
 signal.pause()
 """

@@ -11,7 +11,6 @@ import itertools
 import os
 import re
 import shutil
-import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -40,6 +39,8 @@ class Target:
 
 def recording(folder: Path) -> Feed:
     """Feed `ckptprof replay FILE`: detection, diagnosis, each page and the metrics, of a file in JSON or packed."""
+    from prometheus_client import generate_latest
+
     from ckptprof.export.metrics import Metrics
     from ckptprof.recording import read_file
     from ckptprof.service.commands.replaying import replay
@@ -55,7 +56,7 @@ def recording(folder: Path) -> Feed:
             metrics.observe(frame)
         for checkpoint in replayed.report.checkpoints:
             metrics.checkpoint(checkpoint)
-        metrics.render()
+        generate_latest(metrics)
 
     return feed
 
@@ -120,44 +121,19 @@ def database(folder: Path) -> Feed:
     return feed
 
 
-class _Local(socket.socket):
-    """A socket that says it came in by loopback: no input may make a real connection."""
+def request(_: Path) -> Feed:
+    """Feed the start of a request; the answer is HTTP."""
+    from ckptprof.export.http import MAX_HEAD_BYTES, answer
+    from ckptprof.export.metrics import Metrics
+    from ckptprof.export.pages import Pages
 
-    def getsockname(self) -> tuple[str, int]:
-        """Return an address of loopback."""
-        return "127.0.0.1", 12578
-
-
-def request(folder: Path) -> Feed:
-    """Feed one request to the port, in two pieces, before a page with a password; the answer is HTTP."""
-    from ckptprof.export.guard import Guard
-    from ckptprof.export.http import MetricsServer, _Connection
-
-    hash_ = "$2b$04$" + "." * 53
-    (folder / "web.yml").write_text(f"basic_auth_users:\n  prometheus: {hash_}\n")
-    said: list[str] = []
+    pages = {first: Pages(Metrics(), in_clear=first == b"P") for first in (b"P", b"T")}
 
     def feed(data: bytes) -> None:
-        guard = Guard(folder / "web.yml", said.append) if data[:1] == b"P" else None
-        server = MetricsServer(lambda _: (b"x 1\n" * 500, "text/plain"), guard=guard)
-        pair = socket.socketpair()
-        ours, theirs = _Local(fileno=pair[0].detach()), pair[1]
-        ours.settimeout(0)
-        connection = _Connection(ours, 0.0)
-        server._connections[ours] = connection
-        server._selector.register(ours, 1, connection)
-        with theirs:
-            for piece in (data[1 : len(data) // 2], data[max(1, len(data) // 2) :][:60_000]):
-                with contextlib.suppress(OSError):
-                    if piece and ours.fileno() >= 0 and ours in server._connections:
-                        theirs.sendall(piece)
-                        server._advance(connection)
-            if connection.out is not None or ours.fileno() < 0:
-                answer = theirs.recv(1 << 16)
-                assert re.match(rb"HTTP/1\.1 [245]\d\d [A-Za-z -]+\r\nContent-Type: ", answer), answer[:200]
-            assert len(connection.received) < 1 << 16
-            server._drop(connection)
-        server.close()
+        said = answer(data[1 : 2 * MAX_HEAD_BYTES], pages.get(data[:1], pages[b"T"]))
+        assert re.match(
+            rb"HTTP/1\.0 [245]\d\d [A-Za-z -]+\r\n(?:Date: .*\r\n)?(?:Allow: .*\r\n)?Content-Type: ", said
+        ), said[:200]
 
     return feed
 
@@ -417,21 +393,6 @@ def config(folder: Path) -> Feed:
     return feed
 
 
-def web(folder: Path) -> Feed:
-    """Feed the web.yml of /metrics, with a certificate beside it."""
-    from ckptprof.export import web_config
-
-    for name in ("web.crt", "web.key"):
-        (folder / name).write_text(f"-----BEGIN {name}-----\n")
-    path = folder / "web.yml"
-
-    def feed(data: bytes) -> None:
-        path.write_bytes(data)
-        web_config.state(web_config.load(path).files)
-
-    return feed
-
-
 def sockets(folder: Path) -> Feed:
     """Feed what the kernel tells of TCP sockets, each answer behind its length, as the sampler takes them in."""
     from unittest.mock import patch
@@ -545,5 +506,4 @@ TARGETS = {
     "ring": Target(ring, ()),
     "sockets": Target(sockets, ()),
     "tree": Target(tree, ()),
-    "web": Target(web, (CkptprofError,)),
 }

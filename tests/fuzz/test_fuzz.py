@@ -14,7 +14,7 @@ CORPUS = HERE / "corpus"
 # How many inputs are made of each: one to two seconds of CPU for each target, its imports among them
 RUNS = {
     "arguments": 50, "bpf-object": 2000, "clients": 200, "config": 3000, "database": 60, "job": 100,
-    "pipe": 3000, "recording": 80, "request": 1000, "ring": 1500, "sockets": 1500, "tree": 200, "web": 250,
+    "pipe": 3000, "recording": 80, "request": 1000, "ring": 1500, "sockets": 1500, "tree": 200,
 }  # fmt: skip
 MOST_BYTES = 300_000
 
@@ -55,7 +55,7 @@ def make(folder):
     def feed(data):
         {deed}
     return feed
-targets.TARGETS["web"] = targets.Target(make, (ValueError,))
+targets.TARGETS["config"] = targets.Target(make, (ValueError,))
 fuzz.EACH_SECONDS = {seconds}
 sys.exit(fuzz.main())
 """
@@ -82,15 +82,15 @@ def test_what_breaks_the_law_is_found(tmp_path: Path, deed: str, told: str) -> N
     elsewhere = tmp_path / "written"
     deed = deed.format(elsewhere=str(elsewhere))
     program.write_text(LAWLESS.format(here=str(HERE), deed=deed, seconds=2 if "Timeout" in told else 10**6))
-    command = [sys.executable, program, "web", "--runs=1", f"--found={tmp_path / 'found'}"]
+    command = [sys.executable, program, "config", "--runs=1", f"--found={tmp_path / 'found'}"]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
 
     assert done.returncode == 1
     assert told in done.stdout
     (found,) = (tmp_path / "found").iterdir()
-    assert found.read_bytes() in {path.read_bytes() for path in (CORPUS / "web").iterdir()}
-    assert f"Replay it: {sys.executable} {program} web {found}" in done.stdout
+    assert found.read_bytes() in {path.read_bytes() for path in (CORPUS / "config").iterdir()}
+    assert f"Replay it: {sys.executable} {program} config {found}" in done.stdout
     assert not elsewhere.exists()
 
 
@@ -101,7 +101,9 @@ def test_a_file_is_replayed(tmp_path: Path) -> None:
     for name in ("good", "bad"):
         (tmp_path / name).write_text(name)
     good, bad = (
-        subprocess.run([sys.executable, program, "web", tmp_path / name], capture_output=True, text=True, check=False)
+        subprocess.run(
+            [sys.executable, program, "config", tmp_path / name], capture_output=True, text=True, check=False
+        )
         for name in ("good", "bad")
     )
 

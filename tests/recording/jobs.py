@@ -17,12 +17,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 E2E = ROOT / "tests" / "e2e"
-HOLDOUT = ROOT / "benchmarks/holdout"
 sys.path[:0] = [str(E2E), str(E2E / "faults"), str(ROOT / "examples")]
 import framework_jobs  # noqa: E402 - found by the line above
 from everyday.table import TASKS  # noqa: E402
 from fault_cases import CASES, Case, Work  # noqa: E402
-from fault_grounds import loop, s3, sshfs  # noqa: E402
+from fault_grounds import s3, sshfs  # noqa: E402
 from recorder import FORGET  # noqa: E402
 from tests.leftovers import own  # noqa: E402
 
@@ -85,13 +84,13 @@ def killed(script: str, format_: str, framework: str, at_mb: int) -> Job:
 
 
 def example(framework: str, format_: str, name: str) -> Job:
-    """Return a job of test_truth_of_frameworks.py: smaller, and saves fewer times."""
+    """Return a job of an example, which saves three times and is restarted."""
     train = (
         f"{{python}} {ROOT}/examples/train_{framework}.py --dir {{dir}}/job --format {format_} --size-mb 90 "
         "--interval 1.2 --truth {truth}"
     )
     command = f"{train} --saves 3 && {FORGOTTEN} {{dir}}/job && {train} --saves 1 --resume"
-    return Job(command, "test_truth_of_frameworks.py", name, host="disks")
+    return Job(command, "record.py", name, host="disks")
 
 
 def framework(job: framework_jobs.Job) -> Job:
@@ -178,17 +177,6 @@ def bad(what: str, *expected: dict[str, Any], **environment: str) -> Job:
     return Job(command, "test_bad_input.py", fails=fails, host="disks", environment=settings, expected=expected or None)
 
 
-def habit(
-    name: str, *, folder: str = "habits", ranks: int = 1, prepared: bool = False, ground: Ground | None = None
-) -> Job:
-    """Return a job of the hold-out that is rebuilt from what people report of theirs; it logs what is right to say."""
-    several = f"-m torch.distributed.run --standalone --nproc-per-node {ranks} " if ranks > 1 else ""
-    life = f"{{python}} {several}{HOLDOUT}/{folder}/{name}.py --dir {{dir}}/run --truth {{truth}}"
-    before = f"{life} --prepare" if prepared else None
-    environment = (("OMP_NUM_THREADS", "1"), ("PYTHONPATH", f"{HOLDOUT}/habits"))
-    return Job(life, "benchmarks/score.py", host="disks", ground=ground, before=before, environment=environment)
-
-
 def beside_copies(name: str) -> Job:
     """Return a job that trains while `cp` copies a file of 200 MB again and again."""
     train = f"{{python}} {ROOT}/examples/train_numpy.py --dir {{dir}}/job --size-mb 100 --interval 2 --truth {{truth}}"
@@ -205,7 +193,7 @@ def sweep(how: str) -> Job:
         "shell": f"for n in 1 2; do {train} --dir {{dir}}/run$n & done; wait",
     }
     command = commands.get(how, f"{{python}} {E2E}/jobs/sweep.py {how} {{dir}} {train}")
-    return Job(command, "test_sweeps.py", "numpy", host="disks")
+    return Job(command, "record.py", "numpy", host="disks")
 
 
 def everyday(name: str) -> Job:
@@ -303,18 +291,6 @@ JOBS = {
     },
     "short-of-cpu": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}} --short-of-cpu --saves 2",
                         "record.py", "numpy", host="disks", mode="sync"),
-    **{
-        f"habit-{name.replace('_', '-')}": habit(name)
-        for name in (
-            "keras_overwritten", "stripped", "pickled_trees", "json_booster", "token_cache", "averaged_best",
-            "reporter_thread", "retried", "hard_linked", "kept_times", "ever_growing",
-        )
-    },
-    "habit-ranks-one-path": habit("ranks_one_path", ranks=2),
-    "habit-patched-fuse": habit("patched", ground=sshfs),
-    **{f"habit-{name.replace('_', '-')}": habit(name, folder="second") for name in ("study", "flax_prefixed")},
-    "habit-base-copied": habit("base_copied", prepared=True),
-    "habit-disk-full": habit("disk_full", prepared=True, ground=loop),
     "bad-dies": bad("dies", save(1), save(2, "incomplete")),
     "bad-late-rank": bad("late-rank"),
     "bad-short-lived-writers": bad("short-lived-writers", BAD_WRITERS="100"),

@@ -31,7 +31,7 @@ LOST_NS = 2 * SECOND_NS
 
 def record(db: Path, messages: Iterable[Header | Frame], now_ns: int, *, killed: bool) -> None:
     """Take what a sampler says, as the agent does; one that is killed comes to no end."""
-    writer = WriterThread(Database(lambda: StoreWriter(db), shared=False), complain=print)
+    writer = WriterThread(Database(db, lambda: StoreWriter(db), shared=False), complain=print)
     recorder = Recorder(writer, None, cut=cut_saves(db, now_ns), left=left_pending(db))
     for message in messages:
         recorder.take(message)

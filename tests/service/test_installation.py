@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.report.schemas import validate
 
@@ -99,8 +100,32 @@ def test_another_environment_replaces_the_unit_and_restarts(tmp_path: Path, as_r
     ]  # fmt: skip
     host.told["ActiveState"] = "failed"
     assert texts(installation.to_install(host, other), tmp_path) == [
-        unit, "systemctl daemon-reload", "systemctl reset-failed ckptprof", "systemctl start ckptprof"
+        unit, "systemctl daemon-reload", "systemctl start ckptprof"
     ]  # fmt: skip
+
+
+def test_a_service_that_runs_the_version_before_an_upgrade_is_restarted_once(
+    tmp_path: Path, as_root: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was started before this version was installed: `status` says what to do, and `install` does it."""
+    stands = "{ path=x ; argv[]=" + environment.here().command + " agent ; ignore_errors=no }"
+    host = StandIn(tmp_path, LoadState="loaded", ExecStart=stands, MainPID=str(os.getpid()))
+    installation.do(installation.to_install(host, HERE))
+    restart = ["systemctl restart ckptprof"]
+    started = psutil.Process().create_time()
+
+    def told(installed_at: float) -> tuple[list[str], bool]:
+        """Return what is to be done if the files here are of such a time, and whether `status` says so."""
+        monkeypatch.setattr(installation, "installed_at", lambda: installed_at)
+        status = rendering.render(rendering.Outcome("status", False, (), standing(host)), width=120)  # noqa: FBT003 # as a struct's field
+        return texts(installation.to_install(host, HERE), tmp_path), "as root `systemctl restart ckptprof`" in status
+
+    assert [told(started - 1.0), told(started + 1.0)] == [([], False), (restart, True)]
+    other = Environment(Path("/srv/p/bin/python3"), Path("/srv/p/bin/ckptprof"))
+    assert texts(installation.to_install(host, other), tmp_path)[-1:] == restart
+    assert [step.text for step in installation.to_install(host, other)].count(restart[0]) == 1
+    host.told["MainPID"] = "0"
+    assert told(started + 1.0) == ([], False)
 
 
 def test_uninstalling_removes_what_was_put_there_and_nothing_else(tmp_path: Path, as_root: None) -> None:
@@ -198,18 +223,19 @@ def test_where_systemd_does_not_run_there_is_no_service(
 def test_nothing_is_installed_with_settings_that_the_service_would_refuse(
     as_root: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its own file and that of /metrics: what is wrong is said before it fails, in a dry run, too."""
-    host, web = StandIn(tmp_path), tmp_path / "web.yml"
+    """Its own file and those that it names: what is wrong is said before it fails, in a dry run, too."""
+    host = StandIn(tmp_path)
     host.config.parent.mkdir(parents=True)
     monkeypatch.setattr(installation, "Host", lambda: host)
     monkeypatch.setattr(host, "check", lambda: None)
     monkeypatch.setattr(environment, "fit", lambda _: None)
     monkeypatch.setattr(settings, "FILE", host.config)
-    web.write_text("basic_aut: {}\n")
     for dry_run in (["--dry-run"], []):
         for text, said in (
             ("levl = 1\n", "line 1: there is no setting 'levl'"),
-            (f'web_config = "{web}"\n', "basic_aut"),
+            ('web_config = "web.yml"\n', "web_config is no setting any more"),
+            ('listen = "0.0.0.0:12578"\n', "beyond loopback"),
+            (f'tls_cert = "{host.config}"\ntls_key = "/none"\nclient_ca = "/none"\n', "/none: No such file"),
         ):
             host.config.write_text(text)
 

@@ -113,8 +113,14 @@ def test_the_next_schema_is_reached_in_one_step(db: Path, monkeypatch: pytest.Mo
     )
     for module in (migrations, opening_module):
         monkeypatch.setattr(module, "LATEST", LATEST + 1)
-    with pytest.raises(StoreError, match=rf"older ckptprof \(schema {LATEST}, this one reads {LATEST + 1}\)"):
+    with pytest.raises(StoreError, match=rf"older ckptprof \(schema {LATEST}, this one reads {LATEST + 1}\)") as told:
         StoreReader(db)
+    assert told.value.hint == opening_module._UPGRADE
+    monkeypatch.setattr(opening_module, "service_runs", lambda: True)
+    monkeypatch.setattr(opening_module, "SERVICE_DATABASE", db)
+    with pytest.raises(StoreError) as told:
+        StoreReader(db)
+    assert told.value.hint == opening_module._UPGRADE_SERVICE
     for path in (db, fresh, db):
         StoreWriter(path).close()
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Evidence, Kind, Risk, Session
+from ckptprof.store import asking
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import TimelineBuilder, Window
 from ckptprof.store.writer import StoreWriter
@@ -72,7 +74,6 @@ def test_queries_choose_by_time_kind_job_and_number(writer: StoreWriter, db: Pat
         assert reader.recent_paths(1) == ["/a"]
         assert reader.checkpoint(99) is None
         assert reader.checkpoint(1 << 80) is None
-        assert reader.size_bytes() > 4096
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -372,3 +373,64 @@ def test_a_path_that_is_no_text_works(tmp_path: Path, checkpoint: _Make) -> None
     with StoreReader(db) as reader:
         assert len(reader.report(CheckpointQuery()).checkpoints) == 1
     writer.close()
+
+
+_SLOW = "(length(replace(hex(zeroblob(120000000)), '0', 'ab')) = 1)"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"ALTER TABLE checkpoints ADD COLUMN evil GENERATED ALWAYS AS {_SLOW} VIRTUAL",
+        "CREATE TRIGGER evil AFTER INSERT ON sessions BEGIN INSERT INTO sessions SELECT * FROM sessions; END",
+    ],
+    ids=["a computed column", "a trigger"],
+)
+def test_what_runs_by_itself_is_refused(db: Path, change: str) -> None:
+    """A column that is computed at each reading, a trigger at each writing: neither reader nor writer opens it."""
+    StoreWriter(db).close()
+    with closing(sqlite3.connect(db)) as raw:
+        raw.execute(change)
+
+    for opening in (StoreReader, StoreWriter):
+        with pytest.raises(StoreError, match=r"changed by another program: it has the (computed column|trigger) '"):
+            opening(db)
+
+
+def test_a_value_of_any_length_is_refused(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
+    """No more of it than SQLite's bound for a value, or its heap, is held in memory."""
+    writer.add_checkpoints([checkpoint()])
+    with closing(sqlite3.connect(db)) as raw:
+        raw.execute("UPDATE checkpoints SET path = ?", ("x" * 60_000_000,))
+        raw.commit()
+    with StoreReader(db) as reader, pytest.raises(StoreError, match=r"too large|too much memory"):
+        reader.report(CheckpointQuery())
+
+
+def test_more_than_a_file_has_room_for_is_refused(
+    writer: StoreWriter, db: Path, checkpoint: _Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crafted file points to one page from everywhere: its rows have no end, and its size has."""
+    writer.add_checkpoints([checkpoint(uid=str(number)) for number in range(100)])
+    monkeypatch.setattr(asking, "_TEXTS", 0)
+    monkeypatch.setattr(asking, "_MAX_VALUE_BYTES", 50_000)
+    with StoreReader(db) as reader, pytest.raises(StoreError, match="more than there is room for"):
+        reader.report(CheckpointQuery())
+
+
+def test_what_takes_for_ever_ends(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view of ours that was made one without an end."""
+    StoreWriter(db).close()
+    with closing(sqlite3.connect(db)) as raw:
+        raw.executescript(
+            "DROP VIEW v_accounts; CREATE VIEW v_accounts AS"
+            " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+            ' SELECT i AS checkpoint_id, i AS "limit", i AS seconds, i AS text FROM n WHERE i < 0'
+        )
+    monkeypatch.setattr(asking, "_SECONDS", 0.05)
+    with (
+        StoreReader(db) as reader,
+        pytest.raises(StoreError, match="takes too long"),
+        reader.records("accounts", CheckpointQuery()) as found,
+    ):
+        list(found.rows)

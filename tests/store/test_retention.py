@@ -141,7 +141,7 @@ def test_events_go_when_nothing_else_is_left(
     db: Path, start_ns: int, noise: _Noise, checkpoint: Callable[..., Checkpoint]
 ) -> None:
     """A flood of checkpoints does not break the cap; the newest stay, with their verdicts but without the measures."""
-    writer = StoreWriter(db, retention=Retention(max_bytes=600_000), ballast_bytes=0)
+    writer = StoreWriter(db, retention=Retention(max_bytes=700_000), ballast_bytes=0)
     writer.add_checkpoints([checkpoint(uid=str(number), start_ns=number) for number in range(1000)])
     writer.maintain(start_ns)
     writer.close()

@@ -27,6 +27,10 @@ def command(
     no_metrics: settings.NoMetrics = False,
     metrics: settings.Metrics = "full",
     job_names: settings.JobNames = False,
+    tls_cert: settings.TlsCert = None,
+    tls_key: settings.TlsKey = None,
+    client_ca: settings.ClientCa = None,
+    textfile: settings.Textfile = None,
     web_config: settings.WebConfig = None,
     rate: settings.Rate = 10.0,
     timeline_days: settings.TimelineDays = 30,
@@ -37,7 +41,7 @@ def command(
 
     It stores everything seen so far and ends on SIGTERM or Ctrl-C; a second signal ends it at once.
     """
-    del config  # the other options have taken what it says
+    del config, web_config  # the other options have taken what the one says; the other is refused
     host, port = options.address(listen)
     from ckptprof.service.commands.watch import Agent, AgentOptions  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.store.location import default_path  # noqa: PLC0415
@@ -54,7 +58,10 @@ def command(
             burst_hz=min(100.0, 2.5 * rate),
             fixed_rate=fixed_rate,
             level=level,
-            web_config=web_config,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            client_ca=client_ca,
+            textfile=textfile,
             timeline_days=timeline_days,
             max_bytes=max_bytes,
         )

@@ -71,7 +71,7 @@ def command(
 ) -> None:
     """Measure the best rates that a directory reaches, by a short probe that leaves nothing behind.
 
-    The probe takes about half a minute and at most a tenth of the free space. It writes more than 256 MiB only with
+    The probe takes about ten seconds and at most a tenth of the free space. It writes more than 256 MiB only with
     --yes, or after you agree when it asks. The rates are kept beside the database, for later verdicts.
     """
     from ckptprof.service.probing import planning  # noqa: PLC0415 # `--help` needs none of it
@@ -99,7 +99,7 @@ def command(
 
 def _probed(plan: Plan) -> Ceilings:
     """Return what the probe found; a signal ends it early, and then the command, when all is cleaned up."""
-    from ckptprof.service.probing.apart import HangsError, Stop, apart  # noqa: PLC0415 # likewise
+    from ckptprof.service.probing.apart import NoAnswerError, Stop, apart  # noqa: PLC0415 # likewise
     from ckptprof.service.probing.probe import probe  # noqa: PLC0415 # likewise
     from ckptprof.service.progress import Progress  # noqa: PLC0415 # likewise
 
@@ -114,7 +114,7 @@ def _probed(plan: Plan) -> Ceilings:
                 patience_seconds=plan.phase_seconds + LATE_SECONDS,
                 stop=stop,
             )
-        except HangsError as error:
+        except NoAnswerError as error:
             left = "what was written there (.ckptprof-ceiling-*) may be left until the next probe"
             raise CkptprofError(f"{error}; {left}", hint=error.hint) from error
         except OSError as error:
@@ -191,8 +191,7 @@ def _signals(stop: Stop) -> Iterator[_Signalled]:
 
 
 def _working_on(row: Measure, number: int, total: int) -> str:
-    size = "" if row.operation_bytes is None else f", {units.size(row.operation_bytes)}"
-    return f"{number:>2}/{total} {rendering.label(row)}{size}, {units.plural(row.workers, 'worker')}"
+    return f"{number}/{total} {rendering.label(row)}, {units.plural(row.workers, 'worker')}"
 
 
 def _keep(db: str | None, found: Ceilings) -> str | None:

@@ -26,6 +26,10 @@ def command(
     metrics: settings.Metrics = "full",
     job_names: settings.JobNames = False,
     listen: settings.Listen = None,
+    tls_cert: settings.TlsCert = None,
+    tls_key: settings.TlsKey = None,
+    client_ca: settings.ClientCa = None,
+    textfile: settings.Textfile = None,
     web_config: settings.WebConfig = None,
     timeline_days: settings.TimelineDays = 30,
     max_bytes: settings.MaxBytes = 1 << 30,
@@ -35,16 +39,16 @@ def command(
 
     It takes the options of `ckptprof agent` and reads the file of the service, so it shows what an agent does that is
     started like this. The environment is that of this shell: `systemctl show -p Environment ckptprof` tells that of the
-    service. What the file of `web_config` says is checked, if this user may read it.
+    service. The files of TLS are checked, if this user may read them.
     """
-    from ckptprof.export.http import DEFAULT_PORT  # noqa: PLC0415 - `--help` needs none of them
-    from ckptprof.export.web_config import check  # noqa: PLC0415
+    from ckptprof.export.listening import DEFAULT_PORT  # noqa: PLC0415 - `--help` needs none of them
     from ckptprof.report import document  # noqa: PLC0415
     from ckptprof.report import settings as rendering  # noqa: PLC0415
     from ckptprof.store.location import SERVICE_DATABASE, default_path, service_runs  # noqa: PLC0415
 
-    if web_config is not None:
-        check(web_config)
+    del web_config  # is refused
+    if not no_metrics:
+        settings.check_served(listen, tls_cert, tls_key, client_ca)
     values: dict[str, str | float | bool | None] = {
         "db": str(default_path()) if db is None else db,
         "level": level,
@@ -53,7 +57,10 @@ def command(
         "metrics": metrics,
         "job_names": job_names,
         "listen": f"127.0.0.1:{DEFAULT_PORT}" if listen is None else listen,
-        "web_config": None if web_config is None else str(web_config),
+        "tls_cert": None if tls_cert is None else str(tls_cert),
+        "tls_key": None if tls_key is None else str(tls_key),
+        "client_ca": None if client_ca is None else str(client_ca),
+        "textfile": None if textfile is None else str(textfile),
         "timeline_days": timeline_days,
         "max_bytes": max_bytes,
     }

@@ -31,7 +31,7 @@ ckptprof diff before.db after.db
 # Two hours of one database
 ckptprof diff 2h..1h 1h..now
 # A page to look at and to mail
-ckptprof diff before.db after.db --html -o diff.html
+ckptprof diff before.db after.db --html diff.html
 # Exit code 7 if saves take over a tenth longer, and that is more than noise
 ckptprof diff before.db after.db --kind save --fail-on 'duration>10%'
 """
@@ -51,7 +51,7 @@ def command(  # each argument is an option of the command line
     fail_on: gating.FailOnChange = None,
     allow_unknown: gating.AllowUnknown = False,
     json: options.Json = False,
-    html: pages.Html = False,
+    html: pages.Html = None,
     out: pages.Out = None,
     force: pages.Force = False,
     show: pages.Open = False,
@@ -70,7 +70,7 @@ def command(  # each argument is an option of the command line
     from ckptprof.report import comparison as comparisons  # noqa: PLC0415 # `--help` needs none of these
     from ckptprof.report import conditions, diff, document  # noqa: PLC0415
 
-    pages.check(html=html, json=json, out=out, force=force, show=show)
+    page = pages.asked(html=html, json=json, out=out, force=force, show=show)
     asked = conditions.parse(fail_on or (), comparisons.NAMES, relative=True)
     now_ns = time.time_ns()
     query = filters.query(since, until, job, kind, None, now_ns=now_ns)
@@ -78,12 +78,11 @@ def command(  # each argument is an option of the command line
     comparison = comparisons.compare(*sides)
     if json:
         output.write(document.dump(diff.document(comparison)))
-    elif html:
+    elif page is not None:
         from ckptprof.report.html.page import render_difference  # noqa: PLC0415 # Jinja2: for this only
 
         output.use_units()
-        page = render_difference(comparison, zone=output.LocalZone())
-        pages.put(page, out=out, name="ckptprof-diff.html", force=force, show=show)
+        page.put(render_difference(comparison, zone=output.LocalZone()), name="ckptprof-diff.html")
     else:
         output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)

@@ -13,7 +13,7 @@ import typer
 from ckptprof import __version__
 from ckptprof.cli import options, output
 from ckptprof.cli.checks import host
-from ckptprof.export.http import DEFAULT_PORT
+from ckptprof.export.listening import DEFAULT_PORT
 from ckptprof.report import doctor as rendering
 from ckptprof.report import document
 from ckptprof_collectors.kernelfs import KernelFs

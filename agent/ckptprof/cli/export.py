@@ -114,6 +114,9 @@ def command(  # each argument is an option of the command line
 
 def _by_name(out: str | None) -> Format:
     found = [one for one in Format if (out or "").endswith(_suffix(one))]
+    if not found and out is not None and Path(out).suffix:
+        known = ", ".join(_suffix(one) for one in Format)
+        raise UsageError(f"no format has the suffix {Path(out).suffix!r}", hint=f"known: {known}; or give --format")
     return found[0] if found else Format.CSV
 
 

@@ -10,20 +10,25 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import io
 import os
+import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 import typer.core
 import typer.main
 
-from ckptprof import __version__
+from ckptprof import __version__, units
 from ckptprof.cli.options import TYPED
 from ckptprof.errors import CkptprofError, UsageError
 from ckptprof.report.clean import clean
 from ckptprof.report.hints import about, typed
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 # Each command is the function `command` in the module of its name; the text is the first line of that module, which a
 # test holds it to. They stand in the order in which one meets them.
@@ -77,7 +82,20 @@ class Command(typer.core.TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse them, and keep what was typed: a command that is handed on is told by the `--` before it."""
         ctx.meta[TYPED] = tuple(args)
+        if any(one.name == "html" for one in self.params):  # its value is FILE where the next word can be nothing else
+            is_only = not any(one.param_type_name == "argument" for one in self.params)
+            file = re.compile(r"-|[^-].*" if is_only else r"-|[^-].*\.html", re.DOTALL)
+            following = [*args[1:], "--"]
+            args = [
+                f"{word}=" if word == "--html" and not file.fullmatch(following[at]) else word
+                for at, word in enumerate(args)
+            ]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; raises UsageError for units that there are not, also where it prints none."""
+        units.check(os.environ.get(units.VARIABLE))
+        return super().invoke(ctx)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 # click's signature
         """Write the examples; they are not wrapped, whatever the width is."""
@@ -208,7 +226,7 @@ def _leave(stream: TextIO | None) -> None:
         return
     try:
         stream.flush()
-    except (OSError, ValueError):
+    except (OSError, ValueError, CkptprofError):
         with contextlib.suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             if null != stream.fileno():  # as it is where that was closed
@@ -218,7 +236,7 @@ def _leave(stream: TextIO | None) -> None:
 
 def _message(error: Exception) -> str:
     format_message = getattr(error, "format_message", None)
-    text = str(format_message()) if callable(format_message) else str(error)
+    text = " ".join((str(format_message()) if callable(format_message) else str(error)).split())  # choices have lines
     return text[:1].lower() + text[1:].rstrip(".")
 
 
@@ -249,11 +267,30 @@ def _complain(message: str, *, hint: str | None = None, error: BaseException | N
 def _hold_streams() -> None:
     """Open /dev/null in the place of closed standard streams, or the next file opened would be taken for one.
 
+    Errors of standard output name it from then on.
+
     A program that is started finds them closed all the same: what Python opens is closed on exec.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 # until we end
+    if isinstance(out := sys.__stdout__, io.TextIOWrapper):  # it is not closed
+        raw = io.BufferedWriter(_StandardOutput(out.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(raw, out.encoding, out.errors, None, out.line_buffering, out.write_through)
+
+
+class _StandardOutput(io.FileIO):
+    """Descriptor 1, whose failed writes are errors of ours; a reader that went away stays a BrokenPipeError."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Return how many bytes were written; raises CkptprofError."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            hint = "the output is incomplete: write it to another file"
+            raise CkptprofError(f"standard output: {error.strerror}", hint=hint) from error
 
 
 def entry() -> None:

@@ -13,7 +13,7 @@ from ckptprof.errors import UsageError
 from ckptprof.report import hints
 
 TYPED = "ckptprof.typed"  # in the `meta` of a context: the words after the command's name, as they were typed
-DATABASE = "CKPTPROF_DB"  # environment variable
+DATABASE = "CKPTPROF_DB"  # environment variables
 LARGEST = 2**63 - 1  # number that the database takes
 
 

@@ -72,7 +72,7 @@ def is_terminal() -> bool:
 
 def use_units() -> None:
     """Give sizes from now on in the units of CKPTPROF_UNITS; raises UsageError. What is recorded stays decimal."""
-    units.choose(os.environ.get("CKPTPROF_UNITS") or "decimal")
+    units.choose(os.environ.get(units.VARIABLE))
 
 
 def use_colour(stream: TextIO | None = None, *, off: bool = False) -> bool:

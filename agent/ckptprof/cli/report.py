@@ -26,7 +26,7 @@ ckptprof report
 # The last two hours of the jobs whose names begin with train
 ckptprof report --since 2h --job 'train*'
 # A page to look at and to mail
-ckptprof report --html -o report.html
+ckptprof report --html report.html
 # What several nodes saved together, of copies of their databases
 ckptprof report --db 'nodes/*.db'
 # Exit code 7 if one save in twenty blocks training for more than a minute
@@ -48,7 +48,7 @@ def command(  # each argument is an option of the command line
     allow_unknown: gating.AllowUnknown = False,
     no_pager: options.NoPager = False,
     json: options.Json = False,
-    html: pages.Html = False,
+    html: pages.Html = None,
     out: pages.Out = None,
     force: pages.Force = False,
     show: pages.Open = False,
@@ -76,29 +76,29 @@ def command(  # each argument is an option of the command line
     """
     from ckptprof.report import answer, document, terminal  # noqa: PLC0415 - `--help` needs none of them
 
-    pages.check(html=html, json=json, out=out, force=force, show=show)
+    html_page = pages.asked(html=html, json=json, out=out, force=force, show=show)
     judge = _judge_of(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     paths = named(db)
     if are_of_several(paths):
-        if html:
+        if html_page is not None:
             raise UsageError("--html is a page of one node", hint="give its database alone with --db")
         found = reading_several(paths, query).for_gpus(gpus)
         _tell(found, whole=whole, json=json, off=no_pager, no_color=no_color)
         judged = judge(found.report)
         code = 0 if any(one.holds for one in judged) and not found.unread else found.conclude()
         return gating.conclude(judged, allow_unknown=allow_unknown) or code
-    with reading(paths[0], prints=html) as reader:
+    with reading(paths[0], prints=html_page is not None) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
-        if html:
-            pages.write(reader, report, out=out, name="ckptprof-report.html", force=force, show=show)
+        if html_page is not None:
+            html_page.write(reader, report, name="ckptprof-report.html")
     if json:
         output.write(document.dump(document.report_document(report)))
     judged = judge(report)
     if not report.checkpoints and not any(one.holds for one in judged):
         message, hint = terminal.explain_empty(report)
         raise NothingFoundError(message, hint=elsewhere(db) or hint)
-    if not json and not html:
+    if not json and html_page is None:
         output.use_units()
         colour = output.use_colour(off=no_color)
         width = output.terminal_width()

@@ -52,7 +52,7 @@ def command(
     whole: All = False,
     no_pager: options.NoPager = False,
     json: options.Json = False,
-    html: pages.Html = False,
+    html: pages.Html = None,
     out: pages.Out = None,
     force: pages.Force = False,
     show: pages.Open = False,
@@ -66,20 +66,19 @@ def command(
     Of several databases it is the checkpoint on all of their nodes, with a line for each, by the id that `list` prints
     with the same databases; what --all and --html tell is of one node.
     """
-    pages.check(html=html, json=json, out=out, force=force, show=show)
+    page = pages.asked(html=html, json=json, out=out, force=force, show=show)
     paths = named(db)
     if are_of_several(paths):
-        if whole or html:
+        if whole or page is not None:
             raise UsageError("--all and --html tell of one node", hint="give its database alone with --db")
         return _several(paths, checkpoint_id, json=json, no_color=no_color)
-    with reading(paths[0], prints=html) as reader:
+    with reading(paths[0], prints=page is not None) as reader:
         number = int(checkpoint_id) if checkpoint_id.isdecimal() else reader.id_of(checkpoint_id)
         found = None if number is None else reader.checkpoint(number)
         if found is None:
             raise NothingFoundError(f"there is no checkpoint {checkpoint_id}", hint="`ckptprof list` prints the ids")
-        if html:
-            name = f"ckptprof-{found.kind.value}-{found.id}.html"
-            pages.write(reader, pages.alone(reader, found), out=out, name=name, force=force, show=show)
+        if page is not None:
+            page.write(reader, pages.alone(reader, found), name=f"ckptprof-{found.kind.value}-{found.id}.html")
             return 0
     if json:
         output.write(document.dump(document.checkpoint_document(found)))

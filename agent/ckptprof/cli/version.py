@@ -17,7 +17,7 @@ ckptprof version
 # With those of Python and of the kernel
 ckptprof version --json
 # What a program may rely on in the documents of this version
-ckptprof version --schema report > report.schema.json
+ckptprof version --schema report
 """
 
 

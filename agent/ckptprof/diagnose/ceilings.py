@@ -1,60 +1,39 @@
-"""What a directory can do at best, as `ckptprof ceiling` measured it, and which measure speaks for which work."""
+"""What a directory can do at best, as `ckptprof ceiling` measured it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import Enum
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
+from ckptprof.bounds import one_of
+
 FORMAT = 1  # of what is kept; others are left alone
-MIB = 1 << 20
+WRITE, READ = "write", "read"
+# Why a measure was over: all was moved that might be, the time was up, the file system or a quota was full, a signal
+SIZE, TIME, FULL, STOPPED = "size", "time", "full", "stopped"
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Rate = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Work(str, Enum):
-    """What was done again and again."""
-
-    WRITE = "write"
-    READ = "read"
-    SYNC = "sync"  # a small write at the end of a file, and an fsync
-    CREATE = "create"
-    RENAME = "rename"
-    UNLINK = "unlink"
-
-
-class Ended(str, Enum):
-    """Why a measure was over; anything but `full` and `stopped` makes it as good as any."""
-
-    SIZE = "size"  # all was moved that might be
-    TIME = "time"
-    STEADY = "steady"  # the rate did not change any more
-    FULL = "full"  # the file system or a quota was
-    STOPPED = "stopped"  # by a signal
-
-
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of work and how fast it went; the rates are None where it could not be done, and `missing` says why."""
+    """One kind of work and how fast it went; the rate is None where it could not be done, and `missing` says why.
+
+    Of earlier versions a file may hold other kinds, without data or a way.
+    """
 
     id: str
-    work: Work
-    operation_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None  # None: no data is moved
+    work: Annotated[str, one_of(WRITE, READ)]
+    operation_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
     workers: Annotated[int, msgspec.Meta(ge=1)] = 1  # threads, each with a file of its own (reading: a part of one)
-    direct: bool | None = None  # with O_DIRECT; None where it makes no difference
-    random: bool = False
-    mapped: bool = False  # read by page faults of a mapping
+    direct: bool | None = None  # with O_DIRECT
     bytes_per_second: Rate | None = None  # of writes: over the time of the writes and of the fsync that ends them
-    operations_per_second: Rate | None = None
-    latency_p50_seconds: Seconds | None = None  # of one operation; None where operations end in the page cache
-    latency_p99_seconds: Seconds | None = None
     moved_bytes: Count = 0
-    operations: Count = 0
     spent_ns: Count = 0
-    ended: Ended | None = None
+    ended: Annotated[str, one_of(SIZE, TIME, FULL, STOPPED)] | None = None
     missing: str | None = None
 
 
@@ -97,52 +76,7 @@ def _is_below(path: str, mount_point: str) -> bool:
     return path == point or path.startswith(point + "/")
 
 
-def fastest(ceilings: Ceilings, work: Work) -> Measure | None:
+def fastest(ceilings: Ceilings, work: str) -> Measure | None:
     """Return the measure with the highest bandwidth of one direction: what the path does at best."""
-    known = [one for one in ceilings.measures if one.work is work and one.bytes_per_second is not None]
+    known = [one for one in ceilings.measures if one.work == work and one.bytes_per_second is not None]
     return max(known, key=lambda one: one.bytes_per_second or 0.0, default=None)
-
-
-def by_id(ceilings: Ceilings, name: str) -> Measure | None:
-    """Return one measure by its name, None if there is none or it has no rate."""
-    for one in ceilings.measures:
-        if one.id == name and one.operations_per_second is not None:
-            return one
-    return None
-
-
-def nearest(  # noqa: PLR0913 # one for each property of a measure
-    ceilings: Ceilings,
-    work: Work,
-    *,
-    operation_bytes: int,
-    workers: int = 1,
-    direct: bool | None = None,
-    random: bool = False,
-    mapped: bool = False,
-) -> Measure | None:
-    """Return the best that was measured for work of this shape, None if nothing like it was.
-
-    It is the faster one of buffered and direct if `direct` is None. Of workers and operation sizes the largest measured
-    ones that are not above those asked for count; random work in operations of 1 MiB and more goes as sequential does.
-    """
-    random = random and operation_bytes < MIB
-    fitting = [
-        one
-        for one in ceilings.measures
-        if one.work is work
-        and one.bytes_per_second is not None
-        and one.random == random
-        and one.mapped == mapped
-        and (direct is None or one.direct == direct)
-    ]
-    fitting = _at_most(fitting, workers, lambda one: one.workers)
-    fitting = _at_most(fitting, operation_bytes, lambda one: one.operation_bytes or 0)
-    return max(fitting, key=lambda one: one.bytes_per_second or 0.0, default=None)
-
-
-def _at_most(measures: list[Measure], wanted: int, of: Callable[[Measure], int]) -> list[Measure]:
-    """Return the measures with the largest number up to the wanted one, or with the smallest that there is."""
-    below = [of(one) for one in measures if of(one) <= wanted]
-    chosen = max(below) if below else min(map(of, measures), default=0)
-    return [one for one in measures if of(one) == chosen]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ckptprof.diagnose.ceilings import Ceilings, Work, ceiling_for, fastest
+from ckptprof.diagnose.ceilings import READ, WRITE, Ceilings, ceiling_for, fastest
 from ckptprof.measures import DeviceMeasure, LinkMeasure, Measures, MemoryMeasure, PathMeasure, ProcessMeasure
 from ckptprof.model import Checkpoint, Kind
 
@@ -135,7 +135,7 @@ class Sight:
         """Bytes per second of the best that `ckptprof ceiling` measured in this direction."""
         if self.ceiling is None:
             return None
-        found = fastest(self.ceiling, Work.WRITE if self.writes else Work.READ)
+        found = fastest(self.ceiling, WRITE if self.writes else READ)
         return None if found is None else number(found.bytes_per_second)
 
     @property

@@ -45,6 +45,12 @@ SAMPLER = (
     ),
     _SAMPLER("sampler_hung_lookups", "Looks at files that do not come back.", lambda s: s.hung_lookups, kind="gauge"),
     _SAMPLER(
+        "sampler_abandoned",
+        "Runs of py-spy and questions to GPU drivers that do not end, even when killed.",
+        lambda s: s.abandoned,
+        kind="gauge",
+    ),
+    _SAMPLER(
         "sampler_refused_lookups_total",
         "Looks at files and Python stacks that were too many at once, or cost too much.",
         lambda s: s.refused_lookups,
@@ -101,9 +107,21 @@ RECORDER = (
     ),
     _RECORDER("sampler_restarts_total", "Times the sampler had to be started again.", lambda s: s.sampler_restarts),
     _RECORDER("samplers_stuck", "Samplers that do not end when killed.", lambda s: s.samplers_stuck, kind="gauge"),
+    _RECORDER(
+        "recorder_abandoned",
+        "Questions to GPU drivers that are not answered.",
+        lambda s: s.abandoned,
+        kind="gauge",
+    ),
     _RECORDER("store_errors_total", "Writes that the store refused.", lambda s: s.store_errors),
     _RECORDER("store_damaged_total", "Databases that were damaged and moved aside.", lambda s: s.damaged_databases),
     _RECORDER("store_size_bytes", "Size of the database.", lambda s: s.store_bytes, kind="gauge"),
+    _RECORDER(
+        "store_log_bytes",
+        "Size of the database's log: it grows while a reader holds it.",
+        lambda s: s.store_log_bytes,
+        kind="gauge",
+    ),
     _RECORDER("store_queue_batches", "Batches that wait for the store.", lambda s: s.store_queue, kind="gauge"),
     _RECORDER("bursts_active", "Bursts that are open now.", lambda s: s.bursts_active, kind="gauge"),
 )

@@ -35,9 +35,11 @@ class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
     store_errors: int | None = None
     damaged_databases: int | None = None  # moved aside, and begun anew
     store_bytes: int | None = None  # gauge: the database with its WAL
+    store_log_bytes: int | None = None  # gauge: the WAL alone
     store_queue: int | None = None  # gauge: batches that wait for the writer
     sampler_restarts: int | None = None
     samplers_stuck: int | None = None  # gauge: were killed and have not ended, for a call hangs in the kernel
+    abandoned: int | None = None  # gauge: questions to a GPU driver that are not answered
     cpu_seconds: float | None = None  # user and system time of the recorder
     resident_bytes: int | None = None  # gauge
     bursts_active: int | None = None  # gauge: bursts that are open now

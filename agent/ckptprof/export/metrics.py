@@ -1,4 +1,4 @@
-"""The state behind /metrics: fed with frames, checkpoints and the recorder's own health, rendered on each scrape.
+"""The state behind /metrics: fed with frames, checkpoints and the recorder's own health, collected for each rendering.
 
 Series are bounded whatever the machine does: 64 disks, 64 interfaces, 64 RDMA ports, 24 frameworks, 32 collectors.
 No label ever holds a path, a pid or a job, unless the names of jobs are asked for: then of 16 jobs and 16 runs.
@@ -7,25 +7,23 @@ No label ever holds a path, a pid or a job, unless the names of jobs are asked f
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, disable_created_metrics, values
 from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.openmetrics.exposition import ALLOWUTF8, generate_latest
+from prometheus_client.registry import Collector
 
 import ckptprof
 from ckptprof.export import families
 from ckptprof.export.checkpoints import DURATION_BOUNDS_SECONDS, FRAMEWORKS_CAP, CheckpointFamilies
-from ckptprof.export.columns import Column, Labels, collect, unlabelled
+from ckptprof.export.columns import Labels, collect, unlabelled
 from ckptprof.export.health import CollectorHealth, ProcessHealth, RecorderHealth
 from ckptprof.export.jobs import JobNames
 from ckptprof.export.labels import UNKNOWN, Names
 from ckptprof.export.newest import Runs
-from ckptprof.export.page import Encode, Page, Part
 from ckptprof.export.tables import About, Table
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.counted import Counted
@@ -65,15 +63,13 @@ _ABOUT: dict[type, dict[str, tuple[str, str]]] = {
     },
 }
 
-S = TypeVar("S")
-
 __all__ = ["FRAMEWORKS_CAP", "Metrics", "RecorderHealth"]
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 values.ValueClass = values.MutexValue  # never files, also where the environment of a job names PROMETHEUS_MULTIPROC_DIR
 
 
-class Metrics:
+class Metrics(Collector):
     """What a scrape shows; every method may be called from any thread."""
 
     def __init__(self, *, version: str = ckptprof.__version__, job_names: bool = False, minimal: bool = False) -> None:
@@ -96,8 +92,6 @@ class Metrics:
         self._trace: TraceHealth | None = None
         self._tracing: bool | None = None  # None: no sampler has begun
         self._recorder = RecorderHealth()
-        self._told = 0  # how often a checkpoint was
-        self._pages: dict[str, Page] = {}  # by type of content
         self._handlers: dict[type, Callable[..., None]] = {
             **{
                 kind: partial(self._update, table, attrgetter(kind.counted.name[0]))
@@ -143,7 +137,6 @@ class Metrics:
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Count a checkpoint; of one that is told again (the same uid) only what is new."""
         with self._lock:
-            self._told += 1
             is_first = self._checkpoints.add(checkpoint)
             if self._jobs is not None:
                 self._jobs.add(checkpoint)
@@ -155,52 +148,26 @@ class Metrics:
         with self._lock:
             self._recorder = health
 
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return everything and its content type: OpenMetrics 1.0.0 where `accept` names it, else text 0.0.4."""
-        # Without their parameters: a version or a way of escaping that a client invents is none of ours.
-        encode, content_type = choose_encoder(",".join(each.partition(";")[0] for each in accept.split(",")))
+    def collect(self) -> list[Metric]:
+        """Return all families; their objects are the same in each call, so one thread at a time renders them."""
         with self._lock:
-            page = self._pages.get(content_type)
-            if page is None:
-                page = self._pages[content_type] = _page(encode, content_type)
-            return page.render(self._few() if self._minimal else self._parts()), content_type
+            found = [one for one in self._families() if not self._minimal or one.name in families.MINIMAL]
+            return found + [one for named in (self._jobs, self._runs) if named is not None for one in named.collect()]
 
-    def _few(self) -> Iterator[Part]:
-        """Yield what a page of the fewest series is made of; `render` holds the lock."""
-        processes = self._processes()
-        for part in (
-            Part(self._told, self._registry.collect),
-            _off(self._sampler, families.SAMPLER),
-            _off(self._tracing, families.ACTIVE),
-            _off(self._trace, families.TRACE),
-            _off(self._recorder, families.RECORDER),
-            Part(processes, partial(collect, families.PROCESS, processes)),
-        ):
-            yield Part(part.state, partial(_minimal, part.collect))
-        yield from self._named()
-
-    def _named(self) -> Iterator[Part]:
-        """Yield what tells of jobs, if that is asked for."""
-        for told in (self._jobs, self._runs):
-            if told is not None:
-                yield Part(self._told, told.collect)
-
-    def _parts(self) -> Iterator[Part]:
-        """Yield what the page is made of; `render` holds the lock."""
-        yield Part(self._told, self._registry.collect)
+    def _families(self) -> Iterator[Metric]:
+        """Yield all but those that name jobs."""
+        yield from self._registry.collect()
         for table in self._tables.values():
-            yield Part(table.changes, table.collect)
+            yield from table.collect()
         for kind, columns in self._hosts.items():
-            yield _off(self._newest.get(kind), columns)
-        yield _off(self._sampler, families.SAMPLER)
-        yield _off(self._tracing, families.ACTIVE)
-        yield _off(self._trace, families.TRACE)
-        yield _off(self._recorder, families.RECORDER)
-        yield Part(self._collectors.changes, self._collectors.collect)
-        yield from self._named()
-        processes, drops = self._processes(), self._drops()
-        yield Part(processes, partial(collect, families.PROCESS, processes))
-        yield Part(drops, partial(collect, families.DROPPED, drops))
+            yield from collect(columns, unlabelled(self._newest.get(kind)))
+        yield from collect(families.SAMPLER, unlabelled(self._sampler))
+        yield from collect(families.ACTIVE, unlabelled(self._tracing))
+        yield from collect(families.TRACE, unlabelled(self._trace))
+        yield from collect(families.RECORDER, unlabelled(self._recorder))
+        yield from self._collectors.collect()
+        yield from collect(families.PROCESS, self._processes())
+        yield from collect(families.DROPPED, self._drops())
 
     def _processes(self) -> list[tuple[Labels, ProcessHealth]]:
         recorder, sampler = self._recorder, self._sampler
@@ -262,22 +229,6 @@ class Metrics:
         self._tables[RdmaSample].describe(info.port, About(2, labels, None if rate is None else rate // 8))
 
 
-def _page(encode: Encode, content_type: str) -> Page:
-    if not content_type.startswith("application/openmetrics-text"):
-        return Page(encode)
-    # Our names are plain, so that no way of escaping changes one; looking at each letter takes half the time.
-    return Page(partial(generate_latest, escaping=ALLOWUTF8), end="# EOF\n")
-
-
-def _off(sample: S | None, columns: Sequence[Column[S]]) -> Part:
-    """Return the families without labels that are read off a sample."""
-    return Part(sample, partial(collect, columns, unlabelled(sample)))
-
-
-def _minimal(collect_all: Callable[[], Iterable[Metric]]) -> Iterator[Metric]:
-    return (family for family in collect_all() if family.name in families.MINIMAL)
-
-
 def _word(value: object) -> str:
     return "true" if value else "false"
 
@@ -299,12 +250,9 @@ class _Collectors:
 
     def __init__(self) -> None:
         self.names = Names(COLLECTORS_CAP)
-        self.changes = 0
         self._health: dict[str, CollectorHealth] = {}
 
     def _of(self, collector: str) -> CollectorHealth:
-        """Return what is to be changed."""
-        self.changes += 1
         name = self.names.admit(collector)
         health = self._health.get(name)
         if health is None:

@@ -36,20 +36,11 @@ _NOTHING_KNOWN = About(1, {})
 
 
 class _Row(Generic[S]):
-    __slots__ = ("_read", "_series", "labels", "sample")
+    __slots__ = ("labels", "sample")
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
         self.sample: S | None = None
-        self._read: S | None = None  # the sample that the series were read off
-        self._series: list[Sample | None] = []
-
-    def series(self, columns: Sequence[Column[S]]) -> list[Sample | None]:
-        """Return its series, one of each column, as of the newest sample; none before there is one."""
-        if self.sample is not None and self.sample is not self._read:
-            self._read = self.sample
-            self._series = [column.read(self.labels, self.sample) for column in columns]
-        return self._series
 
 
 class Table(Generic[S]):
@@ -79,18 +70,15 @@ class Table(Generic[S]):
         self._other: list[Number] | None = None
         self._unseen: set[str] = set()  # of those with a row, since the sampler began
         self.dropped = 0  # entities that were folded into `other`
-        self.changes = 0
 
     def describe(self, name: str, about: About) -> None:
         """Remember what a collector said of an entity."""
-        self.changes += 1
         _remember(self._about, name, about._replace(info={key: clean(value) for key, value in about.info.items()}))
         if about.rank == 0 and name in self._rows:
             self._release(name)
 
     def remove(self, name: str) -> None:
         """Forget an entity that has left: another one of its name begins anew."""
-        self.changes += 1
         row = self._rows.pop(name, None)
         if row is not None:
             self._taken.discard(tuple(row.labels.values()))
@@ -108,7 +96,6 @@ class Table(Generic[S]):
 
     def update(self, name: str, sample: S) -> None:
         """Take the newest sample of an entity."""
-        self.changes += 1
         self._unseen.discard(name)
         row = self._rows.get(name)
         if row is None:
@@ -123,9 +110,9 @@ class Table(Generic[S]):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family that has a series, its rows in the order in which they were first seen."""
-        rows = [series for row in self._rows.values() if (series := row.series(self._columns))]
+        rows = [(row.labels, row.sample) for row in self._rows.values() if row.sample is not None]
         for index, column in enumerate(self._columns):
-            family = column.family(series[index] for series in rows)
+            family = column.family(column.read(labels, sample) for labels, sample in rows)
             if self._other is not None and column.is_counter:
                 family.samples.append(Sample(column.series, self._other_labels, self._other[index]))
             if family.samples:

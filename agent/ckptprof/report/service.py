@@ -25,6 +25,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     unit: str | None
     runs: str | None  # the command
     from_here: bool | None  # it runs from the same environment as this command
+    outdated: bool  # it was started before the version of that environment was installed
     user: bool  # user and group are there
     database: str
     readable: bool  # by who asks
@@ -71,6 +72,8 @@ def _standing(service: Standing) -> list[tuple[str, str]]:
     pairs.append(("program", str(service.runs)))
     if service.from_here is False:
         pairs.append(("", "not the environment of this command; `ckptprof service install` would make it so"))
+    if service.outdated:
+        pairs.append(("", "it still runs the version before the last upgrade; as root `systemctl restart ckptprof`"))
     if not service.user:
         pairs.append(("user", "the user ckptprof or its group is missing; `ckptprof service install` makes them"))
     pairs.append(("record", service.database))

@@ -62,7 +62,7 @@ def waiting(text: str) -> Iterator[None]:
     finally:
         if progress.shown:
             timer.cancel()
-            timer.join()
+            timer.join(LONG_SECONDS)
         progress.clear()
 
 

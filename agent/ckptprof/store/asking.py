@@ -1,4 +1,4 @@
-"""A question in SQL, as a person asks it: it may SELECT and nothing else, and is bounded in time, rows and memory."""
+"""What reading may cost, whoever made the database: bounds of time, memory and text, and what a person may ask."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ MAX_SECONDS = 10.0
 MAX_ROWS = 100_000
 _MAX_HEAP_BYTES = 256 << 20  # of SQLite in this process
 _MAX_VALUE_BYTES = 16 << 20
+_SECONDS = 10.0  # of CPU for one answer of a small database; a report of 300,000 checkpoints, 320 MB, takes 12
+_SECONDS_PER_BYTE = 5e-7
+_TEXTS = 16  # of the size of a file: of a row JSON is made, with names
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 0.1 ms
 # https://www.sqlite.org/c3ref/c_alter_table.html: SQLITE_READ, SELECT, FUNCTION, RECURSIVE
 _FUNCTION = 31
@@ -24,6 +27,44 @@ _FORBIDDEN_FUNCTIONS = frozenset(("load_extension", "fts3_tokenizer", "readfile"
 # In the texts of errors that are the file's; all others are the statement's
 _NOTHING = "nothing here changes a database, or opens another one"
 _OF_THE_FILE = ("malformed", "not a database", "locked", "i/o error", "is full", "unable to open", "readonly")
+
+
+class Bounds:
+    """Bounds what a connection reads, by the size of its file: a crafted one gives more rows than it has room for."""
+
+    def __init__(self, raw: sqlite3.Connection, size_bytes: int) -> None:
+        """Set them; the first answer begins."""
+        self._most_seconds = _SECONDS + size_bytes * _SECONDS_PER_BYTE
+        self._most_text = _TEXTS * size_bytes + _MAX_VALUE_BYTES
+        self.begin()
+        raw.execute(f"PRAGMA hard_heap_limit = {_MAX_HEAP_BYTES}")
+        if hasattr(raw, "setlimit"):  # Python 3.11; before, the heap is the limit
+            raw.setlimit(0, _MAX_VALUE_BYTES)  # SQLITE_LIMIT_LENGTH
+        raw.set_progress_handler(self._is_over, _STEPS)
+        raw.text_factory = self._text
+
+    def begin(self) -> None:
+        """Begin another answer."""
+        self._left = self._most_text
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Begin another part of an answer that is given as it is read."""
+        self._until = time.thread_time() + self._most_seconds  # of CPU: a busy host is no crafted file
+
+    def _is_over(self) -> bool:
+        return time.thread_time() > self._until
+
+    def _text(self, data: bytes) -> str:
+        self._left -= len(data)
+        if len(data) > _MAX_VALUE_BYTES:
+            raise sqlite3.DatabaseError("too big")
+        if self._left < 0:
+            raise sqlite3.DatabaseError("more text than there is room for")
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("could not decode a text") from error
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +104,7 @@ def _guarded(raw: sqlite3.Connection, seconds: float) -> Iterator[None]:
     """Bound what runs on a connection within."""
     until = time.monotonic() + seconds
     factory = raw.text_factory
-    raw.execute(f"PRAGMA hard_heap_limit = {_MAX_HEAP_BYTES}")
     raw.execute("PRAGMA temp_store = MEMORY")  # no file of this size is written for a question
-    if hasattr(raw, "setlimit"):  # Python 3.11
-        raw.setlimit(0, _MAX_VALUE_BYTES)  # SQLITE_LIMIT_LENGTH
     raw.set_authorizer(_authorize)
     raw.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
     raw.text_factory = _text
@@ -76,7 +114,6 @@ def _guarded(raw: sqlite3.Connection, seconds: float) -> Iterator[None]:
         raw.text_factory = factory
         raw.set_progress_handler(None, 0)
         raw.set_authorizer(None)
-        raw.execute("PRAGMA hard_heap_limit = 0")
 
 
 def _authorize(action: int, _first: str | None, second: str | None, *_: str | None) -> int:

@@ -16,8 +16,18 @@ from ckptprof.store.holding import expect_open, hold, make
 from ckptprof.store.location import SERVICE_DIRECTORY, file_uri, shown
 from ckptprof.store.problems import StoreDamagedError
 
-_WAL_BYTES = 8 << 20
+_PRIVATE = 0o600
 _SMALLEST_BYTES = 512  # one page; SQLite takes a shorter file for an empty one and would write over it
+
+
+def sqlite_version() -> tuple[int, ...]:
+    """Return the version of the library in use."""
+    return sqlite3.sqlite_version_info
+
+
+def has_wal_reset_fix(version: tuple[int, ...]) -> bool:
+    """Return whether it has the fix of the WAL-reset bug (3.51.3 and 3.53.0, see sqlite.org/changes.html)."""
+    return version >= (3, 53, 0) or (3, 51, 3) <= version < (3, 52, 0)
 
 
 def file_mode(path: Path) -> int:
@@ -49,19 +59,71 @@ def prepare_file(path: Path) -> None:
     folder_mode = 0o750 if path.parent == SERVICE_DIRECTORY else 0o700
     for folder in [folder for folder in reversed(path.parents) if not folder.exists()]:
         folder.mkdir(mode=folder_mode, exist_ok=True)
-    make(path, file_mode(path))
+    make(path, _PRIVATE)
 
 
-def open_writer(path: Path) -> Connection:
-    """Open for writing a file that exists; raises sqlite3.Error, StoreError for what another user put there."""
+def keep_private(path: Path) -> None:
+    """Let no other user open the log and its index: a lock on that one holds up the writer.
+
+    SQLite gives a file that it makes the permissions of the database, and leaves those of one that is not empty. A
+    database that others may open and that has no log, a backup, is written anew: to begin a log SQLite locks the file.
+    Raises OSError and sqlite3.Error.
+    """
+    real = path.resolve()
+    state = real.stat()
+    if state.st_mode & ~_PRIVATE & 0o777:
+        with contextlib.closing(sqlite3.connect(file_uri(path), uri=True)) as old:
+            if old.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                _write_anew(real, old, state)
+    log, index = (real.with_name(real.name + suffix) for suffix in ("-wal", "-shm"))
+    with contextlib.suppress(FileNotFoundError):
+        if index.stat().st_mode & ~_PRIVATE & 0o777:
+            index.unlink()  # others may have it open; it is made anew from the log
+        log.chmod(_PRIVATE)
+    for file in (log, index):
+        with contextlib.suppress(FileExistsError):
+            fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
+            os.write(fd, b"\0")
+            os.close(fd)
+
+
+def _write_anew(path: Path, old: Connection, state: os.stat_result) -> None:
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    make(new, _PRIVATE)
+    with contextlib.closing(sqlite3.connect(new)) as copy:
+        old.backup(copy)
+    belong(new, state)
+    new.replace(path)
+
+
+def log_bytes(path: Path) -> int:
+    """Return the size of the log of a database."""
+    try:
+        return path.with_name(f"{path.name}-wal").stat().st_size
+    except OSError:
+        return 0
+
+
+def belong(file: Path | int, state: os.stat_result) -> None:
+    """Give a file that root made to the owner of another one; raises OSError."""
+    if os.geteuid() == 0:
+        os.chown(file, state.st_uid, state.st_gid)
+
+
+def open_writer(path: Path, log_bytes: int) -> Connection:
+    """Open for writing a file that exists, with a log that shrinks to `log_bytes` when it begins anew.
+
+    Raises sqlite3.Error, StoreError for what another user put there.
+    """
     held = hold(path)
     try:
-        return _open_writer(path, held)
+        return _open_writer(path, held, log_bytes)
     finally:
         os.close(held)
 
 
-def _open_writer(path: Path, held: int) -> Connection:
+def _open_writer(path: Path, held: int, log_bytes: int) -> Connection:
     """Open the very file that is held."""
     uri = file_uri(path, mode="rw")
     raw = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
@@ -70,7 +132,8 @@ def _open_writer(path: Path, held: int) -> Connection:
         expect_open(path, held)
         raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on a new file only
         raw.execute("PRAGMA journal_mode = WAL")
-        raw.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        raw.execute(f"PRAGMA journal_size_limit = {log_bytes}")
+        raw.execute("PRAGMA wal_autocheckpoint = 0")  # readers have to know when that is done: published.py
         raw.execute("PRAGMA foreign_keys = ON")
         raw.execute("PRAGMA trusted_schema = OFF")
         raw.execute("PRAGMA cell_size_check = ON")

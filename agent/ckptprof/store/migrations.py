@@ -193,7 +193,21 @@ def check_version(connection: Connection, where: str) -> int:
             f"{where} was written by a ckptprof that was never released (schema {version}, the first is {OLDEST})",
             hint="move it away: a new one is made; only the ckptprof that wrote the old one reads it",
         )
+    _check_schema(connection, where)
     return version
+
+
+def _check_schema(connection: Connection, where: str) -> None:
+    """Refuse what no ckptprof made, and what runs at each reading or writing, for ever or to any length."""
+    foreign = connection.execute(
+        "SELECT 'trigger', name FROM sqlite_master WHERE type = 'trigger' UNION ALL"
+        " SELECT 'computed column', m.name || '.' || c.name FROM sqlite_master AS m, pragma_table_xinfo(m.name) AS c"
+        " WHERE m.type = 'table' AND c.hidden <> 0"
+    ).fetchone()
+    if foreign:
+        kind, name = foreign
+        text = f"{where} was changed by another program: it has the {kind} {name!r}"
+        raise StoreError(text, hint="give another path with --db")
 
 
 def migrate(connection: Connection, where: str) -> None:

@@ -9,10 +9,12 @@ from sqlite3 import Connection
 from typing import TYPE_CHECKING
 
 from ckptprof.model import Checkpoint
-from ckptprof.store.connection import snapshot
+from ckptprof.store.asking import Bounds
+from ckptprof.store.connection import log_bytes, snapshot
 from ckptprof.store.location import to_path
 from ckptprof.store.opening import opened
 from ckptprof.store.problems import translated
+from ckptprof.store.published import number
 from ckptprof.store.rows import checkpoint_of, get_pending
 from ckptprof.store.sql import compiled
 
@@ -26,7 +28,17 @@ class PlainReader:
     def __init__(self, url_or_path: str | Path) -> None:
         """Open it; raises StoreError if it is missing, empty, of another program, newer or damaged."""
         self.path = to_path(url_or_path)
-        self._raw = opened(self.path)
+        self._open()
+
+    def _open(self) -> None:
+        self._raw, self._number = opened(self.path)
+        self._bounds = Bounds(self._raw, self.path.stat().st_size + log_bytes(self.path))
+
+    def renew(self) -> None:
+        """Open it again if this is a copy and there is a newer one; raises as opening does."""
+        if self._number not in (None, number(self.path)):
+            self.close()
+            self._open()
 
     def close(self) -> None:
         """Close it; a second call does nothing."""
@@ -60,4 +72,5 @@ class PlainReader:
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
         with translated(self.path), snapshot(self._raw) as raw:
+            self._bounds.begin()
             yield raw

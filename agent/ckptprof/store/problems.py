@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -15,7 +16,11 @@ from ckptprof.store.blocks import BlockError
 from ckptprof.store.location import shown
 
 
-class StoreFullError(StoreError):
+class StorePassingError(StoreError):
+    """A later call may succeed: nothing is wrong with the database itself."""
+
+
+class StoreFullError(StorePassingError):
     """There is no room on the disk; nothing that was committed is lost, and a later call may succeed."""
 
 
@@ -29,17 +34,16 @@ _READ_ONLY = "{} cannot be written: it or its directory is read-only"
 _TEXTS: tuple[tuple[str, type[StoreError], str, str], ...] = (
     ("not a database", StoreDamagedError, "{} is not a database", "give another path with --db"),
     ("malformed", StoreDamagedError, "{} is damaged", MOVE_AWAY),
-    ("readonly", StoreError, _READ_ONLY, "check its owner and the mount"),
-    (
-        "read-only",
-        StoreError,
-        _READ_ONLY,
-        "check its owner and the mount",
-    ),
+    ("readonly", StorePassingError, _READ_ONLY, "check its owner and the mount"),
+    ("read-only", StorePassingError, _READ_ONLY, "check its owner and the mount"),
+    ("i/o error", StorePassingError, "the disk does not read or write {}", "look at the disk: `dmesg` says more"),
     ("unable to open", StoreError, "{} cannot be opened", "check that you may read it and its directory"),
-    ("locked", StoreError, "{} is locked by another program", "try again when that is done"),
+    ("locked", StorePassingError, "{} is locked by another program", "try again when that is done"),
     ("could not decode", StoreDamagedError, "{} is damaged", MOVE_AWAY),
     ("json cannot hold", StoreDamagedError, "{} is damaged", MOVE_AWAY),
+    ("too big", StoreDamagedError, "{} is damaged: one of its values is too large", MOVE_AWAY),
+    ("more text", StoreDamagedError, "{} is damaged: it tells more than there is room for in it", MOVE_AWAY),
+    ("interrupted", StoreDamagedError, "{} is damaged, or made so: to read it takes too long", MOVE_AWAY),
     ("no such", StoreDamagedError, "{} is damaged: a part of its schema is missing", MOVE_AWAY),
 )
 
@@ -55,6 +59,10 @@ def translated(path: Path) -> Iterator[None]:
         raise _from_text(str(error), path) from error
     except OSError as error:
         raise _from_system(error, path) from error
+    except MemoryError as error:
+        raise StoreDamagedError(
+            f"{shown(path)} is damaged: to read it takes too much memory", hint=MOVE_AWAY
+        ) from error
     except (BlockError, msgspec.MsgspecError) as error:
         raise StoreError(f"{shown(path)} is damaged: {error}", hint="move it away, or query another time") from error
     except (OverflowError, ValueError, TypeError) as error:
@@ -74,9 +82,10 @@ def _from_text(text: str, path: Path) -> StoreError:
 
 def _from_system(error: OSError, path: Path) -> StoreError:
     where = shown(Path(os.fsdecode(error.filename))) if isinstance(error.filename, (str, bytes)) else shown(path)
-    if error.errno in {28, 122}:  # ENOSPC, EDQUOT
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return full(path)
-    return StoreError(f"{where}: {error.strerror or error}", hint="give another path with --db")
+    kind = StorePassingError if error.errno in {errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE} else StoreError
+    return kind(f"{where}: {error.strerror or error}", hint="give another path with --db")
 
 
 def full(path: Path) -> StoreFullError:

@@ -39,9 +39,8 @@ _AT_ONCE = 1000  # rows
 class StoreReader(PlainReader):
     """Opens a database that exists; every method raises StoreError with one clear line."""
 
-    def __init__(self, url_or_path: str | Path) -> None:
-        """Open it; raises StoreError if it is missing, empty, of another program, newer or damaged."""
-        super().__init__(url_or_path)
+    def _open(self) -> None:
+        super()._open()
         engine = create_engine("sqlite://", creator=lambda: self._raw, poolclass=StaticPool)
         self._connection = engine.connect()
 
@@ -137,12 +136,14 @@ class StoreReader(PlainReader):
         """Give the rows of a table that belong to what is asked for; they are read as they are taken."""
         span = (_clipped(query.since_ns or 0), _clipped(_MAX_SQLITE_INT if query.until_ns is None else query.until_ns))
         with snapshot(self._raw):  # what fails within is not the database's but in what is read
+            self._bounds.begin()
             with _told(self.path):
                 found = read(self._connection, name, _chosen(query), span)
             yield Records(found.fields, self._taken(found.rows))
 
     def _taken(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         while True:
+            self._bounds.go_on()
             with _told(self.path):
                 some = list(islice(rows, _AT_ONCE))
             if not some:
@@ -154,13 +155,10 @@ class StoreReader(PlainReader):
         sessions = self.sessions()
         return {"ckptprof.schema_version": str(LATEST), "ckptprof.host": sessions[-1].host if sessions else ""}
 
-    def size_bytes(self) -> int:
-        """Return what the database takes on disk, its log included."""
-        return _size(self.path) + _size(self.path.with_name(self.path.name + "-wal"))
-
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         with _told(self.path), snapshot(self._raw):
+            self._bounds.begin()
             yield self._connection
 
 
@@ -174,13 +172,6 @@ def _told(path: Path) -> Iterator[None]:
             raise (error.orig or ValueError(str(error))) from error
         except SQLAlchemyError as error:
             raise ValueError(str(error)) from error
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _get(connection: Connection, chosen: Select[tuple[int]], *, whole: bool) -> list[Checkpoint]:

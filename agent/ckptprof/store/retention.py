@@ -192,13 +192,7 @@ def _drop_oldest(connection: Connection, table: str) -> bool:
 
 
 def tidy(connection: Connection) -> None:
-    """Give a part of the unused pages back to the file system, and bring the log into the database."""
+    """Give a part of the unused pages back to the file system."""
     free, pages = pragma(connection, "freelist_count"), pragma(connection, "page_count")
     if free > _VACUUM_PAGES and free * 5 > pages:
         run_to_its_end(connection, f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
-    run_to_its_end(connection, "PRAGMA wal_checkpoint(PASSIVE)")
-
-
-def empty_log(connection: Connection) -> None:
-    """Copy the log into the database and start it again, unless a reader uses it; its file keeps its size."""
-    run_to_its_end(connection, "PRAGMA wal_checkpoint(RESTART)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +16,12 @@ from ckptprof.model import Checkpoint, Session
 from ckptprof.store import quarantine, retention
 from ckptprof.store.ballast import Ballast
 from ckptprof.store.blocks import BlockError
-from ckptprof.store.connection import file_mode, open_writer, prepare_file, transaction
+from ckptprof.store.connection import keep_private, log_bytes, open_writer, prepare_file, transaction
 from ckptprof.store.location import shown, to_path
-from ckptprof.store.lock import WriterLock
+from ckptprof.store.lock import WriterLock, log_readers
 from ckptprof.store.migrations import migrate
 from ckptprof.store.problems import StoreDamagedError, StoreFullError, translated
+from ckptprof.store.published import Publication
 from ckptprof.store.rows import get_pending, put_checkpoint, put_pending, put_session
 from ckptprof.store.series import Strip, joined
 from ckptprof.store.sql import compiled
@@ -31,6 +33,7 @@ __all__ = ["Retention", "StoreDamagedError", "StoreFullError", "StoreWriter"]
 Retention = retention.Retention
 _DEFAULT_RETENTION = Retention()
 _BALLAST_BYTES = 8 << 20
+_MAX_LOG_BYTES = 8 << 20  # of it when it begins anew; a part of what the database may take
 _FAST = 1  # zlib's level for minutes: they are compressed well once their hour is over
 _SHARE_DROPPED_WHEN_FULL = 0.05
 _NS_PER_MS = 1_000_000
@@ -57,8 +60,10 @@ class StoreWriter:
         self.moved_aside: Path | None = None  # where the database is that was found damaged here
         self.damaged_blocks = 0
         self._retention = retention
+        self._log_bytes = min(_MAX_LOG_BYTES, retention.max_bytes // 8)
         self._catalogue = Catalogue()
         self._session_uid: str | None = None
+        self._is_published = True
         self._ballast_bytes = ballast_bytes
         self._ballast = Ballast(self.path, ballast_bytes)
         with translated(self.path), contextlib.ExitStack() as undo:
@@ -67,7 +72,7 @@ class StoreWriter:
             except StoreDamagedError:  # cut short
                 if not quarantine.is_ours(self.path):
                     raise
-            self._lock = WriterLock(self.path, file_mode(self.path))
+            self._lock = WriterLock(self.path)
             undo.callback(self._lock.close)
             try:
                 self._connection = self._open()
@@ -82,23 +87,38 @@ class StoreWriter:
     def _open(self) -> Connection:
         with translated(self.path):
             prepare_file(self.path)
-            connection = open_writer(self.path)
+            keep_private(self.path)
+            connection = open_writer(self.path, self._log_bytes)
             try:
                 with translated(self.path):
                     migrate(connection, shown(self.path))
+                    self._publication = Publication(self.path, connection)
             except BaseException:
                 connection.close()
                 raise
             return connection
 
+    @property
+    def is_published(self) -> bool:
+        """Whether those who may only read have all events; the newest timelines may be lacking all the same."""
+        return self._is_published
+
+    def publish(self) -> None:
+        """Let those who may only read have what is stored; a part of it, where a reader of its owner holds the log."""
+        with translated(self.path):
+            self._publication.renew()
+        self._is_published = True
+
     def begin_session(self, session: Session) -> None:
         """Store a session; the windows that follow move its end."""
         self._run(lambda connection: put_session(connection, session), durable=True)
+        self._is_published = False
         self._session_uid = session.uid
 
     def update_session(self, session: Session) -> None:
         """Store what has changed of a session."""
         self._run(lambda connection: put_session(connection, session), durable=session.clean)
+        self._is_published = False
 
     def add_checkpoints(
         self,
@@ -118,6 +138,7 @@ class StoreWriter:
             put_pending(connection, pending, no_longer_pending)
             return [put_checkpoint(connection, one) for one in checkpoints]
 
+        self._is_published = False
         return self._run(put, durable=bool(checkpoints))
 
     def pending(self) -> set[str]:
@@ -125,7 +146,13 @@ class StoreWriter:
         return self._run(lambda connection: set(get_pending(connection)), durable=False)
 
     def add_windows(self, windows: Sequence[Window]) -> None:
-        """Store windows; power loss, but not the death of this process, may lose the newest."""
+        """Store windows; power loss, but not the death of this process, may lose the newest.
+
+        While a reader keeps the log from beginning anew, none are stored beyond the limit: that raises StoreFullError.
+        """
+        if self._publication.is_log_held:
+            self.publish()
+            self._check_log()
         if windows:
             self._run(lambda connection: self._put_windows(connection, windows), durable=False)
 
@@ -141,8 +168,11 @@ class StoreWriter:
                 if not compacted.done:
                     return False
                 retention.expire(self._connection, self._retention, now_wall_ns)
-                retention.shrink(self._connection, self._retention.max_bytes)
-                retention.tidy(self._connection)
+                self._publication.renew()
+                if not self._publication.is_log_held:  # to delete would only make the log longer
+                    retention.shrink(self._connection, self._retention.max_bytes - self._log_bytes)
+                    retention.tidy(self._connection)
+                    self._publication.renew()
             finally:
                 self._catalogue.forget()  # entities may be gone, or an insertion of them rolled back
             if retention.used_bytes(self._connection) > self._ballast_bytes:
@@ -153,6 +183,7 @@ class StoreWriter:
         """Close a database that turned out to be damaged, and move it aside if it is ours; return whether it was."""
         try:
             with contextlib.suppress(StoreError), translated(self.path):
+                self._publication.close()
                 self._connection.close()
             if not quarantine.is_ours(self.path):
                 return False
@@ -166,17 +197,30 @@ class StoreWriter:
         """Close the database and let others write it; a second call does nothing."""
         try:
             with translated(self.path):
+                with contextlib.suppress(sqlite3.Error):  # the next start does it
+                    self._publication.renew()
+                self._is_published = True
+                self._publication.close()
                 self._connection.close()
         finally:
             self._lock.close()
 
+    def _check_log(self) -> None:
+        used = retention.used_bytes(self._connection) + log_bytes(self.path)
+        if self._publication.is_log_held and used > self._retention.max_bytes:
+            text = f"{shown(self.path)} and its log have {used} bytes: a reader holds the log"
+            raise StoreFullError(f"{text} ({log_readers(self.path)})", hint="end it, or its transaction")
+
     def _run(self, work: Callable[[Connection], _Result], *, durable: bool) -> _Result:
         try:
-            return self._attempt(work, durable=durable)
+            done = self._attempt(work, durable=durable)
         except StoreFullError:
             if not self._make_room():
                 raise
-        return self._attempt(work, durable=durable)
+            done = self._attempt(work, durable=durable)
+        if log_bytes(self.path) > self._log_bytes:
+            self.publish()
+        return done
 
     def _attempt(self, work: Callable[[Connection], _Result], *, durable: bool) -> _Result:
         with translated(self.path):
@@ -192,10 +236,10 @@ class StoreWriter:
         dropped = self._ballast.drop()
         try:
             with translated(self.path):
-                retention.empty_log(self._connection)
+                self._publication.renew()
                 used = retention.used_bytes(self._connection)
                 pruned = retention.shrink_timelines(self._connection, int(used * (1 - _SHARE_DROPPED_WHEN_FULL)))
-                retention.empty_log(self._connection)
+                self._publication.renew()
         except StoreError:
             return dropped
         return dropped or pruned

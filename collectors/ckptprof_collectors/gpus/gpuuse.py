@@ -11,10 +11,12 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
+from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.gpus.nvml import Gpus
 from ckptprof_collectors.samples import GpuUse
 
 NAME = "gpus"
+HUNG_NS = 10_000_000_000
 
 
 class GpuLooker:
@@ -27,15 +29,18 @@ class GpuLooker:
         self._answers: deque[GpuUse] = deque(maxlen=256)
         self._thread: threading.Thread | None = None
         self._busy = False
+        self._asked_ns = 0
+        self._hung: str | None = None
 
     def ask(self, starts: Mapping[int, int]) -> bool:
         """Ask for the GPUs of these pids (with their start in ticks); never waits. Returns whether it will be done."""
         if self._busy or not starts or self._gpus.reason is not None:
+            self._leave()
             return False
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
             self._thread.start()
-        self._busy = True
+        self._busy, self._asked_ns, self._hung = True, time.monotonic_ns(), None
         self._questions.put_nowait(dict(starts))
         return True
 
@@ -48,7 +53,14 @@ class GpuLooker:
 
     def take_reason(self) -> str | None:
         """Return why nothing is told of GPUs where there is a driver; that there is none goes without saying."""
-        return self._gpus.reason if self._gpus.has_library else None
+        return self._hung or (self._gpus.reason if self._gpus.has_library else None)
+
+    def _leave(self) -> None:
+        """Report a question that the driver does not answer, once."""
+        if self._busy and self._hung is None and time.monotonic_ns() - self._asked_ns > HUNG_NS:
+            self._hung = f"the NVIDIA driver has not answered for {HUNG_NS // 1_000_000_000} s"
+            asked_ns = self._asked_ns
+            ABANDONED.add(NAME, lambda: not self._busy or self._asked_ns != asked_ns)
 
     def _run(self) -> None:
         while self._gpus.reason is None:

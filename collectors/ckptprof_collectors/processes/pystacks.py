@@ -3,6 +3,8 @@
 py-spy copies the interpreter's memory (process_vm_readv(2)) and neither stops nor changes the process; a stack that
 changed meanwhile is given up and looked at again. It needs CAP_SYS_PTRACE for other users' processes.
 One look at a time runs in a thread of its own, bounded in time and output, with a lower priority than its target's.
+py-spy opens the program of its target. Where that lies on a file system that does not answer, py-spy cannot be killed:
+it is left behind (`abandoned`), and its target is not looked at again.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from ckptprof_collectors.abandoned import ABANDONED, END_SECONDS, has_ended, sleep_of, wait
+from ckptprof_collectors.holders import HOLDERS, MAX_EACH
 from ckptprof_collectors.processes.process import Process
 from ckptprof_collectors.samples import StackSample, ThreadStack, text
 
@@ -35,6 +39,7 @@ _MAX_FAILURES = 10  # of one process, in a row: then it is left alone
 _TOLD_FAILURES = 3  # a look that is not allowed to stop its target fails now and then
 _MAX_REASONS = 8  # that are told
 _FORBIDDEN = "py-spy may not read the process: it needs CAP_SYS_PTRACE, or kernel.yama.ptrace_scope=0 for one's own"
+_HANGS = "py-spy cannot be killed, because it reads a file system that does not answer"
 
 
 class _Frame(msgspec.Struct):
@@ -57,6 +62,7 @@ class Dump(NamedTuple):
     complaint: str  # why it failed
     cost_ns: int  # CPU time
     read_ns: int  # CLOCK_MONOTONIC, when about it read the stacks
+    hangs: bool = False  # py-spy cannot be killed
 
 
 def find_program() -> str | None:
@@ -96,7 +102,9 @@ class StackLooker:
 
     def may_look(self, process: Process) -> bool:
         """Return whether a look at this process may be asked for now."""
-        if self._program is None or self.busy:
+        if self._program is None or self.busy or ABANDONED.is_full(NAME):
+            return False
+        if ABANDONED.count(NAME) and ABANDONED.count(NAME, user=HOLDERS.user_of(process.pid)) >= MAX_EACH:
             return False
         return self._failed.get((process.pid, process.start_ticks), 0) < _MAX_FAILURES
 
@@ -143,16 +151,16 @@ class StackLooker:
         self.cost_ns += found.cost_ns
         threads = parse(found.raw)
         if not threads:
-            self._fail((pid, start_ticks), found.complaint or "py-spy told nothing")
+            self._fail((pid, start_ticks), found.complaint or "py-spy told nothing", for_good=found.hangs)
             return
         self._failed.pop((pid, start_ticks), None)
         self._answers.append(StackSample(found.read_ns, pid, start_ticks, found.cost_ns, threads))
 
-    def _fail(self, process: tuple[int, int], complaint: str) -> None:
+    def _fail(self, process: tuple[int, int], complaint: str, *, for_good: bool = False) -> None:
         self.failures += 1
         if len(self._failed) >= 1024:
             del self._failed[next(iter(self._failed))]
-        count = _MAX_FAILURES if complaint == _FORBIDDEN else self._failed.get(process, 0) + 1
+        count = _MAX_FAILURES if for_good or complaint == _FORBIDDEN else self._failed.get(process, 0) + 1
         self._failed[process] = count
         if count >= _TOLD_FAILURES and os.path.exists(f"/proc/{process[0]}"):  # of one that has ended there is no word
             self._reason = complaint
@@ -200,9 +208,13 @@ def dump(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS) ->
     if not done:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
-    _, status, usage = os.wait4(child, 0)
-    cost_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
     read_ns = began_ns + int(_READ_AT * (first_ns - began_ns))
+    if (ended := wait(child, END_SECONDS)) is None:
+        ABANDONED.add(NAME, lambda: has_ended(child), user=HOLDERS.user_of(pid))
+        hangs = sleep_of(child) is not None
+        return Dump(b"", f"process {pid}: {_HANGS}" if hangs else "py-spy does not end", 0, read_ns, hangs=hangs)
+    status, usage = ended
+    cost_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
     if not done:
         late = f"py-spy was not done within {timeout_seconds:g} s or {MAX_OUTPUT_BYTES >> 20} MiB"
         return Dump(b"", late, cost_ns, read_ns)

@@ -7,15 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, wait_until
 
-from ckptprof_collectors.gpus import nvml
+from ckptprof_collectors.abandoned import Abandoned
+from ckptprof_collectors.gpus import gpuuse, nvml
+from ckptprof_collectors.gpus.gpuuse import GpuLooker
 from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
 from ckptprof_collectors.gpus.pcie import Pcie
 
@@ -202,6 +205,24 @@ def test_without_a_driver_nothing_is_imported_and_nothing_told(monkeypatch: pyte
     assert gpus.reason is not None
     assert "libno-such-driver" in gpus.reason
     assert "pynvml" not in sys.modules
+
+
+def test_a_driver_that_does_not_answer_is_reported_and_costs_its_own_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, and counted until it answers."""
+    gate, left = threading.Event(), Abandoned()
+    monkeypatch.setattr(gpuuse, "ABANDONED", left)
+    looker = GpuLooker()
+    monkeypatch.setattr(looker._gpus, "busy", lambda _: gate.wait(PATIENCE_SECONDS) and [])
+    assert looker.ask({1: 1})
+    assert (looker.ask({1: 1}), looker.take_reason(), left.count()) == (False, None, 0)
+    monkeypatch.setattr(gpuuse, "HUNG_NS", 0)
+
+    assert [looker.ask({1: 1}) for _ in range(3)] == [False] * 3
+    assert (looker.take_reason(), left.count("gpus")) == ("the NVIDIA driver has not answered for 0 s", 1)
+    gate.set()
+    wait_until(lambda: looker.ask({1: 1}))
+    left.review()
+    assert left.count() == 0
 
 
 def test_how_busy_a_gpu_was_is_told_once_of_each_who_computes_on_it(driver: Path) -> None:

@@ -9,12 +9,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import psutil
 import pytest
 from tests.patience import LIFETIME, PATIENCE_SECONDS, wait_until
 
+from ckptprof_collectors import abandoned
+from ckptprof_collectors.abandoned import Abandoned
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes import pystacks
 from ckptprof_collectors.processes.process import Process
@@ -169,6 +172,53 @@ def test_a_process_that_may_not_be_read_is_left_alone(tmp_path: Path, sleeper: s
     assert seen == []
     assert "CAP_SYS_PTRACE" in (reason or "")
     assert not looker.may_look(Process(KernelFs(), sleeper.pid))
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> Abandoned:
+    """Return the list of what is left behind, for this test alone; each child of a look goes there, in state D."""
+    own = Abandoned()
+    monkeypatch.setattr(pystacks, "ABANDONED", own)
+    monkeypatch.setattr(pystacks, "sleep_of", lambda _: b"1 2 3")
+    monkeypatch.setattr(pystacks, "wait", lambda *_: None)
+    return own
+
+
+def test_a_program_that_cannot_be_killed_costs_its_target_alone(
+    left: Abandoned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """It is left and counted until it ends, its target is named and not looked at again, and the next look is taken."""
+    looker = StackLooker(impostor(tmp_path, TOLD))
+    assert seen_by(looker, sleeper.pid) == []
+    monkeypatch.setattr(pystacks, "wait", abandoned.wait)
+    reason = looker.take_reason()
+
+    assert (left.count("stacks"), looker.may_look(Process(KernelFs(), sleeper.pid))) == (1, False)
+    assert f"process {sleeper.pid}: py-spy cannot be killed" in (reason or "")
+    assert len(seen_by(looker, os.getpid())) == 1
+    wait_until(lambda: left.review() or left.count() == 0)
+
+
+def test_targets_of_one_user_do_not_end_all_looks(
+    left: Abandoned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After two of a user's his others are not looked at; after four of all users none, until one ends."""
+    users = {1: 1000, 2: 1000, 3: 1000, 4: 1001, 5: 1002, 6: 1003}
+    monkeypatch.setattr(pystacks.HOLDERS, "user_of", users.get)
+    monkeypatch.setattr(pystacks, "has_ended", lambda _: False)
+    program = impostor(tmp_path, TOLD)
+    looker = StackLooker(program)
+    may = {}
+    for pid in users:
+        may[pid] = looker.may_look(SimpleNamespace(pid=pid, start_ticks=0))  # type: ignore[arg-type]
+        if may[pid]:
+            assert dump(program, pid).hangs
+
+    assert may == {1: True, 2: True, 3: False, 4: True, 5: True, 6: False}
+    monkeypatch.setattr(pystacks, "has_ended", lambda _: True)
+    left.review()
+    assert looker.may_look(SimpleNamespace(pid=6, start_ticks=0))  # type: ignore[arg-type]
+    wait_until(lambda: not [one for one in psutil.Process().children() if abandoned.has_ended(one.pid)])
 
 
 @pytest.mark.parametrize(

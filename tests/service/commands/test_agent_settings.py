@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import bcrypt
 import pytest
 from livecommand import Ckptprof, wait_until
+from tests.export import certificates
 from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.cli.main import main
@@ -21,15 +21,12 @@ from ckptprof.store.writer import Retention
 @pytest.mark.slow
 @pytest.mark.programs("curl")
 def test_a_service_is_scraped_from_afar(ckptprof: Ckptprof) -> None:
-    """Over TLS, by who has the password, on the address of the file, with the names of jobs that it asks for."""
+    """By a client with a certificate, on the address of the file; the text file has the same metrics."""
     work = ckptprof.work
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "web.key", "-out", "web.crt"]
-    named = ["-days", "2", "-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*made, *named], cwd=work, check=True, capture_output=True)
-    hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
-    tls = "tls_server_config: {cert_file: web.crt, key_file: web.key}\n"
-    (work / "web.yml").write_text(f"{tls}basic_auth_users: {{prometheus: {hashed}}}\n")
-    settings = 'listen = "127.0.0.1:0"\nweb_config = "web.yml"\nlevel = "poll"\njob_names = true\n'
+    certificates.all_of(work)
+    (work / "textfile").mkdir()
+    settings = 'listen = "127.0.0.1:0"\ntls_cert = "server.crt"\ntls_key = "server.key"\nclient_ca = "ca.crt"\n'
+    settings += 'textfile = "textfile"\nlevel = "poll"\njob_names = true\n'
     (work / "config.toml").write_text(settings)
 
     with (work / "agent.log").open("wb") as log:
@@ -37,26 +34,20 @@ def test_a_service_is_scraped_from_afar(ckptprof: Ckptprof) -> None:
             "agent", "--db", str(ckptprof.database), "--config", "config.toml", stdout=log, stderr=log
         )
     url = wait_until(lambda: re.search(r"metrics on (https://\S+)", (work / "agent.log").read_text()))[1]
-    ask = [
-        "curl",
-        "--silent",
-        "--max-time",
-        str(PATIENCE_SECONDS),
-        "--cacert",
-        "web.crt",
-        "--write-out",
-        "%{http_code}",
-    ]
+    ask = ["curl", "--silent", "--max-time", str(PATIENCE_SECONDS), "--cacert", "ca.crt", "--write-out", "%{http_code}"]
     answers = [
-        subprocess.run([*ask, *user, url], cwd=work, capture_output=True, text=True, check=False).stdout
-        for user in (("--user", "prometheus:secret"), ())
+        subprocess.run([*ask, *client, url], cwd=work, capture_output=True, text=True, check=False).stdout
+        for client in (("--cert", "client.crt", "--key", "client.key"), ())
     ]
 
-    assert '\nckptprof_series_dropped_total{kind="job"} 0.0\n' in answers[0]
+    line = '\nckptprof_series_dropped_total{kind="job"} 0.0\n'
+    assert line in answers[0]
     assert answers[0].endswith("200")
-    assert answers[1] == "401 Unauthorized\n401"
+    assert answers[1] == "000"
+    assert line in (work / "textfile/ckptprof.prom").read_text()
     process.terminate()
     assert process.wait(timeout=PATIENCE_SECONDS) == 0
+    assert list((work / "textfile").iterdir()) == []
 
 
 def test_the_file_becomes_the_agents_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +57,8 @@ def test_the_file_becomes_the_agents_options(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(watch, "Agent", lambda options: caught.append(options) or _Ended())
     file = tmp_path / "config.toml"
     file.write_text(
-        'level = "poll"\nrate = 4\nno_metrics = true\nlisten = "0.0.0.0:9"\nweb_config = "/w.yml"\n'
+        'level = "poll"\nrate = 4\nno_metrics = true\nlisten = "0.0.0.0:9"\n'
+        'tls_cert = "/c"\ntls_key = "/k"\nclient_ca = "/a"\ntextfile = "/t"\n'
         'timeline_days = 3\nmax_bytes = 16777216\njob_names = true\nmetrics = "minimal"\n'
     )
 
@@ -74,7 +66,8 @@ def test_the_file_becomes_the_agents_options(tmp_path: Path, monkeypatch: pytest
     assert caught == [
         watch.AgentOptions(
             db="x.db", host="0.0.0.0", port=9, serve=False, base_hz=4.0, burst_hz=10.0, level="poll",  # noqa: S104
-            web_config=Path("/w.yml"), timeline_days=3, max_bytes=1 << 24, job_names=True, minimal=True,
+            tls_cert=Path("/c"), tls_key=Path("/k"), client_ca=Path("/a"), textfile=Path("/t"),
+            timeline_days=3, max_bytes=1 << 24, job_names=True, minimal=True,
         )
     ]  # fmt: skip
 

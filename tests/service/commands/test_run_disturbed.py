@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -90,29 +89,6 @@ def told(ckptprof: Ckptprof) -> list[dict[str, Any]]:
     listed = ckptprof.call("list", "--json", "--db", str(ckptprof.database)).stdout
     found: list[dict[str, Any]] = json.loads(listed)["checkpoints"]
     return sorted(found, key=lambda one: int(one["start_ns"]))
-
-
-@pytest.mark.xdist_group("live")
-@pytest.mark.parametrize("level", ["poll", pytest.param("trace", marks=[pytest.mark.root, pytest.mark.bpf])])
-def test_a_sampler_that_is_stopped_for_five_seconds_in_a_save_costs_no_save(ckptprof: Ckptprof, level: str) -> None:
-    """The second half of it is written, and it gets its name, while nobody looks: it is one, and whole."""
-    process = halves(ckptprof, level)
-    sampler = sampler_of(process)
-    wait_until((ckptprof.work / "half").exists)
-
-    sampler.suspend()
-    (ckptprof.work / "go").touch()
-    wait_until((ckptprof.work / "ckpt_2.npy").exists)
-    time.sleep(5)
-    sampler.resume()
-    (ckptprof.work / "on").touch()
-    process.communicate(timeout=PATIENCE_SECONDS)
-
-    found = told(ckptprof)
-    assert [(one["kind"], one["step"], one["status"]) for one in found] == [("save", n, "complete") for n in range(4)]
-    assert [one["bytes"] for one in found] == [pytest.approx(64_000_000, rel=0.02)] * 4
-    if level == "poll":  # the trace has counted all of it
-        assert any("the sampler came late" in sentence for sentence in found[2]["blind"])
 
 
 @pytest.mark.xdist_group("live")

@@ -1,4 +1,4 @@
-"""The directory that a probe works in: gone in the end, and nobody else's is ever touched."""
+"""The files that a probe writes: gone in the end, and those of others are never touched."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from tests.kernel.filesystems import call
 
 from ckptprof.service.probing.place import PREFIX, Place, remove_stale, working
 
+OURS = f"{PREFIX}{os.uname().nodename}-"
 HOLD = """
-import sys
+import os, sys
 from ckptprof.service.probing.place import Place
 place = Place(sys.argv[1])
 place._nameless = False
-fd = place.open(direct=False)
-open(f"{sys.argv[1]}/{place.name}/data", "wb").write(b"x")
-print(place.name, flush=True)
+os.write(place.open(direct=False), b"x")
+print("ready", flush=True)
 sys.stdin.read()
 """
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """Give a process that has a place in this test's directory, and the place's name."""
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Give a process that writes a file with a name in this test's directory."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
-    yield process, process.stdout.readline().decode().strip()
+    process.stdout.readline()
+    yield process
     process.kill()
     process.communicate()
 
@@ -45,13 +46,14 @@ def left(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def removed_from(directory: Path) -> list[str]:
-    """Return what was stale and is removed."""
+def tidied(directory: Path) -> list[str]:
+    """Return what is left after what is stale was removed."""
     fd = os.open(directory, os.O_RDONLY)
     try:
-        return remove_stale(fd)
+        remove_stale(fd)
     finally:
         os.close(fd)
+    return left(directory)
 
 
 @pytest.mark.parametrize("nameless", [True, False])
@@ -62,14 +64,10 @@ def test_nothing_is_left(nameless: bool, tmp_path: Path) -> None:  # noqa: FBT00
         fd = place.open(direct=False)
         os.write(fd, b"x" * 5000)
         inside = left(tmp_path)
-        mode = (tmp_path / place.name).stat().st_mode & 0o777
-        modes = os.fstat(fd).st_mode & 0o777
-        names = left(tmp_path / place.name)
+        mode = os.fstat(fd).st_mode & 0o777
 
-    assert inside == [place.name]
-    assert place.name.startswith(PREFIX)
-    assert (mode, modes) == (0o700, 0o600)
-    assert names == (["lock"] if nameless else ["data-1", "lock"])
+    assert [name.startswith(OURS) for name in inside] == ([] if nameless else [True])
+    assert mode == 0o600
     assert left(tmp_path) == []
 
 
@@ -78,7 +76,8 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
 
     def fail() -> None:
         with working(str(tmp_path)) as place:
-            os.close(os.open("name-1", os.O_CREAT | os.O_WRONLY, dir_fd=place.fd))
+            place._nameless = False
+            place.open(direct=False)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -98,63 +97,42 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
     assert held() <= before
 
 
-def test_a_killed_probe_is_tidied_up_by_the_next(holder: tuple[subprocess.Popen[bytes], str], tmp_path: Path) -> None:
+def test_a_killed_probe_is_tidied_up_by_the_next(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """But not while it lives: its lock tells."""
-    process, name = holder
-    with working(str(tmp_path)):
-        assert (tmp_path / name / "data").exists()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert (tmp_path / name).exists()
-    with working(str(tmp_path)) as place:
-        during = left(tmp_path)
+    (name,) = tidied(tmp_path)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    after = left(tmp_path)
 
-    assert during == [place.name]
-    assert left(tmp_path) == []
-
-
-def test_one_killed_before_it_had_a_lock_is_removed(tmp_path: Path) -> None:
-    """It is empty."""
-    (tmp_path / f"{PREFIX}0").mkdir(mode=0o700)
-
-    assert removed_from(tmp_path) == [f"{PREFIX}0"]
+    assert name.startswith(OURS)
+    assert after == [name]
+    assert tidied(tmp_path) == []
 
 
 def test_what_only_looks_like_ours_stays(tmp_path: Path) -> None:
-    """Another mode, a symlink, a file, one with directories in it, one of another host, one without a lock."""
+    """A symlink, a folder, a pipe, a file of another host."""
     outside = tmp_path / "outside"
-    outside.mkdir(mode=0o700)
-    (outside / "lock").touch()
+    outside.touch()
     there = tmp_path / "there"
     there.mkdir()
-    (there / f"{PREFIX}link").symlink_to(outside)
-    (there / f"{PREFIX}file").touch()
-    for name in ("readable", "nested", "elsewhere", "unlocked"):
-        (there / f"{PREFIX}{name}").mkdir(mode=0o700)
-        (there / f"{PREFIX}{name}" / "data").touch()
-    for name in ("readable", "nested", "elsewhere"):
-        (there / f"{PREFIX}{name}" / "lock").touch()
-    (there / f"{PREFIX}readable").chmod(0o755)
-    (there / f"{PREFIX}nested" / "data").unlink()
-    (there / f"{PREFIX}nested" / "a").mkdir()
-    (there / f"{PREFIX}nested" / "a" / "precious").touch()
-    (there / f"{PREFIX}elsewhere" / "lock").write_text("another.host")
+    (there / f"{OURS}link").symlink_to(outside)
+    (there / f"{OURS}folder").mkdir()
+    os.mkfifo(there / f"{OURS}pipe")
+    (there / f"{PREFIX}another.host-1").touch()
     before = left(there)
 
-    assert removed_from(there) == []
-    assert left(there) == before
-    assert (outside / "lock").exists()
-    assert (there / f"{PREFIX}nested" / "a" / "precious").exists()
+    assert tidied(there) == before
+    assert outside.exists()
 
 
 @pytest.mark.root
 def test_what_another_user_left_stays(tmp_path: Path) -> None:
     """Even for root: who it is of may want to know why it is there."""
-    theirs = tmp_path / f"{PREFIX}1"
-    theirs.mkdir(mode=0o700)
+    theirs = tmp_path / f"{OURS}1"
+    theirs.touch()
     os.chown(theirs, 65534, 65534)
 
-    assert removed_from(tmp_path) == []
+    assert tidied(tmp_path) == [theirs.name]
 
 
 @pytest.mark.root
@@ -166,13 +144,13 @@ def test_a_file_system_without_direct_io_says_so(tmp_path: Path) -> None:
         with working(str(tmp_path)) as place:
             with pytest.raises(OSError, match="Invalid argument") as refused:
                 place.open(direct=True)
-            names = left(tmp_path / place.name)
+            names = left(tmp_path)
             os.write(place.open(direct=False), b"x")
     finally:
         call("umount", "-l", tmp_path)
 
     assert refused.value.errno == errno.EINVAL
-    assert names == ["lock"]
+    assert names == []
 
 
 @pytest.mark.root
@@ -187,9 +165,8 @@ def test_fuse_keeps_nothing_either(tmp_path: Path) -> None:
     try:
         for _ in range(5):
             with working(str(place)) as made:
-                for number in range(4):
+                for _ in range(4):
                     os.write(made.open(direct=False), b"x" * 10_000)
-                    os.close(os.open(f"name-{number}", os.O_CREAT | os.O_WRONLY, dir_fd=made.fd))
         names = left(below)
     finally:
         call("umount", "-l", place)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from tests.diagnose.hand import measured, save, thread
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.diagnose import judging
 from ckptprof.diagnose.ceilings import Ceilings
 from ckptprof.model import Checkpoint, Level
 from ckptprof.service.probing.kept import keep
+from ckptprof.service.recorder import diagnosing
 from ckptprof.service.recorder.diagnosing import HISTORY, JOBS, Diagnosis, ceilings_beside, gpus_in_use
+from ckptprof_collectors import abandoned
+from ckptprof_collectors.abandoned import MAX_EACH_KIND, Abandoned
 from ckptprof_collectors.gpus import nvml
 
 
@@ -94,6 +99,26 @@ def test_where_there_is_no_driver_gpus_are_not_seen(monkeypatch: pytest.MonkeyPa
     assert told.verdict is not None
     assert told.cost is not None
     assert told.cost.gpus_from != "nvml"
+
+
+def test_a_driver_that_does_not_answer_costs_the_number_of_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder goes on, and asks no more while too many questions hang."""
+    gate, asked, left = threading.Event(), list[int](), Abandoned()
+    monkeypatch.setattr(diagnosing, "GPUS_SECONDS", 0.0)
+    monkeypatch.setattr(abandoned, "ABANDONED", left)
+
+    def used_by(_: object, __: object) -> None:
+        asked.append(1)
+        gate.wait(PATIENCE_SECONDS)
+
+    monkeypatch.setattr(nvml.Gpus, "used_by", used_by)
+    told = Diagnosis(gpus=gpus_in_use()).take([one(100.0 * number) for number in range(MAX_EACH_KIND + 2)])
+
+    assert all(one.verdict is not None for one in told)
+    assert left.count("gpus") == MAX_EACH_KIND
+    gate.set()
+    wait_until(lambda: left.review() or left.count() == 0)
+    assert len(asked) == MAX_EACH_KIND
 
 
 def test_a_probe_that_is_kept_later_counts_from_then_on(tmp_path: Path) -> None:

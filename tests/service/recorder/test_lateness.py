@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from prometheus_client import generate_latest
 from tests.detect.stage import MONOTONIC_NS, SECOND_NS, Stage
 
 from ckptprof.export.metrics import Metrics
@@ -47,4 +48,4 @@ def test_its_metrics_say_by_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
         recorder.take(frame)
     recorder.housekeeping(stage.wall(2.0))
 
-    assert "ckptprof_recorder_behind_seconds 15.0" in metrics.render()[0].decode().splitlines()
+    assert "ckptprof_recorder_behind_seconds 15.0" in generate_latest(metrics).decode().splitlines()

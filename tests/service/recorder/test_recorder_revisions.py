@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from prometheus_client import generate_latest
 from tests.detect.stage import MIB, Stage
 
 from ckptprof.export.metrics import Metrics
@@ -30,5 +31,6 @@ def test_a_save_that_becomes_durable_later_is_told_once_and_reported_as_durable(
     (kept,) = recorder.checkpoints
     assert (kept.uid, kept.revision) == (told[0].uid, 1)
     assert kept.durable_ns is not None
-    lines = [line for line in metrics.render()[0].decode().splitlines() if line.startswith("ckptprof_checkpoint_saves")]
+    page = generate_latest(metrics).decode()
+    lines = [line for line in page.splitlines() if line.startswith("ckptprof_checkpoint_saves")]
     assert [line.split()[-1] for line in lines] == ["1.0"]

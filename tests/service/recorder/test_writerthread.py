@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -55,10 +56,12 @@ def window(number: int, at_ns: int = NOW_NS) -> Window:
 class Kept:
     """A writer with its database, and what it complained of."""
 
-    def __init__(self, path: Path, *, shared: bool) -> None:
+    def __init__(self, path: Path, *, shared: bool, waits: bool) -> None:
         self.path = path
         self.complaints: list[str] = []
-        self.writer = WriterThread(Database(lambda: StoreWriter(path), shared=shared), complain=self.complaints.append)
+        self.writer = WriterThread(
+            Database(path, lambda: StoreWriter(path), shared=shared, waits=waits), complain=self.complaints.append
+        )
 
     def stored(self) -> list[str]:
         """Return the paths of the checkpoints in the file."""
@@ -72,8 +75,8 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     monkeypatch.setattr(writerthread, "RETRY_SECONDS", 0.05)
     made: list[Kept] = []
 
-    def make(*, shared: bool = False) -> Kept:
-        made.append(Kept(tmp_path / "ckptprof.db", shared=shared))
+    def make(*, shared: bool = False, waits: bool = False) -> Kept:
+        made.append(Kept(tmp_path / "ckptprof.db", shared=shared, waits=waits))
         return made[-1]
 
     yield make
@@ -293,3 +296,38 @@ def test_what_is_left_in_a_form_of_another_version_is_passed_over(keep: Callable
     writer.close()
 
     assert left_pending(kept.path) == []
+
+
+def test_a_service_waits_for_a_database_that_is_held(keep: Callable[..., Kept], tmp_path: Path) -> None:
+    """It says by whom, samples on, and stores all once the other is gone."""
+    with contextlib.closing(StoreWriter(tmp_path / "ckptprof.db")):
+        kept = keep(waits=True)
+        kept.writer.put_session(SESSION)
+        kept.writer.put_checkpoints([save(1)])
+        wait_until(lambda: bool(kept.complaints))
+    wait_until(lambda: kept.writer.queued == 0)
+
+    assert kept.stored() == ["/c1"]
+    assert f"another ckptprof (pid {os.getpid()}, " in kept.complaints[0]
+
+
+def test_events_are_published_within_seconds(keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once if none were for so long, and together with those that come until then; timelines wait for more."""
+    monkeypatch.setattr(writerthread, "PUBLISH_SECONDS", 0.2)
+    published: list[int] = []
+    publish = StoreWriter.publish
+    kept = keep()
+
+    def publishing(self: StoreWriter) -> None:
+        published.append(len(kept.stored()))
+        publish(self)
+
+    monkeypatch.setattr(StoreWriter, "publish", publishing)
+    kept.writer.put_checkpoints([save(1)])
+    wait_until(lambda: published[-1:] == [1])
+    kept.writer.put_checkpoints([save(2)])
+    wait_until(lambda: published[-1:] == [2])
+    before = len(published)
+    kept.writer.put_windows([window(1)])
+    wait_until(lambda: kept.writer.queued == 0)
+    assert len(published) == before

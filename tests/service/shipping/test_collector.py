@@ -149,6 +149,17 @@ def test_what_it_will_never_take_holds_up_nothing(node: StoreWriter, stub: Stub)
     assert ship(node, stub) == Taken(change=5, last_id=5, lost=2)
 
 
+@pytest.mark.parametrize(("claimed", "counted"), [("9" * 4000, 3), ("-7", 0)])
+def test_a_collector_cannot_refuse_more_than_it_was_sent(
+    node: StoreWriter, stub: Stub, claimed: str, counted: int
+) -> None:
+    """A number of any length is counted as what was sent, so the file that holds the position stays readable."""
+    stub.answer = lambda _: (200, {}, b'{"partialSuccess": {"rejectedLogRecords": "%s"}}' % claimed.encode())
+
+    assert ship(node, stub).lost == counted
+    assert ship(node, stub).lost == counted
+
+
 def test_a_collector_that_refuses_all_is_not_believed(node: StoreWriter, stub: Stub) -> None:
     """Its address is wrong, or a proxy is in between: nothing is taken for sent, a single record neither."""
     stub.answer = lambda _: (400, {}, b"")

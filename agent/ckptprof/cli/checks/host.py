@@ -16,16 +16,17 @@ from ckptprof.cli.checks import kernel, mounts, remedies, trace, training, watch
 from ckptprof.errors import CkptprofError
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
-from ckptprof.service.probing.apart import HangsError, Say, apart
-from ckptprof.store import library
+from ckptprof.service.probing.apart import END_THE_MOUNT, NoAnswerError, Say, apart
+from ckptprof.store.connection import has_wal_reset_fix, log_bytes, sqlite_version
 from ckptprof.store.location import path_to_read, shown, to_path, where_to_get_data
-from ckptprof.store.lock import lock_path, writer_is_alive
+from ckptprof.store.lock import log_readers, writer_is_alive
 from ckptprof_collectors.files.statx import statx
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 
 _OLDEST_PYTHON = (3, 10)
-_SAMPLER = "Name:\tckptprof:sample"  # as much of it as the kernel keeps
+_OURS = {"Name:\tckptprof:sample": "sampler", "Name:\tpy-spy": "py-spy"}  # as much of it as the kernel keeps
 _KILLED = 1 << 8  # SIGKILL, in the masks of pending signals of proc_pid_status(5)
+_LARGE_LOG_BYTES = 64 << 20  # eight times what it takes when nobody holds it
 _PATIENCE_SECONDS = 5.0  # with a file system that answers nothing
 
 
@@ -66,10 +67,10 @@ def everything(fs: KernelFs, db: str | Path | None, *, run: Path, at: tuple[str,
         kernel.udev(run),
         *training.everything(fs),
         *watching.beside(watched, tried),
-        sqlite(library.sqlite_version()),
+        sqlite(sqlite_version()),
         found.stored,
         *found.room,
-        *stuck_samplers(fs),
+        *abandoned(fs),
     ]
     newest_ns = None if found.newest is None else found.newest.end_ns
     return [*checks, kernel.clock(now_ns=now_ns, newest_ns=newest_ns), metrics_port(at[1], mine=standing is not None)]
@@ -86,7 +87,7 @@ def python(version: tuple[int, ...]) -> Check:
 def sqlite(version: tuple[int, ...]) -> Check:
     """Judge the database library."""
     name = ".".join(map(str, version))
-    if library.has_wal_reset_fix(version):
+    if has_wal_reset_fix(version):
         return Check("sqlite", "ok", f"SQLite {name}")
     text = (
         f"SQLite {name} is older than the fix of the WAL-reset bug (3.51.3), which needs two writers to happen; "
@@ -109,15 +110,14 @@ def recorded(db: str | Path | None, *, patience_seconds: float = _PATIENCE_SECON
 
     try:
         return apart(look, "the database" if db is None else str(db), patience_seconds=patience_seconds)
-    except HangsError as error:
-        fix = "end the mount that hangs (`umount -f`, or its server), or name a database elsewhere with --db"
-        return Recorded(Check("database", "fail", str(error), fix))
+    except NoAnswerError as error:
+        return Recorded(Check("database", "fail" if error.hangs else "note", str(error), error.hint))
 
 
 def _is_written(db: str | Path) -> bool:
     try:
         path = to_path(db)
-        return lock_path(path).exists() and writer_is_alive(path)
+        return writer_is_alive(path) is True
     except (CkptprofError, OSError):
         return False
 
@@ -147,6 +147,9 @@ def database(db: str | Path) -> tuple[Session | None, Check]:
         text = f"{shown(path)} can be read, but one before it was damaged and is kept as {shown(damaged[-1])}"
         fix = f"look at the disk below it, take what you need with --db {shown(damaged[-1])}, and remove it"
         return newest, Check("database", "warn", text, fix)
+    if (log := log_bytes(path)) > _LARGE_LOG_BYTES:
+        text = f"{shown(path)} can be read, but its log has {units.size(log)}: a reader keeps it from beginning anew"
+        return newest, Check("database", "warn", text, f"end it, or its transaction: {log_readers(path)}")
     return newest, Check("database", "ok", f"{shown(path)}, {units.size(size)}, can be read")
 
 
@@ -164,25 +167,27 @@ def room(db: str | Path) -> list[Check]:
     ]
 
 
-def stuck_samplers(fs: KernelFs) -> list[Check]:
-    """Warn of samplers that were ended and do not go: only the call in the kernel that holds them can let them go."""
-    pids = [folder.name for folder in fs.proc.glob("[0-9]*") if _is_stuck(read_text(folder / "status") or "")]
-    if not pids:
+def abandoned(fs: KernelFs) -> list[Check]:
+    """Warn of our processes that were killed and do not end: a call in the kernel holds them."""
+    found = [
+        f"{name} {folder.name}"
+        for folder in sorted(fs.proc.glob("[0-9]*"), key=lambda one: int(one.name))
+        if (name := _held(read_text(folder / "status") or "")) is not None
+    ]
+    if not found:
         return []
-    text = (
-        f"ended, but held by a call to a file system that does not answer: sampler {', '.join(sorted(pids, key=int))}"
-    )
-    fix = "end the hanging mount (`umount -f`, or its server); /proc/PID/task/*/stack shows where each thread waits"
-    return [Check("samplers", "warn", text, fix)]
+    held = f"killed, but held by a call to a file system that does not answer: {', '.join(found)}"
+    fix = f"{END_THE_MOUNT}; /proc/PID/task/*/stack shows where each thread waits"
+    return [Check("samplers", "warn", held, fix)]
 
 
-def _is_stuck(status: str) -> bool:
-    if not status.startswith(_SAMPLER):
-        return False
+def _held(status: str) -> str | None:
+    """Return what of ours this is, if it was killed and does not end."""
+    name = next((name for head, name in _OURS.items() if status.startswith(head)), None)
     fields = dict(line.partition(":\t")[::2] for line in status.splitlines())
     pending = int(fields.get("SigPnd", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
     is_leaderless = fields.get("State", "").startswith("Z") and int(fields.get("Threads", "0")) > 1
-    return is_leaderless or bool(pending & _KILLED)
+    return name if is_leaderless or pending & _KILLED else None
 
 
 def metrics_port(port: int, *, mine: bool = False) -> Check:

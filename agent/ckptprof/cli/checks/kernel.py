@@ -13,6 +13,7 @@ from ckptprof import units
 from ckptprof.cli.checks import remedies
 from ckptprof.report.doctor import Check
 from ckptprof_collectors import hostfacts
+from ckptprof_collectors.abandoned import in_time, sleep_of
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 from ckptprof_collectors.networks.inetdiag import TcpSocket, TcpTable
 
@@ -49,20 +50,22 @@ def capabilities(fs: KernelFs, *, uid: int) -> Check:
 
 def other_processes(fs: KernelFs, *, uid: int, patience_seconds: float = _PATIENCE_SECONDS) -> Check:
     """Try what matters: the byte counters and open files of a process of another user."""
-    tried, found = list[int](), list[tuple[int, int]]()
+    tried, reader = list[int](), list[int]()
 
-    def look() -> None:
+    def look() -> tuple[int, int]:
+        reader.append(threading.get_native_id())
         with hostfacts.reading(fs.proc):
-            found.append(_tried(uid, tried))
+            return _tried(uid, tried)
 
-    thread = threading.Thread(target=look, daemon=True)  # it may never come back, and ends with this process
-    thread.start()
-    thread.join(patience_seconds)
-    if not found:
+    try:  # the thread may never come back, and ends with this process
+        readable, refused = in_time("processes", look, patience_seconds)
+    except TimeoutError:
         who = f"process {tried[-1]}" if tried else "a process"
+        if not reader or sleep_of(reader[0]) is None:
+            text = f"{who} was not read within {patience_seconds:g} s: this host is too busy to tell"
+            return Check("processes", "note", text, "try again when this host is less busy")
         text = f"{who} holds whoever reads its files in /proc: what other processes do was not tried"
         return Check("processes", "warn", text, "end it, or the file server that it waits for")
-    readable, refused = found[0]
     if readable:
         return Check("processes", "ok", "byte counters and open files of other users' processes can be read")
     if refused:

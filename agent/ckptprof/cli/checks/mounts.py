@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ckptprof.detect.world.host.devices import is_elsewhere
 from ckptprof.report.doctor import Check
-from ckptprof.service.probing.apart import HangsError, Say, apart
+from ckptprof.service.probing.apart import NoAnswerError, Say, apart
 from ckptprof.service.sampler.population import page_bytes
 from ckptprof.units import plural
 from ckptprof_collectors.devices.blockdevices import BlockDevices
@@ -57,7 +57,7 @@ def _daemons(fs: KernelFs, far: Sequence[MountInfo]) -> Mapping[_Device, FuseDae
         found.look(lacking, ())
         return found.read(page_bytes())
 
-    with contextlib.suppress(OSError, HangsError):
+    with contextlib.suppress(OSError, NoAnswerError):
         return {(one.major, one.minor): one for one in apart(look, str(fs.proc), patience_seconds=PATIENCE_SECONDS)}
     return {}
 

@@ -9,11 +9,13 @@ from ckptprof import units
 from ckptprof.cli.checks import remedies
 from ckptprof.cli.checks.kernel import held_capabilities
 from ckptprof.report.doctor import Check
+from ckptprof.service.probing.apart import NoAnswerError, apart
 from ckptprof_collectors.gpus.gpudirect import GpuDirect
 from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 from ckptprof_collectors.processes.pystacks import dump, find_program, parse
 
+_GPUS_SECONDS = 10.0  # a driver without persistence takes seconds to start
 _TRIES = 3  # py-spy does not stop its target, so a look can fail
 _WITHOUT = "whether a save blocks training is judged by the rhythm of its threads only"
 
@@ -56,13 +58,18 @@ def stacks(program: str | None) -> Check:
 
 def gpus(fs: KernelFs, driver: Gpus) -> Check:
     """Look whether the NVIDIA driver tells how busy its GPUs are."""
-    number = driver.count()
+    try:  # in a process of its own: a call to a driver in trouble may not even be killed
+        number, has_library, reason = apart(
+            lambda _: (driver.count(), driver.has_library, driver.reason), LIBRARY, patience_seconds=_GPUS_SECONDS
+        )
+    except NoAnswerError:
+        number, has_library, reason = None, True, f"NVML has not answered for {_GPUS_SECONDS:g} s"
     if number is not None:
         return Check("gpus", "ok", f"NVML shows the use of {units.plural(number, 'GPU')}")
-    if driver.has_library:
+    if has_library:
         smi = shutil.which("nvidia-smi") is not None
         fix = "`nvidia-smi` shows what is wrong with the driver" if smi else "look for NVRM in the kernel's log"
-        return Check("gpus", "warn", f"{driver.reason}: the use of GPUs is not seen", fix)
+        return Check("gpus", "warn", f"{reason}: the use of GPUs is not seen", fix)
     if (fs.proc / "driver/nvidia").exists():
         fix = "in a container, set NVIDIA_DRIVER_CAPABILITIES=utility for the NVIDIA runtime"
         return Check("gpus", "warn", f"there is an NVIDIA driver, but no {LIBRARY}: its GPUs are not seen", fix)

@@ -6,13 +6,11 @@ import http.client
 import os
 import ssl
 from collections.abc import Sequence
-from http import HTTPStatus
 
 import msgspec
 
 from ckptprof.cli.checks import remedies, trace
 from ckptprof.errors import CkptprofError
-from ckptprof.export.request import CHALLENGE
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.service.commands import levels
@@ -23,11 +21,12 @@ from ckptprof.store.location import service_runs
 _PATIENCE_SECONDS = 2.0
 _MOST_BYTES = 1 << 20
 _FAILED = "the trace failed"
-_NOT_ASKED = "its page wants a password: not asked"
+_NOT_ASKED = "its page requires a client certificate: not asked"
+_REFUSAL = "TLSV13_ALERT_CERTIFICATE_REQUIRED"  # as OpenSSL calls it
 
 
 class Guarded:
-    """The page of an agent that wants a password first."""
+    """The page of an agent that requires a client certificate."""
 
 
 def ask(host: str, port: int) -> Standing | Guarded | None:
@@ -44,16 +43,16 @@ def ask(host: str, port: int) -> Standing | Guarded | None:
         secure = http.client.HTTPSConnection(host, port, timeout=_PATIENCE_SECONDS, context=trusting)
     try:
         return _answer(secure)
+    except ssl.SSLError as error:
+        return Guarded() if error.reason == _REFUSAL else None
     except (OSError, http.client.HTTPException):
         return None
 
 
-def _answer(connection: http.client.HTTPConnection) -> Standing | Guarded | None:
+def _answer(connection: http.client.HTTPConnection) -> Standing | None:
     try:
         connection.request("GET", "/status")
         response = connection.getresponse()
-        if response.status == HTTPStatus.UNAUTHORIZED and response.getheader("WWW-Authenticate") == CHALLENGE:
-            return Guarded()
         answer = msgspec.json.decode(response.read(_MOST_BYTES), type=Standing)
     except (ValueError, msgspec.MsgspecError):
         return None
@@ -98,7 +97,7 @@ def beside(found: Sequence[Check], own: Sequence[Check]) -> list[Check]:
 
 
 def _service_says() -> Check | None:
-    """Return what the service told systemd of itself, whose page wants a password; None if it told nothing."""
+    """Return what a service whose page is guarded reports to systemd; None if it reports nothing."""
     if not service_runs():
         return None
     try:

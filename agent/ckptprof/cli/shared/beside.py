@@ -26,6 +26,7 @@ from ckptprof.report.table import paint
 from ckptprof.service.commands.target import open_target
 from ckptprof.service.live.devices import DeviceRates
 from ckptprof.service.recorder import messages
+from ckptprof_collectors.abandoned import JOIN_SECONDS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -99,7 +100,7 @@ class Beside:
         if self._viewing is not None and self._thread is not None:
             self._viewing.is_over = True
             self._screen.wake()
-            self._thread.join()
+            self._thread.join(JOIN_SECONDS)
             self._screen.__exit__(kind, error, at)
         if self._path is not None and os.fstat(self.streams[1]).st_size:
             messages.say(f"what the command printed is in {self._path}")

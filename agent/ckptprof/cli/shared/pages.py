@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -22,10 +23,21 @@ if TYPE_CHECKING:
     from ckptprof.report.html.rates import Counted
     from ckptprof.store.reader import StoreReader
 
-Html = Annotated[bool, typer.Option("--html", help="Write a page to look at: one file, for any browser, offline.")]
+Html = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="[FILE]",
+        help="Write a page to look at: one file, for any browser, offline. FILE ends in .html, or is - for standard "
+        "output; without FILE the page is named after the command.",
+        show_default=False,
+    ),
+]
 Out = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output.", show_default=False),
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Where --html writes, whatever the name ends in.", show_default=False
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
 Open = Annotated[bool, typer.Option("--open", help="Show it in the browser of this desktop.")]
@@ -35,46 +47,54 @@ _MINUTE = 60
 _ELSEWHERE = "--output FILE puts it elsewhere"
 
 
-def check(*, html: bool, json: bool, out: str | None, force: bool, show: bool) -> None:
-    """Raise UsageError if these options make no sense together."""
-    if html and json:
+@dataclass(frozen=True)
+class Page:
+    """A page that was asked for."""
+
+    out: str | None  # a file; None: one that is named after the command
+    force: bool
+    show: bool
+
+    def write(self, reader: StoreReader, report: Report, *, name: str) -> None:
+        """Write the page of a report; its path goes to standard output. Raises CkptprofError."""
+        from ckptprof.report.html.page import render  # noqa: PLC0415 # Jinja2: for this only
+
+        output.use_units()
+        report = _with_streams(reader, report)
+        self.put(render(report, counted(reader, report), zone=output.LocalZone()), name=name)
+
+    def put(self, text: str, *, name: str) -> None:
+        """Write a text to where it is wanted; its path goes to standard output. Raises CkptprofError."""
+        data = text.encode("utf-8", "backslashreplace")
+        if self.out == "-":
+            sys.stdout.buffer.write(data)
+            return
+        path = Path(self.out or name)
+        with created(str(path), force=self.force) as file:
+            file.write(data)
+        output.write(f"{clean(str(path))}\n")
+        if self.show:
+            _show(path)
+
+
+def asked(*, html: str | None, json: bool, out: str | None, force: bool, show: bool) -> Page | None:
+    """Return the page that these options ask for, None for no page; raises UsageError if they contradict each other."""
+    if html is not None and json:
         raise UsageError("--html and --json are two formats", hint="give one of them")
-    if not html and (out is not None or force or show):
+    if html is None and (out is not None or force or show):
         raise UsageError("--output, --force and --open are of --html", hint="give --html, too")
-    if out == "-" and show:
-        raise UsageError("--open needs a file", hint="leave --output - out")
+    if html and out is not None:
+        raise UsageError("--html FILE and --output both name a file", hint="give one of them")
+    page = Page(html or out, force=force, show=show)
+    if page.out == "-" and show:
+        raise UsageError("--open needs a file", hint="leave - out")
+    return None if html is None else page
 
 
 def alone(reader: StoreReader, checkpoint: Checkpoint) -> Report:
     """Return the report of one checkpoint, with all that is known of it."""
     around = CheckpointQuery(since_ns=checkpoint.start_ns, until_ns=max(checkpoint.end_ns, checkpoint.durable_ns or 0))
     return msgspec.structs.replace(reader.report(around), checkpoints=(checkpoint,), copies_left_out=0)
-
-
-def write(reader: StoreReader, report: Report, *, out: str | None, name: str, force: bool, show: bool) -> None:
-    """Write the page of a report; its path goes to standard output. Raises CkptprofError."""
-    from ckptprof.report.html.page import render  # noqa: PLC0415 # Jinja2: for this only
-
-    output.use_units()
-    report = _with_streams(reader, report)
-    put(render(report, counted(reader, report), zone=output.LocalZone()), out=out, name=name, force=force, show=show)
-
-
-def put(text: str, *, out: str | None, name: str, force: bool, show: bool) -> None:
-    """Write a page to where it is wanted; its path goes to standard output. Raises CkptprofError."""
-    if out == "-":
-        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-        return
-    path = Path(name if out is None else out)
-    _keep(path, text, force=force)
-    output.write(f"{clean(str(path))}\n")
-    if show:
-        _show(path)
-
-
-def _keep(path: Path, text: str, *, force: bool) -> None:
-    with created(str(path), force=force) as file:
-        file.write(text.encode("utf-8", "backslashreplace"))
 
 
 @contextmanager

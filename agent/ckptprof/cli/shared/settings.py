@@ -19,6 +19,7 @@ from ckptprof.errors import CkptprofError, UsageError
 
 FILE = Path("/etc/ckptprof/config.toml")
 LEAST_BYTES = 1 << 24
+_MOST_BYTES = 1 << 16  # of the file
 _LEAST_DAYS, _MOST_DAYS = 1, 36500
 _LEAST_HZ, _MOST_HZ = 0.5, 100.0
 _ADDRESS = msgspec.Meta(pattern=r"^\S+:[0-9]{1,5}$")
@@ -30,9 +31,16 @@ TYPES: dict[str, Any] = {
     "metrics": str,
     "job_names": bool,
     "listen": Annotated[str, _ADDRESS],
-    "web_config": str,
+    "tls_cert": str,
+    "tls_key": str,
+    "client_ca": str,
+    "textfile": str,
     "timeline_days": Annotated[int, msgspec.Meta(ge=_LEAST_DAYS, le=_MOST_DAYS)],
     "max_bytes": Annotated[int, msgspec.Meta(ge=LEAST_BYTES)],
+}
+# Settings of older versions, and what does their work now: to pass them over would open what they closed.
+_GONE = {
+    "web_config": "passwords and web.yml are gone; set tls_cert, tls_key and client_ca, or put a proxy before loopback",
 }
 _WORDS = {"level": ("auto", "trace", "poll"), "metrics": ("full", "minimal")}
 
@@ -42,7 +50,11 @@ def read(path: Path) -> dict[str, Any]:
     import msgspec.toml  # noqa: PLC0415 - for those who have a file
 
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:  # may be a device
+            raw = file.read(_MOST_BYTES + 1)
+        if len(raw) > _MOST_BYTES:
+            raise UsageError(f"{path}: it has more than {_MOST_BYTES >> 10} KiB")
+        text = raw.decode()
         table = msgspec.toml.decode(text, type=dict[str, Any])
     except OSError as error:
         raise CkptprofError(f"{path}: {error.strerror}", hint="`ckptprof service install` puts one in place") from error
@@ -56,15 +68,29 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def check() -> None:
-    """Raise CkptprofError with what is wrong in the service's file, and in the one that it names, if they are there."""
-    from ckptprof.export import web_config  # noqa: PLC0415 - for those who have one
+    """Raise CkptprofError with what is wrong in the service's file, and in those that it names, if it is there."""
+    found = read(FILE) if FILE.exists() else {}
+    if not found.get("no_metrics", False):
+        named = [Path(found[key]) if key in found else None for key in ("tls_cert", "tls_key", "client_ca")]
+        check_served(found.get("listen"), *named)
 
-    web = read(FILE).get("web_config") if FILE.exists() else None
-    if web is not None:
-        web_config.check(Path(web))
+
+def check_served(listen: str | None, cert: Path | None, key: Path | None, client_ca: Path | None) -> None:
+    """Raise CkptprofError if metrics may not be served so, as far as this user may read the files."""
+    from ckptprof.export.listening import guarded  # noqa: PLC0415 - ssl is for those who serve
+
+    tls = guarded(options.address(listen)[0], cert, key, client_ca)
+    try:
+        if tls is not None:
+            tls.context()
+    except CkptprofError as error:
+        if not isinstance(error.__cause__, PermissionError):
+            raise
 
 
 def _check(where: str, key: str, value: object) -> None:
+    if key in _GONE:
+        raise UsageError(f"{where}: {key} is no setting any more", hint=_GONE[key])
     if key not in TYPES:
         near = get_close_matches(key, TYPES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(TYPES)}"
@@ -134,16 +160,33 @@ JobNames = Annotated[
     bool,
     typer.Option("--job-names/--no-job-names", help="Name the last 16 jobs and runs in /metrics, for all its readers."),
 ]
-WebConfig = Annotated[
+
+
+def _file(name: str, text: str) -> Any:
+    # access(2) asks the mode alone: the service reads by its capability what is for root only
+    return typer.Option(name, metavar="FILE", readable=False, show_default=False, help=text)
+
+
+TlsCert = Annotated[Path | None, _file("--tls-cert", "PEM: certificate of /metrics, needed beyond loopback.")]
+TlsKey = Annotated[Path | None, _file("--tls-key", "PEM: its key.")]
+ClientCa = Annotated[Path | None, _file("--client-ca", "PEM: authority of the clients that may read /metrics.")]
+Textfile = Annotated[
     Path | None,
     typer.Option(
-        "--web-config",
-        metavar="FILE",
-        readable=False,  # access(2) asks the mode alone: the service reads by its capability what is for root only
-        help="TLS and passwords of /metrics: a web.yml as that of Prometheus' exporters. Default: neither.",
+        "--textfile",
+        metavar="DIR",
         show_default=False,
+        help="Write the metrics to DIR/ckptprof.prom as well, for node_exporter's textfile collector.",
     ),
 ]
+
+
+def _web_config(value: str | None) -> None:
+    if value is not None:
+        raise UsageError("--web-config is no option any more", hint=_GONE["web_config"])
+
+
+WebConfig = Annotated[str | None, typer.Option("--web-config", hidden=True, callback=_web_config)]
 Rate = Annotated[
     float,
     typer.Option(

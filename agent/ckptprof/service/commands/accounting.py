@@ -13,6 +13,7 @@ import msgspec
 
 from ckptprof.cluster.fleet.annotations import Action, Annotation, JobId, action
 from ckptprof.errors import CkptprofError
+from ckptprof_collectors.abandoned import run
 
 AT_ONCE = 50  # jobs of one call
 PATIENCE_SECONDS = 60.0
@@ -94,9 +95,7 @@ def _write(job: JobId, note: str) -> None:
 
 def _called(*command: str) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 - numbers and words of ours, and no shell
-            command, check=False, capture_output=True, timeout=PATIENCE_SECONDS, stdin=subprocess.DEVNULL
-        )
+        done = run(command, timeout_seconds=PATIENCE_SECONDS)
     except FileNotFoundError as error:
         hint = "run it where Slurm's programs are, as on its controller"
         raise SlurmError(f"there is no {command[0]} here", hint=hint) from error
@@ -105,9 +104,9 @@ def _called(*command: str) -> str:
         raise SlurmError(f"{command[0]} did not answer within {PATIENCE_SECONDS:.0f} s", hint=hint) from error
     if done.returncode:
         raise SlurmError(f"{command[0]} ended with {done.returncode}: {_said(done.stderr or done.stdout)}")
-    return done.stdout.decode(errors="replace")
+    return done.stdout
 
 
-def _said(out: bytes) -> str:
-    lines: Sequence[str] = [line.strip() for line in out.decode(errors="replace").splitlines() if line.strip()]
+def _said(out: str) -> str:
+    lines: Sequence[str] = [line.strip() for line in out.splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"

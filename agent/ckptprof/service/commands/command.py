@@ -64,7 +64,7 @@ class Command:
             child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if child is None or child.si_pid == self.pid or child.si_pid in self._others:
                 return
-            os.waitpid(child.si_pid, 0)
+            os.waitpid(child.si_pid, os.WNOHANG)
 
     def reap(self) -> int:
         """Return its exit code, 128 and the signal's number if it was killed by one."""

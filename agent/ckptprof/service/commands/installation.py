@@ -11,19 +11,23 @@ import os
 import pwd
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from ckptprof.assets import asset
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.service.commands.environment import Environment
 from ckptprof.store.location import SYSTEMD, service_runs
+from ckptprof_collectors.abandoned import run
 
 NAME = "ckptprof"
 START_SECONDS = 90.0  # the unit allows itself 30, after up to 40 for the end of the one before
 _KNOWN = (
     "LoadState", "ActiveState", "UnitFileState", "StatusText", "FragmentPath", "NeedDaemonReload", "ExecStart",
+    "MainPID",
 )  # fmt: skip
 _EXEC = re.compile(r"(?m)^ExecStart=.*$")
 _OURS = re.compile(r"(?m)^(ExecStart=).* (agent .*)$")  # the interpreter and the program go, the rest stays
@@ -56,9 +60,7 @@ class Host:
     def call(self, *command: str) -> str:
         """Run a program of systemd's and return what it printed; raises CkptprofError with what it said."""
         try:
-            done = subprocess.run(  # noqa: S603 - systemd's own programs, by argument list
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=START_SECONDS
-            )
+            done = run(command, timeout_seconds=START_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CkptprofError(f"`{' '.join(command)}`: {error}") from error
         if done.returncode != 0:
@@ -115,14 +117,24 @@ def to_install(host: Host, environment: Environment) -> list[Step]:
         steps.append(_called(host, "systemctl", "daemon-reload"))
     if state.get("UnitFileState") != "enabled":
         steps.append(_called(host, "systemctl", "enable", "--quiet", NAME))
-    active = state.get("ActiveState")
-    if active == "failed":  # it may have tried too often
-        steps.append(_called(host, "systemctl", "reset-failed", NAME))
-    if active != "active":
+    if state.get("ActiveState") != "active":
         steps.append(_called(host, "systemctl", "start", NAME))
-    elif renewed:
+    elif renewed or is_outdated(state):
         steps.append(_called(host, "systemctl", "restart", NAME))
     return steps
+
+
+def installed_at() -> float:
+    """Return when this version was installed, in seconds since the epoch; raises OSError."""
+    return Path(__file__).stat().st_ctime
+
+
+def is_outdated(state: Mapping[str, str]) -> bool:
+    """Return whether the service was started before this version was installed; False if that is not known."""
+    try:
+        return psutil.Process(int(state.get("MainPID", "0"))).create_time() < installed_at()
+    except (psutil.Error, OSError, ValueError):
+        return False
 
 
 def to_uninstall(host: Host) -> list[Step]:

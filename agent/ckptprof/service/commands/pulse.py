@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ckptprof.service.commands.systemd import Notifier
+from ckptprof_collectors.abandoned import JOIN_SECONDS
 
 COMPUTING_SHARE = 0.25  # of a second on a CPU without a step: a frame of 100,000 files takes some
 _BEATS = 10  # within the limit of the service manager, so that one late beat costs nothing
@@ -57,7 +58,7 @@ class Pulse:
         """Watch no longer; after that nothing more is told."""
         self._end.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(JOIN_SECONDS)
 
     def _run(self, limit_seconds: float) -> None:
         beat_seconds = min(limit_seconds / _BEATS, _MOST_SECONDS)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ckptprof.errors import CkptprofError
-from ckptprof.export.http import DEFAULT_PORT, MetricsServer
+from ckptprof.export.http import MetricsServer
+from ckptprof.export.listening import DEFAULT_PORT, Tls, guarded
 from ckptprof.recording import Frame, Header
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.pulse import Pulse
@@ -34,8 +35,8 @@ from ckptprof.service.title import set_title
 from ckptprof_collectors import heap
 
 if TYPE_CHECKING:
-    from ckptprof.export.guard import Guard
     from ckptprof.export.metrics import Metrics
+    from ckptprof.export.pages import Pages, Textfile
 
 DRAIN_SECONDS = 2.0  # for the last frames
 END_SECONDS = 3.0  # and to judge them: what is not judged by then the next start reports
@@ -62,7 +63,10 @@ class AgentOptions:
     burst_hz: float = 25.0
     fixed_rate: bool = False
     level: Wish = "auto"
-    web_config: Path | None = None  # None: metrics for everybody, in the clear
+    tls_cert: Path | None = None  # None, as the next two: metrics on loopback only, in the clear
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+    textfile: Path | None = None  # the folder of node_exporter's textfile collector
     timeline_days: int = 30
     max_bytes: int = 1 << 30
 
@@ -95,19 +99,23 @@ class Agent:
         hide()
         rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP}, self._heard)
-        guard = self._guard()
+        tls = self._tls()
         sampler = self._start()  # before anything slow is imported or opened
         writer: WriterThread | None = None
         server: MetricsServer | None = None
+        textfile: Textfile | None = None
         hurried = True  # unless it ends as it should
         try:
-            writer, self._saved_paths = open_writer(self._options.db, kept=self._kept())
+            writer, self._saved_paths = open_writer(self._options.db, waits=self._notifier.is_active, kept=self._kept())
             self._writer = writer
             sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
             from ckptprof.export.metrics import Metrics  # noqa: PLC0415 - prometheus_client takes 50 ms to import
+            from ckptprof.export.pages import Pages  # noqa: PLC0415 - likewise
 
             metrics = Metrics(job_names=self._options.job_names, minimal=self._options.minimal)
-            server = self._serve(metrics, guard)
+            pages = Pages(metrics, status=lambda: self._status(metrics), in_clear=tls is None)
+            server = self._serve(pages, tls)
+            textfile = self._textfile(pages)
             recorder = self._recorder(writer, metrics)
             self._url = server.url if server is not None else None
             collect_seldom()
@@ -118,8 +126,9 @@ class Agent:
             sampler.kill()  # it has ended by now, unless something failed
             sampler.wait(2.0)
             stored = writer is None or self._store(writer, trap, hurried=hurried)
-            if server is not None:
-                server.close()
+            for serving in (textfile, server):
+                if serving is not None:
+                    serving.close()
             trap.close()
         return stored
 
@@ -160,22 +169,21 @@ class Agent:
     def _kept(self) -> dict[str, int]:
         return {"timeline_days": self._options.timeline_days, "max_bytes": self._options.max_bytes}
 
-    def _guard(self) -> Guard | None:
-        path = self._options.web_config
-        if path is None or not self._options.serve:
+    def _tls(self) -> Tls | None:
+        options = self._options
+        if not options.serve:
             return None
-        from ckptprof.export.guard import Guard  # noqa: PLC0415 - yaml and ssl take memory, which few need
+        tls = guarded(options.host, options.tls_cert, options.tls_key, options.client_ca)
+        if tls is not None:
+            tls.context()
+        return tls
 
-        return Guard(path, messages.warn)
-
-    def _serve(self, metrics: Metrics, guard: Guard | None) -> MetricsServer | None:
+    def _serve(self, pages: Pages, tls: Tls | None) -> MetricsServer | None:
         options = self._options
         if not options.serve:
             return None
         port = DEFAULT_PORT if options.port is None else options.port
-        server = MetricsServer(
-            metrics.render, status=lambda: self._status(metrics), host=options.host, port=port, guard=guard
-        )
+        server = MetricsServer(pages, host=options.host, port=port, tls=tls, complain=messages.warn)
         try:
             server.start()
         except CkptprofError as error:
@@ -184,6 +192,15 @@ class Agent:
             messages.warn(f"no metrics are served: {error}")
             return None
         return server
+
+    def _textfile(self, pages: Pages) -> Textfile | None:
+        if self._options.textfile is None:
+            return None
+        from ckptprof.export.pages import Textfile  # noqa: PLC0415 - prometheus_client takes 50 ms to import
+
+        textfile = Textfile(self._options.textfile, pages, messages.warn)
+        textfile.start()
+        return textfile
 
     def _status(self, metrics: Metrics) -> bytes:
         """Return the document of /status; an empty one until the sampler has told what it can."""

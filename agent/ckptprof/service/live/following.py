@@ -33,6 +33,7 @@ class Follower:
 
     def state(self, now_ns: int) -> State:
         """Return what goes on; raises StoreError."""
+        self._reader.renew()
         sessions = self._reader.sessions()
         session = sessions[-1] if sessions else None
         last = self._last()

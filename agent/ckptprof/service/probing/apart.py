@@ -19,8 +19,10 @@ from typing import Any, TypeVar
 
 from ckptprof.errors import CkptprofError
 from ckptprof_collectors import hostfacts
+from ckptprof_collectors.abandoned import ABANDONED, has_ended, sleep_of
 from ckptprof_collectors.samples import text
 
+END_THE_MOUNT = "end the mount that hangs (`umount -f`, or its server)"
 _LOOK_SECONDS = 0.1
 _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 T = TypeVar("T")
@@ -35,8 +37,18 @@ class Stop:
     give_up: threading.Event = field(default_factory=threading.Event)
 
 
-class HangsError(CkptprofError):
-    """The file system of a directory does not answer."""
+class NoAnswerError(CkptprofError):
+    """A directory was not read in time: its file system hangs, or this host is too busy to tell."""
+
+    def __init__(self, directory: str | bytes, seconds: float, *, hangs: bool) -> None:
+        """`hangs`: the process that reads it sleeps in one call (`sleep_of`)."""
+        self.hangs = hangs
+        where = text(os.fsencode(directory))
+        if hangs:
+            super().__init__(f"{where}: its file system has not answered for {seconds:.3g} s", hint=END_THE_MOUNT)
+        else:
+            told = f"not read within {seconds:.3g} s: this host is too busy to tell whether its file system answers"
+            super().__init__(f"{where}: {told}", hint="try again when this host is less busy")
 
 
 def apart(
@@ -49,8 +61,8 @@ def apart(
 ) -> T:
     """Return what `work` does, or raise what it raises; what it says meanwhile is `heard`.
 
-    Raises HangsError if it says nothing for so many seconds, or does not end within as many after `stop.halt` was set:
-    it removes what it made then. It is not waited for once `stop.give_up` is.
+    Raises NoAnswerError if it says nothing for so many seconds, or does not end within as many after `stop.halt` was
+    set: it removes what it made then. It is not waited for once `stop.give_up` is.
     """
     ours, theirs = Pipe(duplex=False)
     pid = os.fork()
@@ -59,18 +71,21 @@ def apart(
     theirs.close()
     try:
         found: T = _heard(ours, pid, heard, patience_seconds, stop or Stop())
-    except TimeoutError as error:
-        raise HangsError(
-            f"{text(os.fsencode(directory))}: its file system has not answered for {error} s",
-            hint="`ckptprof doctor` names remote mounts; if it is one that hangs, end it (`umount -f`, or its server)",
-        ) from error
+    except _SilentError as error:
+        raise NoAnswerError(directory, error.seconds, hangs=error.hangs) from error
     finally:
         ours.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+        if not has_ended(pid):
+            ABANDONED.add("apart", lambda: has_ended(pid))
     return found
+
+
+class _SilentError(Exception):
+    def __init__(self, seconds: float, *, hangs: bool) -> None:
+        super().__init__()
+        self.seconds, self.hangs = seconds, hangs
 
 
 def _work(work: Callable[[Say], T], theirs: Connection) -> None:
@@ -90,17 +105,22 @@ def _work(work: Callable[[Say], T], theirs: Connection) -> None:
 
 
 def _heard(ours: Connection, pid: int, heard: Say, patience_seconds: float, stop: Stop) -> Any:
-    """Return what came of the work; raises that, and TimeoutError with the seconds of silence."""
+    """Return what came of the work; raises that, and _SilentError."""
     silent_seconds, is_ending, looked = 0.0, False, time.monotonic()
+    sleep, slept_seconds = sleep_of(pid), 0.0
     while True:
         while not ours.poll(_LOOK_SECONDS):
             if stop.halt.is_set() and not is_ending:
                 os.kill(pid, signal.SIGTERM)
                 silent_seconds, is_ending = 0.0, True
             before, looked = looked, time.monotonic()
-            silent_seconds += min(looked - before, 2 * _LOOK_SECONDS)  # if it was longer, both were stopped
+            passed_seconds = min(looked - before, 2 * _LOOK_SECONDS)  # if it was longer, both were stopped
+            silent_seconds += passed_seconds
+            slept, sleep = sleep, sleep_of(pid)
+            slept_seconds = slept_seconds + passed_seconds if sleep is not None and sleep == slept else 0.0
             if silent_seconds > patience_seconds or stop.give_up.is_set():
-                raise TimeoutError(f"{min(silent_seconds, patience_seconds):.3g}")
+                hangs = slept_seconds > silent_seconds / 2
+                raise _SilentError(min(silent_seconds, patience_seconds), hangs=hangs)
         try:
             is_result, said = ours.recv()
         except EOFError:

@@ -93,12 +93,6 @@ def room_bytes(directory: bytes | int) -> int:
     return max(0, min(free // FREE_SHARE, free - reserve))
 
 
-def room_files(directory: int) -> int | None:
-    """Return how many files it may make now, None where the file system has no limit of its own."""
-    state = os.statvfs(directory)
-    return state.f_favail // FREE_SHARE if state.f_files else None
-
-
 def busy_share(fs: KernelFs, device: str, seconds: float = _LOOK_SECONDS) -> float | None:
     """Return the share of the next moments in which the device had work to do, None if it cannot be seen."""
     before, began = _io_ms(fs, device), time.monotonic()

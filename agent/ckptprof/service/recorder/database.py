@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ckptprof.service.recorder import messages
 from ckptprof.store.lock import StoreBusyError
+from ckptprof.store.problems import StorePassingError
 from ckptprof.store.writer import StoreWriter
 
 BUSY_SECONDS = 3.0  # a shared database is held by each writer for much less
@@ -18,14 +19,19 @@ _BUSY_AGAIN_SECONDS = 0.05
 class Database:
     """The database of a recorder: opened again where its file was removed, and given back meanwhile if shared."""
 
-    def __init__(self, opened: Callable[[], StoreWriter], *, shared: bool) -> None:
-        """Open it; raises StoreError, StoreBusyError if another ckptprof does not let go of it."""
+    def __init__(self, path: Path, opened: Callable[[], StoreWriter], *, shared: bool, waits: bool = False) -> None:
+        """Open it; raises StoreError, StoreBusyError if another ckptprof does not let go of it.
+
+        `waits`: what a later try may find mended is no error; `writer` is that try.
+        """
+        self.path = path
         self._opened = opened
         self._shared = shared
         self._writer: StoreWriter | None = None
         self._identity: tuple[int, int] | None = None
         self.damaged = 0  # databases that were moved aside
-        self.path = self.writer().path
+        with contextlib.suppress(*(StorePassingError,) if waits else ()):
+            self.writer()
         self.rest()
 
     def writer(self) -> StoreWriter:

@@ -14,7 +14,9 @@ from ckptprof.diagnose.ceilings import Ceilings
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.service.probing.kept import FOLDER, load_ceilings, state_directory
+from ckptprof_collectors.abandoned import in_time
 
+GPUS_SECONDS = 2.0
 HISTORY = 50  # checkpoints of a job
 JOBS = 64
 
@@ -36,7 +38,10 @@ def gpus_in_use() -> Callable[[Checkpoint], int | None]:
     def used(checkpoint: Checkpoint) -> int | None:
         measures = checkpoint.measures
         pids = {one.pid for one in measures.processes} if measures is not None else set()
-        return gpus.used_by(pids | {one.pid for one in checkpoint.writers})
+        try:  # a driver in trouble must not hold the recorder up
+            return in_time("gpus", lambda: gpus.used_by(pids | {one.pid for one in checkpoint.writers}), GPUS_SECONDS)
+        except TimeoutError:
+            return None
 
     return used
 

@@ -20,6 +20,7 @@ from ckptprof.service.recorder.diagnosing import Diagnosis
 from ckptprof.service.recorder.halves import Halves
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.timeline import TimelineBuilder
+from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.hostfacts import own_memory_bytes
 from ckptprof_collectors.samples import CollectorFault, Frame, SamplerHealth, Unavailable
 
@@ -205,6 +206,7 @@ class Recorder:
                 self._writer.put_windows(windows)
             if time.monotonic() - self._session_kept > SESSION_SECONDS:
                 self._keep_session()
+        ABANDONED.review()
         if self._metrics is not None:
             self._metrics.recorder(self._health(sampler_restarts, samplers_stuck))
         self._show()
@@ -283,9 +285,11 @@ class Recorder:
             store_errors=writer.store_errors if writer else None,
             damaged_databases=writer.damaged_databases if writer else None,
             store_bytes=writer.size_bytes() if writer else None,
+            store_log_bytes=writer.log_bytes() if writer else None,
             store_queue=writer.queued if writer else None,
             sampler_restarts=sampler_restarts,
             samplers_stuck=samplers_stuck,
+            abandoned=ABANDONED.count(),
             cpu_seconds=time.process_time(),
             resident_bytes=own_memory_bytes(),
             bursts_active=int(self._detector.active) if self._detector else 0,

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ckptprof_collectors.abandoned import JOIN_SECONDS
+
 _SI_KERNEL = 0x80  # include/uapi/asm-generic/siginfo.h: a key on the terminal, not a process
 TWIN_SECONDS = 0.2  # within which a signal to the whole process group has reached all of it
 
@@ -76,7 +78,7 @@ class SignalTrap:
             return
         self._closed = True
         signal.pthread_kill(self._thread.ident or 0, next(iter(self._numbers)))
-        self._thread.join()
+        self._thread.join(JOIN_SECONDS)
         os.close(self._read_fd)
         os.close(self._write_fd)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask_before)

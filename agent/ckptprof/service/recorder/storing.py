@@ -11,6 +11,7 @@ from ckptprof.model import Checkpoint
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.database import Database
 from ckptprof.service.recorder.writerthread import WriterThread
+from ckptprof.store.location import to_path
 from ckptprof.store.plainreader import PlainReader
 from ckptprof.store.writer import Retention, StoreWriter
 
@@ -20,13 +21,15 @@ MAX_FOLDERS = 128  # of these, the latest, that a sampler is told to watch
 
 
 def open_writer(
-    db: str | Path, *, shared: bool = False, kept: Mapping[str, int] = MappingProxyType({})
+    db: str | Path, *, shared: bool = False, waits: bool = False, kept: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[WriterThread, tuple[str, ...]]:
     """Return the writer of the database at `db`, and the paths that were saved before; raises StoreError.
 
-    `kept` is what the store's `Retention` takes, where that is not left to it.
+    `waits`: a database that is held, or a disk that is full, is waited for. `kept` is what the store's `Retention`
+    takes, where that is not left to it.
     """
-    database = Database(lambda: StoreWriter(db, retention=Retention(**kept)), shared=shared)
+    path = to_path(db)
+    database = Database(path, lambda: StoreWriter(path, retention=Retention(**kept)), shared=shared, waits=waits)
     return WriterThread(database, complain=messages.warn), saved_paths(db)
 
 

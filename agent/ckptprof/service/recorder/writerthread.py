@@ -19,6 +19,7 @@ from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
 from ckptprof.service.recorder.database import Database
 from ckptprof.service.recorder.pending import encoded
+from ckptprof.store.connection import log_bytes
 from ckptprof.store.timeline import Window
 from ckptprof.store.writer import StoreDamagedError, StoreFullError, StoreWriter
 from ckptprof_collectors import heap
@@ -28,6 +29,7 @@ _Item = TypeVar("_Item")
 MAX_WINDOWS = 20_000
 MAX_CHECKPOINTS = 10_000
 RETRY_SECONDS = 5.0
+PUBLISH_SECONDS = 5.0  # for so long those who may only read wait for an event
 MAINTAIN_SECONDS = 300.0
 ONE_BY_ONE_SECONDS = 2.0
 
@@ -55,7 +57,7 @@ class WriterThread:
         self.dropped_checkpoints = 0
         self.stored: list[Checkpoint] = []
         self.keep_stored = False
-        self._maintained = time.monotonic()
+        self._maintained = self._published = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
@@ -93,12 +95,14 @@ class WriterThread:
 
     def size_bytes(self) -> int | None:
         """Return the size of the database with its log; None if it cannot be seen."""
-        path = self._database.path
-        log = path.with_name(f"{path.name}-wal")
         try:
-            return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+            return self._database.path.stat().st_size + self.log_bytes()
         except OSError:
             return None
+
+    def log_bytes(self) -> int:
+        """Return the size of the log alone."""
+        return log_bytes(self._database.path)
 
     def close(self, patience_seconds: float, *, hurried: Callable[[], bool] = lambda: False) -> bool:
         """Store what is waiting and end, sooner if `hurried` says so; return whether all of it was stored."""
@@ -113,7 +117,7 @@ class WriterThread:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self.queued or self._stopping, MAINTAIN_SECONDS)
+                self._wake.wait_for(lambda: self.queued or self._stopping, self._patience_seconds())
                 stopping = self._stopping
             done = self._turn()
             if stopping:
@@ -125,6 +129,11 @@ class WriterThread:
             self._database.close()
         except StoreError as error:
             self._fail(error)
+
+    def _patience_seconds(self) -> float:
+        if self._writer is None or self._writer.is_published:
+            return MAINTAIN_SECONDS
+        return max(0.0, self._published + PUBLISH_SECONDS - time.monotonic())
 
     def _turn(self) -> bool:
         """Store what is waiting, the most important first; return whether that worked."""
@@ -164,7 +173,9 @@ class WriterThread:
             self._begun.clear()
             self._kept = None
         self._store_sessions(writer)
-        failures = [*self._store_checkpoints(writer), *self._store_windows(writer)]
+        failures = self._store_checkpoints(writer)
+        self._publish(writer)
+        failures += self._store_windows(writer)
         self._maintain(writer)
         return failures
 
@@ -228,6 +239,12 @@ class WriterThread:
             left = [item for item in queue if id(item) not in known]
             queue.clear()
             queue.extend(left)
+
+    def _publish(self, writer: StoreWriter) -> None:
+        now = time.monotonic()
+        if not writer.is_published and now - self._published >= PUBLISH_SECONDS:
+            self._published = now  # also if it fails
+            writer.publish()
 
     def _maintain(self, writer: StoreWriter) -> None:
         """Do what is due, unless something waits to be stored: then the rest is left for the next turn."""

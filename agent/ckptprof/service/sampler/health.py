@@ -7,6 +7,7 @@ import time
 from ckptprof.service.sampler.looks import Looks
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population
+from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.hostfacts import own_memory_bytes
@@ -74,4 +75,5 @@ class HealthCounters:
             hung_lookups=len(WORKERS.hung()) + len(HOLDERS),
             refused_lookups=WORKERS.refused + looks.missed,
             starved_ns=self._starved_ns,
+            abandoned=ABANDONED.count(),
         )

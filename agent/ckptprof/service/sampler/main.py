@@ -31,6 +31,7 @@ from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population, page_bytes
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors import registry
+from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.files.facts import FactFinder
 from ckptprof_collectors.files.views import HERE, HOST
@@ -168,6 +169,7 @@ class Sampler:
         samples, self._pending = self._pending, []
         self._samples = samples
         WORKERS.tend()
+        ABANDONED.review()
         HOLDERS.reading = 0
         read = []
         if self._tracing.active:  # first: who is gone when looked for is told what it did last

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from ckptprof_collectors.abandoned import sleep_of
 from ckptprof_collectors.holders import HOLDERS
 
 LOOK_SECONDS = 0.25  # a thread that has slept in one read from one look to the next is held
@@ -52,23 +53,18 @@ class _Turn:
 
     def __init__(self, ident: int, native_id: int) -> None:
         self.ident = ident
-        self._folder = f"/proc/self/task/{native_id}/"
+        self._native_id = native_id
         self.over = False
 
     def sleep(self) -> bytes | None:
         """Return what tells this sleep in the kernel from any other; None if it runs, or waits for its own memory."""
-        try:
-            if self._read("stat").rpartition(b")")[2].split(None, 1)[0] != b"D":
-                return None
-            if os.fsdecode(self._read("wchan")).startswith(_PAGES):
-                return None
-            return self._read("schedstat")
-        except (OSError, IndexError):
+        if (sleep := sleep_of(self._native_id)) is None:
             return None
-
-    def _read(self, name: str) -> bytes:
-        with open(self._folder + name, "rb", buffering=0) as file:
-            return file.read(1024)
+        try:
+            with open(f"/proc/{self._native_id}/wchan", "rb", buffering=0) as file:
+                return None if os.fsdecode(file.read(1024)).startswith(_PAGES) else sleep
+        except OSError:
+            return None
 
 
 def _nothing() -> None:

@@ -59,7 +59,7 @@ def to_collector(url: str, password_file: Path | None = None) -> Way:
         place = _place(url, database)
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = WriterLock(place, 0o600)
+            lock = WriterLock(place)
         except OSError as error:
             raise StoreError(
                 f"{place}: {error.strerror}", hint="it keeps how far was shipped: the unit needs StateDirectory="
@@ -160,7 +160,7 @@ class Collector:
         made = document(told, host=self._node, version=version, now_ns=time.time_ns())
         status, later_seconds, answer = self._asked(msgspec.json.encode(made))
         if 200 <= status < 300:
-            return len(told), _rejected(answer)
+            return len(told), min(_rejected(answer), len(told))
         if status in _LATER:
             raise ServerAwayError(f"{self._url} answers {status}", later_seconds=later_seconds)
         if status not in _OF_DATA:
@@ -205,7 +205,7 @@ def _rejected(answer: bytes) -> int:
     """Return how many records a collector says that it has not taken; it is not to be asked again."""
     try:
         told = msgspec.json.decode(answer, type=dict[str, dict[str, int | str]])
-        return int(told.get("partialSuccess", {}).get("rejectedLogRecords", 0))
+        return max(0, int(told.get("partialSuccess", {}).get("rejectedLogRecords", 0)))
     except (msgspec.MsgspecError, ValueError):
         return 0
 

@@ -62,7 +62,7 @@ class Shipper:
 
     def is_writing(self) -> bool:
         """Return whether a checkpoint is being written on this node, as the agent tells; raises StoreError."""
-        if not writer_is_alive(self._db):
+        if writer_is_alive(self._db) is False:
             return False
         with Outbox(self._db) as outbox:
             return is_writing(outbox.pending().values(), time.time_ns())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import heapq
 from typing import NamedTuple
 
 import msgspec
@@ -51,19 +51,17 @@ class Operations(NamedTuple):
     error: int | None  # errno of a call after which the thread that made it moved nothing more
 
 
+_ADDED = (
+    "number", "bytes", "silent_bytes", "consecutive_operations", "consecutive_bytes", "sequential_operations",
+    "sequential_bytes", "large_bytes", "direct_bytes", "faulted_bytes", "timed_operations", "gap_bytes",
+)  # fmt: skip
 _UNMAPPED = OperationKind.UNMAPPED.value  # a flag's own `&` takes ten times as long
 _IN_KERNEL = (OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.SPLICE).value
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
 
 
-def sums_of(sessions: Collection[FileActivity]) -> Operations:
-    """Return the sums over all sessions of a transfer."""
-    alone = [_sums_of_one(session) for session in sessions]
-    return alone[0] if len(alone) == 1 else _together(alone, sessions)
-
-
-def _sums_of_one(session: FileActivity) -> Operations:
-    """Return the sums of one session, as nearly all files have only one."""
+def sums_of_one(session: FileActivity) -> Operations:
+    """Return the sums of a transfer of one session, as nearly all are."""
     silent_bytes = silent_of(session)
     unordered = silent_bytes > 0
     last_ns = max(session.first_ns, session.last_ns)
@@ -91,46 +89,74 @@ def _sums_of_one(session: FileActivity) -> Operations:
     )
 
 
-def _together(alone: list[Operations], sessions: Collection[FileActivity]) -> Operations:
-    pooled = _is_pooled(sessions)
-    moved, silent_bytes = sum(one.bytes for one in alone), sum(one.silent_bytes for one in alone)
-    operations, ordered = sum(one.number for one in alone), moved - silent_bytes
-    large = ordered if ordered >= LARGE_BYTES else 0
-    timed = [one.call_ns for one in alone if one.call_ns is not None]
-    kinds = 0
-    for one in alone:
-        kinds |= one.kinds
-    return Operations(
-        number=operations,
-        bytes=moved,
-        silent_bytes=silent_bytes,
-        consecutive_operations=operations if pooled else sum(one.consecutive_operations for one in alone),
-        consecutive_bytes=ordered if pooled else sum(one.consecutive_bytes for one in alone),
-        sequential_operations=sum(one.sequential_operations for one in alone),
-        sequential_bytes=sum(one.sequential_bytes for one in alone),
-        large_bytes=large if pooled else sum(one.large_bytes for one in alone),
-        direct_bytes=sum(one.direct_bytes for one in alone),
-        faulted_bytes=sum(one.faulted_bytes for one in alone),
-        timed_operations=sum(one.timed_operations for one in alone),
-        call_ns=sum(timed) if timed else None,
-        first_ns=min(one.first_ns for one in alone),
-        last_ns=max(one.last_ns for one in alone),
-        low_offset=min(one.low_offset for one in alone),
-        high_offset=max(one.high_offset for one in alone),
-        gap_bytes=0 if pooled else sum(one.gap_bytes for one in alone),
-        kinds=kinds,
-        pooled=pooled,
-        error=_broke_off(sessions),
-    )
+class Together:
+    """The sums over several sessions. What a sample costs does not grow with them: a thread may live for one call."""
+
+    __slots__ = ("_added", "_backward", "_failures", "_moved_ns", "_sums", "_timed")
+
+    def __init__(self, session: FileActivity) -> None:
+        self._sums = sums_of_one(session)
+        self._added = [getattr(self._sums, name) for name in _ADDED]
+        self._moved_ns: dict[int, int] = {}  # by thread: when it last moved a byte
+        self._failures: list[tuple[int, int, int]] = []  # a heap, the last one first: (-time, thread, errno)
+        self._backward = self._timed = 0  # sessions that went back, and that were timed
+        self._observe(None, session)
+
+    def take(self, earlier: FileActivity | None, later: FileActivity) -> None:
+        """Take a later sample of a session, or its first one."""
+        sums, one = self._sums, sums_of_one(later)
+        before = None if earlier is None else sums_of_one(earlier)
+        for at, name in enumerate(_ADDED):
+            self._added[at] += getattr(one, name) - (0 if before is None else getattr(before, name))
+        self._sums = sums._replace(
+            call_ns=(sums.call_ns or 0) + (one.call_ns or 0) - (0 if before is None else before.call_ns or 0),
+            first_ns=min(sums.first_ns, one.first_ns), last_ns=max(sums.last_ns, one.last_ns),
+            low_offset=min(sums.low_offset, one.low_offset), high_offset=max(sums.high_offset, one.high_offset),
+            kinds=sums.kinds | one.kinds,
+        )  # fmt: skip
+        self._observe(earlier, later)
+
+    def _observe(self, earlier: FileActivity | None, later: FileActivity) -> None:
+        self._moved_ns[later.tid] = max(self._moved_ns.get(later.tid, 0), later.last_ns)
+        self._backward += _goes_back(later) - (earlier is not None and _goes_back(earlier))
+        self._timed += (later.call_ns is not None) - (earlier is not None and earlier.call_ns is not None)
+        if later.failed_ns is not None and (earlier is None or later.failed_ns != earlier.failed_ns):
+            heapq.heappush(self._failures, (-later.failed_ns, later.tid, later.error or 0))
+            if len(self._failures) > 2 * len(self._moved_ns):  # the last one of each thread is enough
+                last = {tid: (failed_ns, tid, error) for failed_ns, tid, error in sorted(self._failures, reverse=True)}
+                self._failures = sorted(last.values())
+
+    def sums(self) -> Operations:
+        """Return the sums by now."""
+        sums = self._sums._replace(**dict(zip(_ADDED, self._added, strict=True)))
+        sums = sums._replace(call_ns=sums.call_ns if self._timed else None, error=self._broke_off())
+        if not self._is_pooled(sums):
+            return sums
+        ordered = sums.bytes - sums.silent_bytes
+        return sums._replace(
+            consecutive_operations=sums.number, consecutive_bytes=ordered, gap_bytes=0, pooled=True,
+            large_bytes=ordered if ordered >= LARGE_BYTES else 0,
+        )  # fmt: skip
+
+    def _broke_off(self) -> int | None:
+        """Return the last error that no thread got over: one that goes on has tried again, or has written elsewhere."""
+        while self._failures and -self._failures[0][0] <= self._moved_ns[self._failures[0][1]]:
+            heapq.heappop(self._failures)
+        return (self._failures[0][2] or None) if self._failures else None
+
+    def _is_pooled(self, sums: Operations) -> bool:
+        """Return whether several threads filled one stretch of the file: none goes back, no byte is moved twice."""
+        stretch = sums.high_offset - sums.low_offset
+        return (
+            len(self._moved_ns) > 1
+            and not self._backward
+            and sums.bytes > 0
+            and ALL_SHARE * stretch <= sums.bytes <= stretch / ALL_SHARE
+        )
 
 
-def _broke_off(sessions: Collection[FileActivity]) -> int | None:
-    """Return the last error that no thread got over: one that goes on has tried again, or has written elsewhere."""
-    moved_ns: dict[int, int] = {}
-    for session in sessions:
-        moved_ns[session.tid] = max(moved_ns.get(session.tid, 0), session.last_ns)
-    failed = [one for one in sessions if (one.failed_ns or 0) > moved_ns[one.tid]]
-    return max(failed, key=lambda one: one.failed_ns or 0).error if failed else None
+def _goes_back(session: FileActivity) -> bool:
+    return session.sequential_operations != session.operations
 
 
 def silent_of(session: FileActivity) -> int:
@@ -138,17 +164,6 @@ def silent_of(session: FileActivity) -> int:
     if not session.kinds & _UNMAPPED:
         return 0
     return max((moved for low, _, moved in session.sizes if low > FAULT_AROUND_BYTES), default=0)
-
-
-def _is_pooled(sessions: Collection[FileActivity]) -> bool:
-    """Return whether several threads filled one stretch of the file: none goes back, and no byte is moved twice."""
-    if len({session.tid for session in sessions}) < 2:
-        return False
-    if any(session.sequential_operations != session.operations for session in sessions):
-        return False
-    moved = sum(session.bytes for session in sessions)
-    stretch = max(s.high_offset for s in sessions) - min(s.low_offset for s in sessions)
-    return moved > 0 and ALL_SHARE * stretch <= moved <= stretch / ALL_SHARE
 
 
 def since(earlier: FileActivity, later: FileActivity, before_ns: int) -> int:

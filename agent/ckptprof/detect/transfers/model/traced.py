@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS
 from ckptprof.detect.transfers.model.movement import Movement, merged, movement_of
-from ckptprof.detect.transfers.model.operations import Operations, since, sums_of
+from ckptprof.detect.transfers.model.operations import Operations, Together, since, sums_of_one
 from ckptprof.detect.transfers.model.phase import Change, Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
@@ -35,7 +35,10 @@ class TracedTransfer(Transfer):
     version: int = 0  # rises with everything that is observed
     over_ns: int = 0  # up to here it is taken as over, whether all its threads closed it or not
     active_ns: int = 0  # when its last operation ended
+    last_session: FileActivity | None = None  # whose last operation ended last
     _sums: Operations | None = None
+    _together: Together | None = None  # of more than one session
+    _unclosed: int = 0  # sessions whose file is still open
 
     def take(self, activity: FileActivity, before_ns: int) -> None:
         """Take a later sample of a session, or the first one; `before_ns` is the time of the look before."""
@@ -44,7 +47,16 @@ class TracedTransfer(Transfer):
         if moved > 0:
             since_ns = since(earlier, activity, before_ns) if earlier else activity.first_ns
             self._point(movement_of(earlier, activity, min(since_ns, activity.last_ns)))
+        if self._together is not None:
+            self._together.take(earlier, activity)
+        elif self.sessions and earlier is None:
+            self._together = Together(*self.sessions.values())
+            self._together.take(None, activity)
         self.sessions[activity.session] = activity
+        self._unclosed += (activity.closed_ns is None) - (earlier is not None and earlier.closed_ns is None)
+        last = self.last_session
+        if last is None or last is earlier or activity.last_ns > last.last_ns:
+            self.last_session = activity
         self.append = self.append or bool(activity.kinds & _APPEND)
         self.active_ns = max(self.active_ns, activity.first_ns, activity.last_ns)
         if activity.closed_ns is not None and activity.closed_ns > (self.closed_ns or 0):
@@ -58,8 +70,7 @@ class TracedTransfer(Transfer):
             self.move_on(Change.STORED)
             return
         self._sums = None
-        unclosed = any(session.closed_ns is None for session in self.sessions.values())
-        goes_on = unclosed and self.active_ns > max(self.closed_ns or 0, self.over_ns)
+        goes_on = self._unclosed > 0 and self.active_ns > max(self.closed_ns or 0, self.over_ns)
         self.move_on(Change.USED if goes_on else Change.CLOSED)
 
     def finish(self) -> None:
@@ -102,6 +113,7 @@ class TracedTransfer(Transfer):
         self.move_on(Change.JUDGED)
         self._sums = self.operations
         self.sessions = {}
+        self.last_session = self._together = None
         self.points = []
         self.estimated_from = None
 
@@ -109,7 +121,8 @@ class TracedTransfer(Transfer):
     def operations(self) -> Operations | None:
         """The sums over its operations, made once for each change; None before the first one."""
         if self._sums is None and self.sessions:
-            self._sums = sums_of(self.sessions.values())
+            together = self._together
+            self._sums = sums_of_one(*self.sessions.values()) if together is None else together.sums()
         return self._sums
 
     @property

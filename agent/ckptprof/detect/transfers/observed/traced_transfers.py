@@ -259,8 +259,8 @@ def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
         return False
     if transfer.phase is Phase.OVER and (transfer.closed_ns is None or activity.first_ns >= transfer.closed_ns):
         ended_ns = sums.last_ns if transfer.closed_ns is None else transfer.closed_ns
-        end_offset = max(transfer.threads, key=lambda session: session.last_ns).end_offset
-        goes_on = activity.first_offset in (sums.high_offset, end_offset) and activity.first_offset > 0
+        ends = {sums.high_offset, *(() if (last := transfer.last_session) is None else (last.end_offset,))}
+        goes_on = activity.first_offset in ends and activity.first_offset > 0
         return goes_on and activity.first_ns - ended_ns <= BESIDE_NS
     if activity.first_ns <= sums.last_ns:
         return True

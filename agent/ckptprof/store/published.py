@@ -1,0 +1,128 @@
+"""What readers of the group read: a copy of the main file, which is a whole database between two checkpoints of it.
+
+They may open nothing else, because a lock on the log's index would hold up the writer. It alone brings the log into the
+main file, and keeps a number beside it that is odd meanwhile: what was copied between two equal, even numbers is whole
+(ADR 0019).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from sqlite3 import Connection, OperationalError
+
+from ckptprof.errors import StoreError
+from ckptprof.store.connection import belong, file_mode, open_reader
+from ckptprof.store.location import shown
+from ckptprof.store.lock import writer_is_alive
+
+_OTHERS = 0o077
+_BYTES = 8
+_IN_MEMORY_BYTES = 64 << 20  # a larger copy is a file, which may be written to the disk
+_MEMORY = Path("/dev/shm")  # noqa: S108 - each file in it is made with O_EXCL, for its owner alone
+_PATIENCE_SECONDS = 10.0  # a checkpoint waits for the disk
+_AGAIN_SECONDS = 0.05
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".published")
+
+
+class Publication:
+    """Brings the log of a writer into the main file; the number is kept only where others may read that."""
+
+    def __init__(self, path: Path, connection: Connection) -> None:
+        """Publish what there is, and let the group read a new database of the service; raises as `renew`."""
+        self._connection = connection
+        self._fd = -1
+        self.is_log_held = False  # by a reader of its owner or root: then it cannot begin anew, and grows
+        state = path.stat()
+        mode = file_mode(path) | (state.st_mode & 0o777)
+        if mode & _OTHERS:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(_beside(path), flags, mode)
+            os.fchmod(self._fd, mode)
+            belong(self._fd, state)
+        try:
+            with contextlib.suppress(OperationalError):  # a full disk: room is made when something is stored
+                self.renew()
+            if state.st_mode & 0o777 != mode:
+                path.chmod(mode)
+        except BaseException:
+            self.close()
+            raise
+
+    def renew(self) -> None:
+        """Bring all into the main file that no reader holds back; raises sqlite3.Error and OSError."""
+        number = self._number()
+        self._write(number | 1)
+        _, frames, done = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self.is_log_held = done < frames
+        if not (self.is_log_held and number % 2):  # what was left half done before is whole now
+            self._write((number | 1) + 1)
+
+    def _number(self) -> int:
+        return int.from_bytes(os.pread(self._fd, _BYTES, 0), "little") if self._fd >= 0 else 0
+
+    def _write(self, number: int) -> None:
+        if self._fd >= 0:
+            os.pwrite(self._fd, number.to_bytes(_BYTES, "little"), 0)
+
+    def close(self) -> None:
+        """Leave the number as it is; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def number(path: Path) -> int | None:
+    """Return the number of what is published; None where the database is not one that others may read."""
+    try:
+        return int.from_bytes(_beside(path).read_bytes()[:_BYTES], "little")
+    except OSError:
+        return None
+
+
+def copied(path: Path) -> tuple[Connection, int]:
+    """Return a connection to a copy, and its number; raises StoreError, OSError and sqlite3.Error."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while (before := number(path)) is not None:
+        if before % 2 == 0:
+            with _copy(path) as name:
+                if number(path) == before:
+                    return open_reader(name, immutable=True), before
+        if time.monotonic() >= until:
+            break
+        time.sleep(_AGAIN_SECONDS)
+    if writer_is_alive(path) is False:
+        text = f"{shown(path)} is half written: its writer was killed, or its disk failed"
+        raise StoreError(text, hint="start it again: it completes the database")
+    raise StoreError(f"{shown(path)} is being written all the time", hint="try again when its disk is less busy")
+
+
+@contextmanager
+def _copy(path: Path) -> Iterator[Path]:
+    """Give a copy of a file, which has no name any more after the block."""
+    with path.open("rb") as source, contextlib.ExitStack() as stack:
+        size = os.fstat(source.fileno()).st_size
+        folders = [Path(tempfile.gettempdir())]
+        if size <= _IN_MEMORY_BYTES and os.access(_MEMORY, os.W_OK):
+            folders.insert(0, _MEMORY)
+        for folder in folders:
+            target = stack.enter_context(tempfile.NamedTemporaryFile(prefix="ckptprof-", dir=folder))
+            try:
+                done = 0
+                while moved := os.sendfile(target.fileno(), source.fileno(), done, size):
+                    done += moved
+            except OSError as error:
+                if folder is folders[-1]:
+                    text = f"{folder} has no room for a copy of {shown(path)}: {error.strerror}"
+                    raise StoreError(text, hint="name a folder with more in TMPDIR") from error
+            else:
+                break
+        yield Path(target.name)

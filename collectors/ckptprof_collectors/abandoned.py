@@ -1,0 +1,148 @@
+"""Children and threads that do not end: left behind, counted, and bounded in number.
+
+A call to a file system or a driver that does not answer ignores SIGKILL (state D), so a wait for who makes it may last
+for ever. Each wait here has a bound; what has not ended by then is left to this list, which is polled without waiting.
+While `MAX_EACH_KIND` of one kind are on it, no more work of that kind begins.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from resource import struct_rusage
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+MAX_EACH_KIND = 4
+JOIN_SECONDS = 5.0  # for a thread of ours to end that was asked to
+END_SECONDS = 0.5  # for a child to end that was killed
+_FUSE = b"request_wait_answer"  # fs/fuse/dev.c
+
+
+class _Abandoned(NamedTuple):
+    kind: str
+    user: int
+    has_ended: Callable[[], bool]
+
+
+class Abandoned:
+    """What did not end in time; any thread may call any method, and none waits."""
+
+    def __init__(self) -> None:
+        self._left: list[_Abandoned] = []
+        self._lock = threading.Lock()
+
+    def add(self, kind: str, has_ended: Callable[[], bool], *, user: int = 0) -> None:
+        """Leave work of a kind behind, caused by a process of a user; `has_ended` is polled and never waits."""
+        with self._lock:
+            self._left.append(_Abandoned(kind, user, has_ended))
+
+    def review(self) -> None:
+        """Drop what has ended by now."""
+        if self._left:
+            with self._lock:
+                self._left = [one for one in self._left if not one.has_ended()]
+
+    def count(self, kind: str | None = None, *, user: int | None = None) -> int:
+        """Return how many have not ended: all, those of a kind, or those of it that a user caused."""
+        return sum(kind in (None, one.kind) and user in (None, one.user) for one in self._left)
+
+    def is_full(self, kind: str) -> bool:
+        """Return whether no more work of this kind may begin."""
+        return self.count(kind) >= MAX_EACH_KIND
+
+
+ABANDONED = Abandoned()  # of this process: children and threads are the process's
+
+
+def wait(pid: int, seconds: float) -> tuple[int, struct_rusage] | None:
+    """Return the status and the resource usage of a child that ends within a time; None if it does not."""
+    deadline, pause = time.monotonic() + seconds, 0.0005
+    while True:
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
+            return status, usage
+        if (left := deadline - time.monotonic()) <= 0:
+            return None
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, 0.05)
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a child has ended, which is reaped then; never waits."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
+def sleep_of(task: int) -> bytes | None:
+    """Return what distinguishes this uninterruptible sleep (state D) of a process or thread; None: it is in none.
+
+    FUSE waits interruptibly until its server has read the request, and counts as well.
+    """
+    try:
+        state = _read(task, "stat").rpartition(b")")[2].split(None, 1)[0]
+        if state == b"D" or (state == b"S" and _read(task, "wchan") == _FUSE):
+            return _read(task, "schedstat")
+    except (OSError, IndexError):
+        pass
+    return None
+
+
+def _read(task: int, name: str) -> bytes:
+    with open(f"/proc/{task}/{name}", "rb", buffering=0) as file:
+        return file.read(1024)
+
+
+def run(command: Sequence[str], *, timeout_seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run a program and return what it printed; raises OSError, and subprocess.TimeoutExpired.
+
+    `subprocess.run` would kill it after that time and then wait for its end without a bound.
+    """
+    process = subprocess.Popen(  # noqa: S603 - an argument list of ours, and no shell
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    try:
+        out, err = process.communicate(timeout=timeout_seconds)
+    except BaseException:
+        process.kill()
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            ABANDONED.add(command[0], lambda: process.poll() is not None)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def in_time(kind: str, work: Callable[[], T], seconds: float) -> T:
+    """Return what `work` returns, or raise what it raises, in a thread of its own.
+
+    Raises TimeoutError if it takes longer, and at once while too much of this kind hangs.
+    """
+    if ABANDONED.is_full(kind):
+        raise TimeoutError
+    found, failed = list[T](), list[Exception]()
+
+    def do() -> None:
+        try:
+            found.append(work())
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            failed.append(error)
+
+    thread = threading.Thread(target=do, name=kind, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    if not found:
+        ABANDONED.add(kind, lambda: not thread.is_alive())
+        raise TimeoutError
+    return found[0]
