@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kernel.tracer import Tracer, order_seen
+from tests.kernel.tracer import Seen, Tracer, order_seen
 from tests.patience import LIFETIME, wait_until
 
 from ckptprof_collectors.ebpf.hooks import OBJECTS
@@ -35,6 +35,16 @@ for number in range(count):
     files.append(fd)
     if closes:
         os.close(fd)
+"""
+THREADS = """
+import os, sys, threading
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+for _ in sys.stdin:
+    for _ in range(600):
+        one = threading.Thread(target=os.write, args=(fd, bytes(70_000)))
+        one.start()
+        one.join()
+    print(600, flush=True)
 """
 TRACED = f"""
 import os, sys, time
@@ -125,6 +135,27 @@ def test_room_comes_back_when_files_are_closed(own: Callable[..., Tracer], on: C
     order = order_seen(seen.where(lambda session: session.writes and str(session.path).startswith(f"{place}/")))
     assert (order.operations, order.bytes) == (300, 300 * 70_000)
     assert seen.health[-1].lost_operations == 0
+
+
+def test_threads_that_end_without_closing_give_their_room_back(
+    own: Callable[..., Tracer], on: Callable[[str], Path]
+) -> None:
+    """A map for 1,024 sessions is enough for 1,800 threads that each write a file of their process once and end."""
+    tracer = own(max_sessions=1024)
+    seen = Seen()
+    with subprocess.Popen([sys.executable, "-c", THREADS, on("ext4") / "one"], stdin=-1, stdout=-1, bufsize=0) as job:
+        assert job.stdin is not None
+        assert job.stdout is not None
+        for _ in range(3):
+            job.stdin.write(b"\n")
+            assert job.stdout.readline() == b"600\n"
+            seen.take(tracer.trace.read())
+        job.stdin.close()
+    seen.take(tracer.trace.read(last=True))
+
+    order = order_seen(seen.where(lambda session: session.writes and str(session.path).endswith("/one")))
+    assert (order.operations, order.bytes) == (1800, 1800 * 70_000)
+    assert (seen.health[-1].lost_operations, seen.regressions) == (0, [])
 
 
 def test_a_full_ring_keeps_sessions_for_the_next_reading(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:

@@ -35,7 +35,7 @@ from ckptprof_collectors.ebpf.hooks import (
     KernelTypes,
     hook_up,
 )
-from ckptprof_collectors.ebpf.layouts import Config, Control, Counters, RecordKind
+from ckptprof_collectors.ebpf.layouts import Config, Control, Counters, Key, RecordKind
 from ckptprof_collectors.ebpf.libbpf import BpfError, Libbpf, Map, Ring, find_libbpf, object_path
 from ckptprof_collectors.ebpf.paths import SessionPaths
 from ckptprof_collectors.ebpf.sockets import SocketReader
@@ -48,6 +48,8 @@ _RECORDS = 20_000  # of the ring, at most, in one reading
 _MAPPINGS_NS = 120 * _SECOND_NS  # faults are counted for so long after the last mapping of a data file
 _CROWDED = 0.8  # of the room for sessions
 _IDLE_NS = 30 * _SECOND_NS
+_FILLING = 0.4  # of the room for sessions: from here on those of threads that have ended go
+_MANY = 64  # sessions of one process
 _JIFFY_HZ = (100, 250, 300, 1000)  # CONFIG_HZ
 _SHARED, _SHARED_CHECKED, _WRITE = 1, 3, 2  # include/uapi/asm-generic/mman-common.h
 _OF_FILES = (RecordKind.CREATED, RecordKind.EMPTIED, RecordKind.MAPPED)
@@ -59,6 +61,7 @@ _SHED_CALLS = 250_000  # a second and processor: at 0.4 us each a tenth of it
 _SHED_NS = 30 * _SECOND_NS
 _MAPPED_WRITES = "mapped-writes"
 _ZERO = b"\0\0\0\0"
+_THREAD, _THREAD_AT = 3, Key.tid.offset // 4  # of a key: in its fields, and in its 32-bit numbers
 _COUNTERS = ctypes.sizeof(Counters) // 8
 _SUMMED = Counters.window_ns.offset // 8  # the fields before it are sums
 
@@ -268,18 +271,18 @@ class Trace(Tracer):
         failed = words[FAILED_NS::SESSION_WORDS].tolist()
         gone = self._gone(values.cast("I")[PROCESS :: SESSION_WORDS * 2].tolist()) if sweep and count else frozenset()
         crowded = count > _CROWDED * self._max_sessions
+        ended = self._ended(keys, values) if count > _FILLING * self._max_sessions else frozenset()
         for at in range(count):
             last_ns, active_ns = lasts[at], max(lasts[at], failed[at])
             stale = crowded and now_ns - last_ns > _IDLE_NS
-            if active_ns < since_ns and not closed[at] and not stale and not gone:
+            if active_ns < since_ns and not (closed[at] or stale or gone or ended):
                 continue
             key = bytes(keys[at * KEY.size : (at + 1) * KEY.size])
             value = values[at * SESSION.size : (at + 1) * SESSION.size]
-            over = bool(closed[at]) or stale
-            if gone:
-                over = over or int.from_bytes(value[PROCESS * 4 : PROCESS * 4 + 4], "little") in gone
-                if not over and active_ns < since_ns:
-                    continue
+            over = bool(closed[at]) or stale or int.from_bytes(value[PROCESS * 4 : PROCESS * 4 + 4], "little") in gone
+            over = over or KEY.unpack(key)[_THREAD] in ended
+            if not over and active_ns < since_ns:
+                continue
             path = self._paths.of(key)
             if over:
                 self._live.delete(key)
@@ -289,6 +292,19 @@ class Trace(Tracer):
     def _gone(self, processes: list[int]) -> frozenset[int]:
         """Return those that have ended: what they did not close will not be told of."""
         return frozenset(process for process in set(processes) if not (self._proc / str(process)).exists())
+
+    def _ended(self, keys: memoryview, values: memoryview) -> frozenset[int]:
+        """Return the threads that have ended of processes with very many: nobody closes their sessions."""
+        threads: dict[int, list[int]] = {}
+        processes = values.cast("I")[PROCESS :: SESSION_WORDS * 2].tolist()
+        for process, thread in zip(processes, keys.cast("I")[_THREAD_AT :: KEY.size // 4].tolist(), strict=True):
+            threads.setdefault(process, []).append(thread)
+        found: set[int] = set()
+        for process, known in threads.items():
+            if len(known) > _MANY:
+                living = self._proc / str(process) / "task"
+                found.update(set(known) - {int(name) for name in (os.listdir(living) if living.exists() else ())})
+        return frozenset(found)
 
     def _shed(self, now_ns: int, operations: int) -> None:
         """Leave out what costs while so many calls are made that it would be felt."""
