@@ -98,8 +98,8 @@ class Agent:
         heap.hold_small()
         hide()
         RAISED.rest()  # before the first thread; the sampler and its successors inherit what they need all the same
-        trap = SignalTrap({SIGTERM, SIGINT, SIGHUP}, self._heard)
         tls = self._tls()
+        trap = SignalTrap({SIGTERM, SIGINT, SIGHUP}, self._heard)  # from here on only `close` lets them through again
         sampler = self._start()  # before anything slow is imported or opened
         writer: WriterThread | None = None
         server: MetricsServer | None = None
