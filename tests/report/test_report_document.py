@@ -82,7 +82,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
     assert list(body) == ["schema_version", "host", "watched", "copies_left_out", "answer", "jobs", "checkpoints"]
     assert set(body["watched"]) == {"start_ns", "end_ns", "gaps", "moved_aside"}
     assert not set(promised) - set(body["checkpoints"][0])
-    assert set(body["checkpoints"][0]) - set(promised) == {"uid", "confidence"}
+    assert set(body["checkpoints"][0]) - set(promised) == {"uid", "confidence", "owner"}
     assert body["checkpoints"][0]["pattern"]["class"] == "sequential-large"
     assert body["checkpoints"][0]["durable_ns"] is None
 
