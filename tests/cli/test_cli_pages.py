@@ -220,6 +220,16 @@ def test_a_folder_that_takes_no_file_is_named(folder: Path, db: str, capsys: pyt
     assert (out, "/sys/page.html: " in err, "name a file that can be written" in err) == ("", True, True)
 
 
+def test_a_link_is_not_followed(folder: Path, db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a shared folder it may be another user's, to any file of ours."""
+    (folder / "mine").write_text("precious", encoding="utf-8")
+    (folder / "page.html").symlink_to("mine")
+
+    assert main(["report", "--html", "-o", "page.html", "--force", "--db", db]) == 1
+    assert "page.html: Too many levels of symbolic links" in capsys.readouterr().err
+    assert (folder / "mine").read_text(encoding="utf-8") == "precious"
+
+
 @pytest.mark.parametrize("options", [[], ["--force"]])
 def test_half_a_page_is_not_left(options: list[str], folder: Path, db: str) -> None:
     """Where the disk is full, or a file may not be so large: it is said, and nobody mails the half."""

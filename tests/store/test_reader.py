@@ -418,6 +418,19 @@ def test_more_than_a_file_has_room_for_is_refused(
         reader.report(CheckpointQuery())
 
 
+def test_a_report_of_very_many_checkpoints_asks_to_choose(
+    writer: StoreWriter, db: Path, checkpoint: _Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes some kilobytes of memory; a limit is a choice."""
+    writer.add_checkpoints([checkpoint(uid=str(number)) for number in range(3)])
+    monkeypatch.setattr("ckptprof.store.reader._MOST_CHECKPOINTS", 2)
+    with StoreReader(db) as reader:
+        with pytest.raises(StoreError, match="has 3 checkpoints of this time, more than 2") as refused:
+            reader.report(CheckpointQuery())
+        assert len(reader.report(CheckpointQuery(limit=3)).checkpoints) == 3
+    assert "--limit" in str(refused.value.hint)
+
+
 def test_what_takes_for_ever_ends(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A view of ours that was made one without an end."""
     StoreWriter(db).close()

@@ -34,6 +34,7 @@ __all__ = ["Series", "StoreReader"]
 
 _MAX_SQLITE_INT = (1 << 63) - 1
 _AT_ONCE = 1000  # rows
+_MOST_CHECKPOINTS = 100_000  # of a report: about 5 s and 400 MB
 
 
 class StoreReader(PlainReader):
@@ -54,6 +55,11 @@ class StoreReader(PlainReader):
         """Return the checkpoints that touch the query's time, oldest first; no streams, devices or timelines."""
         copies = msgspec.structs.replace(query, kind=Kind.COPY, limit=None)
         with self._reading() as connection:
+            if query.limit is None and (found := _count(connection, _chosen(query))) > _MOST_CHECKPOINTS:
+                raise StoreError(
+                    f"{shown(self.path)} has {found:,} checkpoints of this time, more than {_MOST_CHECKPOINTS:,}",
+                    hint="choose fewer with --since, --until, --job, --kind or --limit",
+                )
             sessions = get_sessions(self._raw)
             checkpoints = _get(connection, _chosen(query), whole=False)
             left_out = 0 if query.kind is not None else _count(connection, _chosen(copies).where(~_is_at_risk()))

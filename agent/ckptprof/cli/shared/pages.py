@@ -101,6 +101,8 @@ def alone(reader: StoreReader, checkpoint: Checkpoint) -> Report:
 def created(path: str, *, force: bool) -> Iterator[IO[bytes]]:
     """Give a file for its owner alone: it names processes and paths. Half a file is not left. Raises CkptprofError."""
     how = os.O_TRUNC if force else os.O_EXCL
+    if not path.startswith("/dev/"):  # /dev/stdout is a link; elsewhere a link may be anybody's, to any file
+        how |= os.O_NOFOLLOW
     name = clean(path)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
