@@ -215,12 +215,10 @@ def test_after_a_full_disk_every_event_is_stored(ckptprof: Ckptprof, watch: Watc
     save_thrice(ckptprof)
     wait_until(lambda: "not storing for now" in watching.said())
     wait_until(lambda: "ckpt_2.npy" in watching.said() or "ckpt_1.npy" in watching.said())
-    before = stored(ckptprof)
     (small_disk / "filler").unlink()
     wait_until(lambda: stored(ckptprof))
     code = watching.end()
 
-    assert not before
     assert watching.said().count("not storing for now") == 1
     assert code == 0
 
