@@ -199,7 +199,7 @@ ATTACKS = (
     Attack("group-flock", "the service does not start again", judged=malice.locks),
     Attack("group-readers", "nothing is stored", judged=malice.readers),
     Attack("hung-child", "no process is sampled again", judged=malice.hung_child),
-    Attack("clients", "the scraper is kept out", attackers.GUESSES, 20,
+    Attack("clients", "the scraper is kept out", attackers.HALF_OPEN, 100,
            proof="tests/export/test_http.py::test_half_open_connections_keep_no_scraper_out"),
     Attack("foreign-databases", "time and memory of `report`", judged=malice.databases),
     Attack("rights", "what a hostile input could use", judged=malice.rights),
