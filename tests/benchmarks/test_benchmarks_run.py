@@ -17,7 +17,6 @@ MARKS = {
     "guest": [pytest.mark.node_exporter, pytest.mark.slow],
     "reliability": [pytest.mark.root, pytest.mark.mount, pytest.mark.capabilities("NET_ADMIN"), pytest.mark.slow],
     "score": [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow],
-    "scrape": [pytest.mark.node_exporter, pytest.mark.slow],
     "trace_cost": [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow],
 }
 
