@@ -69,7 +69,6 @@ try:
 except UnavailableError as error:
     print(error)
 """
-WITHOUT = "-bpf,-perfmon,-sys_admin"
 NAMES = ("call_exit_", "call_enter_", "family_grows", "uring_submit", "issue_of", "complete")  # of programs
 
 

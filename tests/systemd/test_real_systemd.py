@@ -117,14 +117,6 @@ def test_the_service_is_put_in_place_once_and_taken_away_again(machine: Machine)
     ]  # fmt: skip
 
 
-def test_it_starts_with_the_machine(machine: Machine, record_property: Callable[[str, object], None]) -> None:
-    """Enabled once, it is started by systemd, and ready after that."""
-    begun, ready = (int(machine.property(f"{name}TimestampMonotonic")) for name in ("InactiveExit", "ActiveEnter"))
-
-    record_property("figure", f"real systemd: ready {(ready - begun) / 1e6:.2f} s after the start of the service")
-    assert 0 < begun < ready
-
-
 def test_what_attaching_takes_is_given_up(machine: Machine) -> None:
     """Both run as the service's user; none is effective but in an operation; the recorder keeps two more to hand on."""
     uid = machine.run("id", "-u", "ckptprof").strip()
@@ -320,17 +312,6 @@ def test_stopping_stores_the_last_save(machine: Machine, record_property: Callab
     assert states == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0", "NRestarts": "0"}
     assert {save["step"] for save in saves} <= {*machine.steps()}
     assert "ckptprof" not in machine.call("sh", "-c", "stat -c %U /proc/[0-9]*").stdout
-
-
-def test_stopping_waits_for_a_hung_sampler_only_so_long(machine: Machine) -> None:
-    """What it would have told is lost, what was seen before is stored, and systemd has to kill nothing."""
-    machine.train("--saves=2", "--interval=1", wait=True)
-    steps = until("both saves reported", lambda: steps if len(steps := machine.steps()) == 2 else None)
-    machine.run("sh", "-c", f"kill -STOP {machine.pids()[1]}")
-    machine.run("systemctl", "stop", "ckptprof")
-
-    assert machine.property("Result") == "success"
-    assert machine.steps() == steps
 
 
 def test_a_damaged_database_ends_nothing(machine: Machine) -> None:
