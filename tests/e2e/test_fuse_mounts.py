@@ -91,9 +91,7 @@ def test_a_save_over_fuse_is_told_whole_with_who_held_it_up(
 
 def test_a_restore_over_fuse_is_told_whole_with_who_held_it_up(record_property: Callable[[str, object], None]) -> None:
     """What rclone keeps in files of this host comes from afar the first time."""
-    work = Work(
-        partial(s3, MEGABITS, by="rclone-cached"), ("--restore", "read"), ("--way", "torch-save", "--saves", "1")
-    )
+    work = Work(partial(s3, MEGABITS, by="rclone-cached"), ("--restore",), ("--way", "torch-save", "--saves", "1"))
 
     told = run_work(work, RESTORED_MB, "restore")
 

@@ -41,11 +41,11 @@ CASES = {
     "serialize-zlib": Case("serialize", Work(loop, ("--way", "zlib")), Work(loop, ("--way", "raw")), 60),
     "straggler": Case("straggler", Work(loop, (*RANKS, "--straggler", "2", "--straggle", "3")), Work(loop, RANKS), 80),
     "sync-pieces": Case("flush", Work(FEW, ("--way", "sync-pieces")), Work(FEW, ("--way", "fsync")), 16),
-    "restore-mapping": Case(
-        "page-fault",
-        Work(loop, ("--restore", "mapping"), ONE_SAVE),
-        Work(loop, ("--restore", "read"), ONE_SAVE),
-        120,
+    "restore-device": Case(
+        "device",
+        Work(partial(loop, "ext4", Throttle(read_bytes=50 << 20)), ("--restore",), ONE_SAVE),
+        Work(loop, ("--restore",), ONE_SAVE),
+        50,
         "restore",
     ),
 }

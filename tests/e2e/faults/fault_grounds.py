@@ -122,7 +122,7 @@ def _alone_with_links() -> Iterator[None]:
 
 @dataclass
 class Link:
-    """A network namespace behind a router of its own, which shapes where this host does not see it."""
+    """A network namespace behind a router of its own."""
 
     name: str = field(default_factory=partial(own, "far"))
     router: str = field(default_factory=partial(own, "router"))
@@ -150,11 +150,13 @@ class Link:
         call("ip", "route", "add", f"{self.server}/32", "via", between, "dev", self.near)
         call("ip", "-n", self.name, "route", "add", "default", "via", there)
 
-    def shape(self, megabits: int | None) -> None:
-        """Hold both directions to a rate, at the router."""
-        for device in ("ckptr1", "ckptr2") if megabits is not None else ():
+    def shape(self, megabits: int | None, *, here: bool = False) -> None:
+        """Hold both directions to a rate: at the router, or at the interface of this host, which sees that."""
+        router = ("ip", "netns", "exec", self.router)
+        ends = (((), self.near), (router, "ckptr1")) if here else ((router, "ckptr1"), (router, "ckptr2"))
+        for prefix, device in ends if megabits is not None else ():
             shape = ("root", "tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "100ms")
-            call("ip", "netns", "exec", self.router, "tc", "qdisc", "add", "dev", device, *shape)
+            call(*prefix, "tc", "qdisc", "add", "dev", device, *shape)
 
     def serve(self, *command: str) -> subprocess.Popen[bytes]:
         """Start a server inside; it ends with the link."""
@@ -230,7 +232,8 @@ def s3(
 ) -> Iterator[Path]:
     """Give a bucket behind a network, mounted by s3fs, which sends a file when it is closed, or by rclone.
 
-    `server_bytes`: its server takes so many a second. `late_seconds`: it answers so late who sent it something.
+    `megabits`: what the link of this host takes. `server_bytes`: its server takes so many a second. `late_seconds`: it
+    answers so late who sent it something.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_alone_with_links())
@@ -247,7 +250,7 @@ def s3(
         call(*_MOUNTED_BY[by](work, url), place)
         stack.callback(_unmount, place)
         until(lambda: call("mountpoint", "-q", place))
-        link.shape(megabits)
+        link.shape(megabits, here=True)
         yield place
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import mmap
 import multiprocessing
 import os
 import sys
@@ -129,21 +128,6 @@ def restore_by_read(path: Path) -> bytearray:
     return kept
 
 
-def restore_by_mapping(path: Path) -> None:
-    """Touch its pages in no order, as tensors that are taken out of a mapping one by one are."""
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        mapped.madvise(mmap.MADV_RANDOM)
-        pages = torch.randperm(len(mapped) // 4096, generator=torch.Generator().manual_seed(1))
-        total = sum(mapped[int(page) * 4096] for page in pages)
-        assert total >= 0
-
-
-RESTORES: dict[str, Callable[[Path], object]] = {
-    "read": restore_by_read,
-    "mapping": restore_by_mapping,
-}
-
-
 def run(options: argparse.Namespace, rank: int, wait: Callable[[], object]) -> None:
     """Train and save; or restore, then train."""
     torch.set_num_threads(1)
@@ -153,7 +137,7 @@ def run(options: argparse.Namespace, rank: int, wait: Callable[[], object]) -> N
         path = Path(options.dir) / f"checkpoint_step_{STEPS * options.saves:06d}.pt"
         job.train()
         with log.event("restore", step=STEPS * options.saves, path=path, format_="torch"):
-            kept = RESTORES[options.restore](path)
+            kept = restore_by_read(path)
         job.train()
         del kept
         return
@@ -184,7 +168,7 @@ def main() -> None:
     """Start the ranks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--way", choices=list(WAYS), default="raw")
-    parser.add_argument("--restore", choices=list(RESTORES))
+    parser.add_argument("--restore", action="store_true")
     parser.add_argument("--dir", required=True)
     parser.add_argument("--truth", required=True)
     parser.add_argument("--size-mb", type=int, default=200)
