@@ -77,7 +77,6 @@ class Tracer(ABC):
         """Detach everything."""
 
     def _news(self, health: TraceHealth) -> list[Sample]:
-        """Return this health if it is another one than was told last."""
         if health == self._health:
             return []
         self._health = health

@@ -48,8 +48,6 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What the path of a folder says."""
-
     path: str  # without the marks of temporary names
     directories: tuple[tuple[str, int | None, re.Pattern[str] | None], ...]  # the deepest first
     steps: tuple[tuple[str, int], ...]  # the folders that tell a step, whatever framework, the deepest first

@@ -42,7 +42,6 @@ class Map:
         self._place, self._next_place = (ctypes.create_string_buffer(place_bytes) for _ in range(2))
 
     def _grow(self, used: int) -> None:
-        """Double the room for entries, keeping the first `used`."""
         wanted = max(2 * self._capacity, _FIRST_CAPACITY)
         # More than the map holds is read only if entries come and go while it is walked.
         self._resize(min(wanted, self.max_entries) if self._capacity < self.max_entries else wanted, used)
@@ -138,7 +137,6 @@ class Ring:
     """The reader of a ring buffer map; one per map, closed before or after its object."""
 
     def __init__(self, lib: Libbpf, ring: Map) -> None:
-        """Map it into memory; raises BpfError."""
         self._lib = lib
         self._records: list[bytes] = []
         self._limit = 0

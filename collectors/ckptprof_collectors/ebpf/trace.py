@@ -142,7 +142,6 @@ class Trace(Tracer):
         self._follow_sockets(wanted=bool(family_of))
 
     def _follow_sockets(self, *, wanted: bool) -> None:
-        """Have sends and receives counted, or have them cost nothing."""
         for name in SOCKETS:
             if wanted:
                 self._files.demand(name)
@@ -251,7 +250,6 @@ class Trace(Tracer):
                 samples.append(self._decoder.life(record, self._paths.lately(record.process), path))
 
     def _expect_faults(self, now_ns: int, flags: int) -> None:
-        """Have the faults of a mapped data file counted from now on."""
         self._mapped_ns = now_ns
         protection, sharing = flags & 0xFFFFFFFF, flags >> 32 & 0xF
         if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
@@ -259,7 +257,6 @@ class Trace(Tracer):
 
     @property
     def _maps_writes(self) -> bool:
-        """Whether pages that are written through mappings are counted now."""
         return _MAPPED_WRITES in self._files.links
 
     def _take_sessions(self, now_ns: int, samples: list[Sample], *, sweep: bool) -> None:
@@ -317,7 +314,6 @@ class Trace(Tracer):
         self._set(Control.shed, int(self._shed_until_ns > 0))
 
     def _set(self, member: Any, value: int) -> None:
-        """Set a member of `Control`."""
         self._control[member.offset : member.offset + member.size] = value.to_bytes(member.size, "little")
 
     def _sweep(self, now_ns: int, counters: list[int], samples: list[Sample]) -> None:
@@ -373,7 +369,6 @@ class Trace(Tracer):
         return min(_JIFFY_HZ, key=lambda hz: abs(hz - measured))
 
     def _sum_counters(self) -> list[int]:
-        """Return the sums over all processors of the first fields of `Counters`."""
         words = memoryview(self._counters.lookup(_ZERO) or bytes(ctypes.sizeof(Counters))).cast("Q")
         return [sum(words[at::_COUNTERS].tolist()) for at in range(_SUMMED)]
 
