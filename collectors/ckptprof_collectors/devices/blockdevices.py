@@ -24,7 +24,6 @@ class BlockDevices:
     name = "disks"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open diskstats and, on the live machine, subscribe to udev; raises UnavailableError."""
         self._fs = fs
         self._clock = clock
         try:
@@ -108,7 +107,6 @@ class BlockDevices:
         return samples
 
     def _identified(self, info: DeviceInfo) -> DeviceInfo:
-        """Fill what sysfs does not say of a disk from udev's database."""
         if self._hotplug is None or info.kind != "disk" or (info.model and info.serial and info.transport):
             return info
         found = self._hotplug.identity(info.device)

@@ -52,7 +52,6 @@ class Nics:
     name = "nics"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open /proc/net/dev of the agent's own network namespace; raises UnavailableError."""
         self._net = fs.sys / "class" / "net"
         self._is_live = fs.is_live
         self._clock = clock
@@ -85,7 +84,6 @@ class Nics:
         return samples + self._describe(set(self._table.by_name))
 
     def _describe(self, names: set[bytes]) -> list[Sample]:
-        """Return the descriptions of these interfaces that are new or differ."""
         countable, links = self._countable(), self._links()
         samples: list[Sample] = []
         for name in sorted(names):

@@ -35,7 +35,6 @@ class Qdiscs:
     name = "qdiscs"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open a socket in the agent's own network namespace; raises UnavailableError."""
         if not fs.is_live:
             raise UnavailableError("queueing disciplines are asked of the kernel itself, not of files")
         self._netlink = Netlink(ROUTE, "rtnetlink")
@@ -116,7 +115,6 @@ def parse(body: bytes, name_of: Callable[[int], str | None]) -> tuple[int, Qdisc
 
 
 def _rate(kind: str, options: bytes) -> int | None:
-    """Return the rate of those that have a single one."""
     if kind == "tbf":
         told = attributes(options)
         return _number(told.get(_TBF_RATE64, b""), 0, 8) or _number(told.get(_TBF_PARMS, b""), _RATE_AT, 4)

@@ -47,14 +47,11 @@ Ask = Callable[[str, mmap.mmap], None]
 
 
 class _Interface:
-    """One interface, with the places of its numbers."""
-
     def __init__(self, name: str, count: int, places: dict[str, list[int]]) -> None:
         self.name, self.count, self.places = name, count, places
         self.last: WireSample | None = None
 
     def sample(self, numbers: Sequence[int]) -> WireSample:
-        """Return what these numbers say."""
         sums = {field: sum(numbers[at] for at in places) for field, places in self.places.items()}
         found = {field: value for field, value in sums.items() if value < _ABSURD}
         return WireSample(self.name, *(found.get(field) for field, _ in _NAMES))
@@ -66,7 +63,6 @@ class Wires:
     name = "wires"
 
     def __init__(self, fs: KernelFs, *, ask: Ask | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Look for interfaces; raises UnavailableError if none counts at its wire."""
         if not fs.is_live and ask is None:
             raise UnavailableError("the numbers of the wire are asked of drivers, not of files")
         self._net = fs.sys / "class" / "net"
@@ -113,7 +109,6 @@ class Wires:
         return [found for name in hardware[:MAX_INTERFACES] if (found := self._describe(name)) is not None]
 
     def _describe(self, name: str) -> _Interface | None:
-        """Return an interface that counts at its wire."""
         try:
             self._room[:20] = struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SS_STATS, 0)
             self._ask(name, self._room)
@@ -145,7 +140,6 @@ class Wires:
         return struct.unpack_from(f"={one.count}Q", self._room, 8)
 
     def _ioctl(self, name: str, room: mmap.mmap) -> None:
-        """Have the kernel fill the room; raises OSError."""
         import ctypes  # noqa: PLC0415 - only where there is such an interface
 
         where = ctypes.addressof(ctypes.c_char.from_buffer(room))

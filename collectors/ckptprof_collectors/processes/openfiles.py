@@ -94,7 +94,6 @@ class OpenFiles:
             first, above = first - depth, first
 
     def _list(self, first: int) -> list[int]:
-        """Return the descriptors that are open now, from a number on; raises ProcessGone, PermissionError."""
         try:
             os.lseek(self._fd_folder, first + _FIRST_AT if first > 0 else 0, os.SEEK_SET)
             return [int(name) for name in os.listdir(self._fd_folder) if name.isdecimal()]
@@ -154,7 +153,6 @@ class Mappings:
     __slots__ = ("_mapped", "_read_ns", "_sizes", "process", "raw_paths", "spent_ns")
 
     def __init__(self, process: Process) -> None:
-        """Know nothing yet."""
         self.process = process
         self.raw_paths: dict[tuple[int, int], bytes] = {}  # (device, inode) to the path as it is
         self._mapped: tuple[MappedFile, ...] | None = None

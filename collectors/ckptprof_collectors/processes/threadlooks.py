@@ -40,7 +40,6 @@ class ThreadReader:
     __slots__ = ("_delays", "_fds", "_folder", "_last", "_last_schedstat", "process", "tid")
 
     def __init__(self, process: Process, tid: int, *, delays: bool | None) -> None:
-        """Open it; raises ThreadGone, ProcessGone, or OSError where no descriptor is left."""
         self.process = process
         self.tid = tid
         self._delays = delays
@@ -139,7 +138,6 @@ class ThreadReader:
         return fd
 
     def _read(self, name: bytes) -> bytes | None:
-        """Return a file, None if it cannot be had."""
         fd = self._fd(name)
         if fd < 0:
             return None
