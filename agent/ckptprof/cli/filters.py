@@ -95,7 +95,8 @@ def _parse(text: str, now_ns: int) -> int | None:
     if word == "now":
         return now_ns
     if word in ("today", "yesterday"):
-        return _midnight(now_ns, days_before=int(word == "yesterday"))
+        day = _local(now_ns).date() - timedelta(days=int(word == "yesterday"))
+        return _epoch_ns(datetime.combine(day, datetime.min.time()))
     if _AGO.match(word):
         parts = _AGO_PART.findall(word)
         return now_ns - round(sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts) * _NS)
@@ -140,8 +141,3 @@ def _epoch_ns(when: datetime) -> int:
 
 def _local(at_ns: int) -> datetime:
     return datetime.fromtimestamp(at_ns // _NS).astimezone()  # made aware at once
-
-
-def _midnight(at_ns: int, *, days_before: int) -> int:
-    day = _local(at_ns).date() - timedelta(days=days_before)
-    return _epoch_ns(datetime.combine(day, datetime.min.time()))

@@ -57,8 +57,7 @@ def command(
     output.use_units()
     is_screen = not (once or json) and output.is_terminal() and sys.stdin.isatty()
     with opened(db) as reader:
-        from ckptprof.service.live.devices import DeviceRates  # noqa: PLC0415 # `--help` needs none of it
-        from ckptprof.service.live.following import Follower  # noqa: PLC0415
+        from ckptprof.service.live.following import DeviceRates, Follower  # noqa: PLC0415 # `--help` needs none of it
 
         with closing(DeviceRates()) as devices:
             follower = Follower(reader, devices, job=job)

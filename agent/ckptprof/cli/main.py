@@ -264,21 +264,6 @@ def _complain(message: str, *, hint: str | None = None, error: BaseException | N
         return
 
 
-def _hold_streams() -> None:
-    """Open /dev/null in the place of closed standard streams, or the next file opened would be taken for one.
-
-    Errors of standard output name it from then on.
-
-    A program that is started finds them closed all the same: what Python opens is closed on exec.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 # until we end
-    if isinstance(out := sys.__stdout__, io.TextIOWrapper):  # it is not closed
-        raw = io.BufferedWriter(_StandardOutput(out.fileno(), "w", closefd=False))
-        sys.stdout = io.TextIOWrapper(raw, out.encoding, out.errors, None, out.line_buffering, out.write_through)
-
-
 class _StandardOutput(io.FileIO):
     """Descriptor 1, whose failed writes are errors of ours; a reader that went away stays a BrokenPipeError."""
 
@@ -295,7 +280,14 @@ class _StandardOutput(io.FileIO):
 
 def entry() -> None:
     """Console script."""
-    _hold_streams()
+    # A closed stream becomes /dev/null, or the next file opened would be taken for it; a program that is started finds
+    # it closed all the same: what Python opens is closed on exec
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 # until we end
+    if isinstance(out := sys.__stdout__, io.TextIOWrapper):  # it is not closed
+        raw = io.BufferedWriter(_StandardOutput(out.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(raw, out.encoding, out.errors, None, out.line_buffering, out.write_through)
     exit_code = main(sys.argv[1:])
     gc.freeze()  # else the interpreter looks through all that was imported as it ends: a fifth of the time of a report
     sys.exit(exit_code)

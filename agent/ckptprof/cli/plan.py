@@ -83,7 +83,9 @@ def command(  # each argument is an option of the command line
         keep=keep,
     )
     check(given)  # before a database is looked for
-    asked = any(value is not None for value in (since, until, job, limit)) or _was_typed(context, "db")
+    asked = any(value is not None for value in (since, until, job, limit)) or (
+        getattr(context.get_parameter_source("db"), "name", "") == "COMMANDLINE"  # CKPTPROF_DB is no question
+    )
     measured, code = None, 0
     if asked or (size is None and parameters is None and cost is None and write is None):
         query = filters.query(since, until, job, None, _NEWEST if limit is None else limit, now_ns=time.time_ns())
@@ -96,11 +98,6 @@ def command(  # each argument is an option of the command line
         colour = output.use_colour(off=no_color)
         output.write(rendering.render(made, width=output.terminal_width(), colour=colour))
     return code if made.advice is not None else NothingFoundError.exit_code
-
-
-def _was_typed(context: typer.Context, name: str) -> bool:
-    """Return whether an option stood on the command line: CKPTPROF_DB in the environment is no question."""
-    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
 def _free(path: str | None, free: float | None) -> float | None:

@@ -12,7 +12,7 @@ from ckptprof.cli import options, output
 from ckptprof.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckptprof.service.shipping.sinks import Way
+    from ckptprof.service.shipping.shipper import Way
 
 EXAMPLES = """
 # Once, by the owner of the database: its tables, and the roles for nodes and readers
@@ -116,7 +116,7 @@ def _way(to: str, password_file: Path | None) -> Way:
 
     if is_collector(to):
         return to_collector(to, password_file)
-    from ckptprof.service.shipping.server import to_server  # noqa: PLC0415 # as above
+    from ckptprof.service.shipping.shipper import to_server  # noqa: PLC0415 # as above
     from ckptprof.store.fleet.target import target_of  # noqa: PLC0415 # as above
 
     return to_server(target_of(to), password_file)

@@ -24,7 +24,7 @@ from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.live.state import State
 from ckptprof.report.table import paint
 from ckptprof.service.commands.target import open_target
-from ckptprof.service.live.devices import DeviceRates
+from ckptprof.service.live.following import DeviceRates
 from ckptprof.service.recorder import messages
 from ckptprof_collectors.abandoned import JOIN_SECONDS
 

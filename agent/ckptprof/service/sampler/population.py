@@ -9,11 +9,10 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 
-from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.descriptors import most_kept
 from ckptprof.service.sampler.rounds import Rounds
-from ckptprof.service.sampler.shares import Shares, Turns
-from ckptprof.service.sampler.unwatched import Unwatched
+from ckptprof.service.sampler.shares import Allowance, Shares, Turns
+from ckptprof.service.sampler.traced import Unwatched
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors import privileges
 from ckptprof_collectors.holders import HOLDERS

@@ -8,8 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from ckptprof.service.sampler.allowance import Allowance
-from ckptprof.service.sampler.shares import Turns
+from ckptprof.service.sampler.shares import Allowance, Turns
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.samples import Sample
 

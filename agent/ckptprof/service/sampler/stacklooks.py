@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from ckptprof.service.sampler.allowance import Allowance
+from ckptprof.service.sampler.shares import Allowance
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.processes.pystacks import NAME, StackLooker, find_program
 from ckptprof_collectors.samples import Sample, Unavailable

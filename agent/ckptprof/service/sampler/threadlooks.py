@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from ckptprof.service.sampler.allowance import Allowance
+from ckptprof.service.sampler.shares import Allowance
 from ckptprof.service.sampler.stacklooks import rank_of
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.holders import HOLDERS
