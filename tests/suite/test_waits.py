@@ -19,7 +19,7 @@ REVIEWED = {
     "agent/ckptprof/service/probing/probe.py:side_by_side": "in the process that `apart` leaves behind",
     "agent/ckptprof/service/probing/probe.py:begin": "in the process that `apart` leaves behind",
     "agent/ckptprof/service/recorder/signals.py:_collect": IDLE,
-    "agent/ckptprof/service/sampler/process.py:run": "the main thread, parked while another one runs the loop and exits",
+    "agent/ckptprof/service/sampler/process.py:run": "the main thread, parked while another one runs the loop",
     "agent/ckptprof/service/sampler/process.py:_relieve": "for the first statement of a thread that has been started",
     "collectors/ckptprof_collectors/bpf/build.py:run": "`make bpf`: clang, run by a person at a terminal",
     "collectors/ckptprof_collectors/gpus/gpuuse.py:_run": IDLE,

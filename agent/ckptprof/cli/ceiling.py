@@ -85,12 +85,7 @@ def command(
         os.fsencode(directory),
         patience_seconds=FIRST_ANSWER_SECONDS,
     )
-    if plan.busy is not None and plan.busy >= rendering.BUSY:
-        busy = units.percent(round(plan.busy, 2))
-        output.write(
-            f"ckptprof: {clean(str(plan.device))} is {busy} busy already: the probe will be disturbed, and disturb\n",
-            sys.stderr,
-        )
+    _warn(plan)
     if most > ASK_FROM_BYTES and not yes:
         _ask(plan)
     found = _probed(plan)
@@ -137,6 +132,15 @@ def _bytes(text: str) -> int:
     if match is None:
         raise UsageError(f"--size {text!r} is no size", hint="write 256M, 1G or 20GiB")
     return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def _warn(plan: Plan) -> None:
+    if plan.busy is not None and plan.busy >= rendering.BUSY:
+        busy = units.percent(round(plan.busy, 2))
+        output.write(
+            f"ckptprof: {clean(str(plan.device))} is {busy} busy already: the probe will be disturbed, and disturb\n",
+            sys.stderr,
+        )
 
 
 def _ask(plan: Plan) -> None:

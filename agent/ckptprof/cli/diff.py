@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import named, reading_report
@@ -35,8 +34,8 @@ ckptprof diff before.db after.db --html diff.html
 # Exit code 7 if saves take over a tenth longer, and that is more than noise
 ckptprof diff before.db after.db --kind save --fail-on 'duration>10%'
 """
-Before = Annotated[str, typer.Argument(metavar="A", help=f"The run before: {_FORMS}.", show_default=False)]
-After = Annotated[str, typer.Argument(metavar="B", help="The run after: the same forms.", show_default=False)]
+Before = Annotated[str, options.argument("A", f"The run before: {_FORMS}.")]
+After = Annotated[str, options.argument("B", "The run after: the same forms.")]
 
 
 def command(  # each argument is an option of the command line

@@ -54,19 +54,15 @@ FormatOption = Annotated[
 ]
 Table = Annotated[
     str | None,
-    typer.Option(
+    options.given(
         "--table",
-        metavar="NAME",
-        help="checkpoints, writers, accounts, devices, streams, evidence, sessions, timeline, progress or series. "
+        "NAME",
+        "checkpoints, writers, accounts, devices, streams, evidence, sessions, timeline, progress or series. "
         "Default: checkpoints; all but series where FILE is a folder.",
-        show_default=False,
     ),
 ]
 Out = Annotated[
-    str | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Where to, or a folder. Default: standard output.", show_default=False
-    ),
+    str | None, options.given("--output", "FILE", "Where to, or a folder. Default: standard output.", short="-o")
 ]
 
 

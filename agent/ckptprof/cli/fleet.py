@@ -69,28 +69,21 @@ class By(str, Enum):
     WEEK = "week"
 
 
-Asked = Annotated[
-    Question,
-    typer.Argument(
-        metavar="stragglers|cost|limits|newest|collisions|nodes|annotate", help="What to ask.", show_default=False
-    ),
-]
+Asked = Annotated[Question, options.argument("stragglers|cost|limits|newest|collisions|nodes|annotate", "What to ask.")]
 OfCost = Annotated[
     By | None, typer.Option("--by", help="Of `cost`: what it is told of. Default: each job.", show_default=False)
 ]
 Split = Annotated[
     str | None,
-    typer.Option(
+    options.given(
         "--split",
-        metavar="TIME",
-        help="Of `limits`: tell checkpoints that began before this time and later ones apart; the forms of --since.",
-        show_default=False,
+        "TIME",
+        "Of `limits`: tell checkpoints that began before this time and later ones apart; the forms of --since.",
     ),
 ]
 
 Write = Annotated[
-    bool,
-    typer.Option("--write", help="Of `annotate`: write the notes, where a job has none or an older one of ours."),
+    bool, typer.Option("--write", help="Of `annotate`: write the notes, where a job has none or an older one of ours.")
 ]
 
 

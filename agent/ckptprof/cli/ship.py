@@ -26,27 +26,30 @@ ckptprof ship --to https://otel.example:4318
 """
 To = Annotated[
     str,
-    typer.Option(
-        "--to", envvar="CKPTPROF_SHIP_TO", metavar="URL", show_default=False,
-        help="The server: postgresql+psycopg://ROLE@HOST/DATABASE, without a password; or https://HOST:PORT, a "
+    options.given(
+        "--to",
+        "URL",
+        "The server: postgresql+psycopg://ROLE@HOST/DATABASE, without a password; or https://HOST:PORT, a "
         "collector of OpenTelemetry.",
+        envvar="CKPTPROF_SHIP_TO",
     ),
-]  # fmt: skip
+]
 PasswordFile = Annotated[
     Path | None,
-    typer.Option(
-        "--password-file", metavar="FILE", show_default=False,
-        help="A file that its owner alone may read, whose first line is the password, or the token of a collector. "
+    options.given(
+        "--password-file",
+        "FILE",
+        "A file that its owner alone may read, whose first line is the password, or the token of a collector. "
         "Default: the credential ckptprof-password of systemd, else ~/.pgpass.",
     ),
-]  # fmt: skip
+]
 Once = Annotated[bool, typer.Option("--once", help="Send what there is now, and end.")]
 Names = Annotated[
     bool,
     typer.Option(
         "--names", envvar="CKPTPROF_SHIP_NAMES",
         help="Send names of jobs, runs, paths and processes, and sentences that may have them, as they are.",
-    ),
+    )
 ]  # fmt: skip
 Prepare = Annotated[
     bool, typer.Option("--prepare", help="Make the tables and roles on the server, or bring them up to date, and end.")
