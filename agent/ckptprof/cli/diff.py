@@ -90,7 +90,6 @@ def command(  # each argument is an option of the command line
 
 
 def _side(text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int) -> tuple[Side, int]:
-    """Return what A or B stands for, and the exit code if a part of it cannot be read."""
     from ckptprof.report.comparison import Side  # noqa: PLC0415 # see `command`
 
     paths, narrowed = _selected(text, dbs, query, now_ns)
@@ -109,7 +108,6 @@ def _side(text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int)
 def _selected(
     text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int
 ) -> tuple[list[str] | None, CheckpointQuery]:
-    """Return the databases and the question that A or B stands for: files, else a range, else a job."""
     is_path = text.startswith(("/", "./", "../", "~/")) or text.endswith((".db", "/")) or os.path.isfile(text)  # noqa: PTH113 - no error
     if is_path or is_server(text):
         return [text], query

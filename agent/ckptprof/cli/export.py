@@ -133,7 +133,6 @@ def _tables(name: str | None, *, all_: bool) -> list[str]:
 
 @contextmanager
 def _opened(out: str | None, *, force: bool) -> Iterator[IO[bytes]]:
-    """Give a new file, whose name is printed, or standard output."""
     if out is None or out == "-":
         yield sys.stdout.buffer
         return

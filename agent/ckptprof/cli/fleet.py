@@ -147,7 +147,6 @@ def command(  # each argument is an option of the command line
 def _answer(
     question: Question, found: Several, *, by: By, split_ns: int | None, now_ns: int, zone: timezone
 ) -> tuple[Told, Callable[[], Sheet]]:
-    """Return the answer, and what makes a page of it."""
     from ckptprof.cluster.fleet import questions as asked  # noqa: PLC0415 - `--help` needs none of these
     from ckptprof.report.cluster.fleet import collisions, costs, limits, newest, nodes, stragglers  # noqa: PLC0415
 
@@ -172,7 +171,6 @@ def _answer(
 
 
 def _annotated(found: Several, *, write: bool) -> tuple[Annotations, Callable[[], Sheet]]:
-    """Return the notes on jobs of Slurm, written where that was asked for, and what makes a page of them."""
     from ckptprof.cluster.fleet import annotations  # noqa: PLC0415 - `--help` needs none of these
     from ckptprof.report.cluster.fleet import annotations as page  # noqa: PLC0415
     from ckptprof.service.commands import accounting  # noqa: PLC0415

@@ -81,7 +81,6 @@ def _print(state: State, *, json: bool, colour: bool) -> None:
 
 
 def _watch(follower: Follower, interval: float, *, colour: bool) -> int:
-    """Show it until it is enough; return the exit code."""
     from ckptprof.cli.shared.screen import Screen  # noqa: PLC0415 # as above
     from ckptprof.cli.shared.viewing import Viewing  # noqa: PLC0415 # as above
 

@@ -181,7 +181,6 @@ class Commands(typer.core.TyperGroup):
 
 
 def _instead(typed: Sequence[str]) -> str:
-    """Return what to type instead of a command line that begins with none of our commands."""
     from difflib import get_close_matches  # noqa: PLC0415 # for this error only
 
     name = typed[0]
@@ -267,7 +266,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
-    """Return the exit code of a command whose output has been written."""
     command = _build()
     if _COMPLETE in os.environ:
         command.main(args=arguments, prog_name="ckptprof")

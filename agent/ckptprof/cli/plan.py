@@ -33,7 +33,6 @@ _OR_GIVE = "or give --size or --parameters, --cost and --gpus"
 
 
 def _figure(name: str, metavar: str, parse: Callable[[str, str], object], text: str) -> Any:
-    """Return the option of a figure with its unit."""
     return options.given(name, metavar, text, parser=lambda typed: parse(typed, name))
 
 
@@ -179,7 +178,6 @@ def _free(path: str | None, free: float | None) -> float | None:
 
 
 def _measured(dbs: list[str] | None, query: CheckpointQuery) -> tuple[Measured, int]:
-    """Return what was recorded, and the exit code if a part of it cannot be read."""
     try:
         report, code = reading_report(named(dbs), query)
     except StoreError as error:

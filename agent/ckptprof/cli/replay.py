@@ -99,7 +99,6 @@ def command(  # each argument is an option of the command line
 
 
 def _not_stored(file: Path) -> str:
-    """Return how the commands that a report names come to have an answer."""
     return f"Nothing of it is stored: `ckptprof replay {clean(shlex.quote(str(file)))} --db {hints.PATH}` stores it."
 
 

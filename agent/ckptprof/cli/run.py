@@ -115,8 +115,6 @@ def _screen(*, starts: bool, no_color: bool) -> Beside | None:
 
 
 def _why_none(outcome: Outcome) -> Callable[[Report], tuple[str, str]]:
-    """Return what tells why nothing was found: by the event that came nearest, if there was one."""
-
     def told(report: Report) -> tuple[str, str]:
         from ckptprof.report.why import nearest  # noqa: PLC0415 - imports the tables of the detection
 

@@ -63,7 +63,6 @@ def bound_ns(checkpoint: Checkpoint) -> int | None:
 
 
 def _starts(events: Sequence[Event]) -> dict[str, list[_Start]]:
-    """Return for each node when it began its saves, beside the other nodes; in order."""
     saves: dict[int, dict[str, Checkpoint]] = {}
     again = set[int]()
     for host, _, one in events:
@@ -196,8 +195,6 @@ def is_of_one(key: tuple[object, ...], events: Iterable[Event]) -> bool:
 
 
 class _Group:
-    """Events that are one checkpoint, as far as they have come."""
-
     def __init__(self, first: Timed) -> None:
         self.start_ns = first.start_ns
         self.end_ns = first.end_ns

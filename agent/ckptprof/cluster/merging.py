@@ -101,7 +101,6 @@ def _one(group: Sequence[Timed], hosts: Mapping[str, tuple[int, list[Watched]]],
 
 
 def _expected(group: Sequence[Timed]) -> tuple[int | None, int | None]:
-    """Return how many nodes and ranks the run has."""
     runs = [run for one in group if (run := one.event.checkpoint.run) is not None]
     nodes = max((run.nodes for run in runs if run.nodes), default=None)
     ranks = max((run.ranks for run in runs if run.ranks), default=None)
@@ -130,7 +129,6 @@ def _span(group: Sequence[Timed], *, is_comparable: bool) -> tuple[int, int]:
 
 
 def _were(seen: Iterable[Watched], start_ns: int, end_ns: int) -> bool:
-    """Return whether a node was watched all that time."""
     return any(
         one.start_ns is not None
         and one.end_ns is not None
@@ -142,7 +140,6 @@ def _were(seen: Iterable[Watched], start_ns: int, end_ns: int) -> bool:
 
 
 def _part(events: Sequence[Timed], nodes: int) -> NodePart:
-    """Return what one node of so many did."""
     lead = max(events, key=lambda one: (one.event.checkpoint.bytes, one.event.checkpoint.uid))
     first, every = lead.event.checkpoint, [one.event.checkpoint for one in events]
     stalls = [one.stall_ns for one in every if one.stall_ns is not None]
@@ -246,7 +243,6 @@ def _same(values: Iterable[_Told]) -> _Told | None:
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """Return the sum; None if one of them is not known."""
     known = list(values)
     return None if None in known else sum(value for value in known if value is not None)
 
@@ -258,7 +254,6 @@ def _last_ns(group: Sequence[Timed], of: Callable[[Checkpoint], int | None]) -> 
 
 
 def _sent(every: Sequence[Checkpoint]) -> Sent | None:
-    """Return what went to object stores, the one that got most first; as many are told as of a node."""
     sent = [one.sent for one in every if one.sent is not None]
     if not sent:
         return None
@@ -290,7 +285,6 @@ def _verdict(group: Sequence[Timed], last: str | None) -> Verdict | None:
 
 
 def _cost(parts: Sequence[NodePart], every: Sequence[Checkpoint], moved: int, span: tuple[int, int]) -> Cost:
-    """Return what it cost all nodes together, as far as it is known of each."""
     gpus = sum(part.gpus for part in parts if part.gpus is not None)
     spent = [part.gpu_seconds for part in parts if part.gpu_seconds is not None]
     stalls = [part.stall_seconds for part in parts if part.stall_seconds is not None]

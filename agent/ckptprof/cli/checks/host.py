@@ -199,7 +199,6 @@ def abandoned(fs: KernelFs) -> list[Check]:
 
 
 def _held(status: str) -> str | None:
-    """Return what of ours this is, if it was killed and does not end."""
     name = next((name for head, name in _OURS.items() if status.startswith(head)), None)
     fields = dict(line.partition(":\t")[::2] for line in status.splitlines())
     pending = int(fields.get("SigPnd", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
@@ -250,7 +249,6 @@ def remote(fs: KernelFs) -> list[Check]:
 
 
 def _daemons(fs: KernelFs, far: Sequence[MountInfo]) -> Mapping[_Device, FuseDaemon]:
-    """Return who serves the FUSE mounts among these, as far as this user may see it and no process holds who asks."""
     found = FuseDaemons(fs, peers)
     lacking = found.lacking(far)
     if not lacking:
@@ -266,7 +264,6 @@ def _daemons(fs: KernelFs, far: Sequence[MountInfo]) -> Mapping[_Device, FuseDae
 
 
 def _fuse(mount: MountInfo, counted: Mapping[_Device, FuseSample], daemons: Mapping[_Device, FuseDaemon]) -> Check:
-    """Say who serves a FUSE mount, what tells of it, and what nothing does."""
     device = mount.major, mount.minor
     program = program_of(mount.fs_type, mount.source)
     where = f"{mount.fs_type} of {mount.server or mount.source}"

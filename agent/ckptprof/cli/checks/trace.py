@@ -254,7 +254,6 @@ def _unasked() -> str:
 
 
 def _remedy(standing: Standing, own: Sequence[Check]) -> str:
-    """Return what brings the trace to who polls."""
     if standing.reasons and standing.reasons[-1].startswith(_FAILED):
         return remedies.restart()
     if foreign := next(filter(levels.needs_the_hosts_pids, standing.reasons), None):

@@ -131,7 +131,6 @@ def _show(path: Path) -> None:
 
 
 def _with_streams(reader: StoreReader, report: Report) -> Report:
-    """Return the report with the streams of one checkpoint: the slowest of those whose offsets were kept."""
     from ckptprof.report.html.lanes import slowest  # noqa: PLC0415 # as above
 
     if not report.checkpoints or any(one.streams for one in report.checkpoints):

@@ -89,7 +89,6 @@ class Viewing:
                 due = time.monotonic() + self._interval
 
     def _told(self) -> State:
-        """Return what goes on, and keep what the devices moved."""
         told = self._source.state(time.time_ns())
         lately = {one.name: self._lately.get(one.name) or deque[float](maxlen=_LATELY) for one in told.devices}
         for one in told.devices:
@@ -141,7 +140,6 @@ class Viewing:
             self._top += step
 
     def _shown(self, one: Checkpoint) -> list[str] | None:
-        """Return what `show --all` tells of a checkpoint; None if it is not kept any more."""
         found = self._source.checkpoint(one)
         if found is None:
             return None

@@ -80,7 +80,6 @@ class Host:
         return dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
 
     def _seen(self) -> dict[str, str]:
-        """Return as much of it as files tell."""
         if not self.unit.exists():
             return {"LoadState": "not-found", "ActiveState": "inactive"}
         wanted = self.unit.parent / "multi-user.target.wants" / self.unit.name

@@ -196,8 +196,6 @@ def probe(plan: Plan, *, halt: threading.Event, tell: Tell, rows: Sequence[Measu
 
 
 class _Probe:
-    """One run through all rows."""
-
     def __init__(self, plan: Plan, place: Place, halt: threading.Event) -> None:
         self._plan, self._place, self._halt = plan, place, halt
         self._subject = -1  # what one worker wrote, kept to be read

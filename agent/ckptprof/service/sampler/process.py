@@ -68,8 +68,6 @@ class Relieved(Protocol):
 
 
 class _Turn:
-    """A thread that runs the loop."""
-
     def __init__(self, ident: int, native_id: int) -> None:
         self.ident = ident
         self._native_id = native_id
@@ -125,7 +123,6 @@ class Relay:
             self._over.set()
 
     def _attend(self) -> None:
-        """Look now and then whether the loop sleeps in a read of a process."""
         last = None
         while not self._over.wait(CALM_LOOK_SECONDS if last is None and self._loop.calm else LOOK_SECONDS):
             last = self._look(last)

@@ -22,7 +22,6 @@ class Rounds:
     """Goes around; no user's processes wait for another's."""
 
     def __init__(self) -> None:
-        """Start with nobody."""
         self.awake: dict[int, Watching] = {}  # who moved or ran when it was read last; a burst is nobody else's
         self._woken: list[Watching] = []  # since then
         self._turns = Turns()

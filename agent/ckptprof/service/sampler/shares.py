@@ -15,7 +15,6 @@ class Allowance:
     __slots__ = ("_left_ns", "_paid_ns", "_saved_ns", "_share")
 
     def __init__(self, share: float, saved_ns: int) -> None:
-        """Start with all that can be saved."""
         self._share, self._saved_ns = share, saved_ns
         self._left_ns, self._paid_ns = saved_ns, 0
 
@@ -34,7 +33,6 @@ class Shares:
     """Which process holds a place for which user; the newest of a user come last."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._pids: OrderedDict[int, OrderedDict[int, None]] = OrderedDict()
         self._users: dict[int, int] = {}
 

@@ -213,7 +213,6 @@ class ThreadLooks:
         return wanted
 
     def _end(self, now_ns: int, watched: dict[int, Watching]) -> list[ThreadLook]:
-        """Let those go that are not watched any more."""
         looks: list[ThreadLook] = []
         for pid, group in list(self._groups.items()):
             if watched.get(pid) is not group.watching:

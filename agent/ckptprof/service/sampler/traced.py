@@ -18,7 +18,6 @@ class Traced:
     """Takes the activity of one process between two ticks."""
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
         self.moved_bytes = 0  # since the last tick, by whatever call and through mappings
         self.written_bytes = 0  # of these
         self._bytes: dict[str, int] = {}  # of the sessions that go on
@@ -108,7 +107,6 @@ class Unwatched:
     """Adds up, for each process, the bytes that it moved of files."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._sessions: dict[str, int] = {}  # bytes of those that go on, as they were told last
         self._moved: dict[Who, int] = {}
 

@@ -263,7 +263,6 @@ class Family:
     """Who of all that are traced belongs to a process that was joined: its descendants, also those who end at once."""
 
     def __init__(self) -> None:
-        """Start with nobody."""
         self._born: dict[int, int] = {}
 
     def own(self, samples: Sequence[Sample], known: Container[int]) -> list[Sample]:
@@ -336,7 +335,6 @@ def follow_connections(samples: Iterable[Sample], population: Population, now_ns
 
 
 def _mover(sample: FileActivity, population: Population, now_ns: int) -> Watching | None:
-    """Return who did it, if that one is watched from now on."""
     watching = population.watched.get(sample.pid)
     if watching is None:
         population.unwatched.note(sample)

@@ -304,11 +304,9 @@ class Watching:
         return question
 
     def _beside(self, *, named: bool) -> Mapping[bytes, bool]:
-        """Return the folders of what it wrote; of small files only where not each of them was named."""
         return self._folders if self._caught or not named else {}
 
     def _places(self) -> dict[bytes, bool]:
-        """Return the folders of what it wrote and, since nothing but logs was caught open, where it says it works."""
         folders = dict(self._folders)
         for place in places(self.process):
             for where in (place, os.path.dirname(place) or b"/"):

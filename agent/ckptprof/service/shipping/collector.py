@@ -172,7 +172,6 @@ class Collector:
         return first[0] + second[0], first[1] + second[1]
 
     def _asked(self, body: bytes) -> tuple[int, float, bytes]:
-        """Return the status, how long to wait, and the answer."""
         parts = urlsplit(self._url)
         host = parts.hostname or ""
         connection = (
