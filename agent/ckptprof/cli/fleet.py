@@ -69,28 +69,21 @@ class By(str, Enum):
     WEEK = "week"
 
 
-Asked = Annotated[
-    Question,
-    typer.Argument(
-        metavar="stragglers|cost|limits|newest|collisions|nodes|annotate", help="What to ask.", show_default=False
-    ),
-]
+Asked = Annotated[Question, options.argument("stragglers|cost|limits|newest|collisions|nodes|annotate", "What to ask.")]
 OfCost = Annotated[
     By | None, typer.Option("--by", help="Of `cost`: what it is told of. Default: each job.", show_default=False)
 ]
 Split = Annotated[
     str | None,
-    typer.Option(
+    options.given(
         "--split",
-        metavar="TIME",
-        help="Of `limits`: tell checkpoints that began before this time and later ones apart; the forms of --since.",
-        show_default=False,
+        "TIME",
+        "Of `limits`: tell checkpoints that began before this time and later ones apart; the forms of --since.",
     ),
 ]
 
 Write = Annotated[
-    bool,
-    typer.Option("--write", help="Of `annotate`: write the notes, where a job has none or an older one of ours."),
+    bool, typer.Option("--write", help="Of `annotate`: write the notes, where a job has none or an older one of ours.")
 ]
 
 
@@ -154,7 +147,6 @@ def command(  # each argument is an option of the command line
 def _answer(
     question: Question, found: Several, *, by: By, split_ns: int | None, now_ns: int, zone: timezone
 ) -> tuple[Told, Callable[[], Sheet]]:
-    """Return the answer, and what makes a page of it."""
     from ckptprof.cluster.fleet import questions as asked  # noqa: PLC0415 - `--help` needs none of these
     from ckptprof.report.cluster.fleet import collisions, costs, limits, newest, nodes, stragglers  # noqa: PLC0415
 
@@ -179,7 +171,6 @@ def _answer(
 
 
 def _annotated(found: Several, *, write: bool) -> tuple[Annotations, Callable[[], Sheet]]:
-    """Return the notes on jobs of Slurm, written where that was asked for, and what makes a page of them."""
     from ckptprof.cluster.fleet import annotations  # noqa: PLC0415 - `--help` needs none of these
     from ckptprof.report.cluster.fleet import annotations as page  # noqa: PLC0415
     from ckptprof.service.commands import accounting  # noqa: PLC0415
