@@ -80,6 +80,11 @@ class Sight:
         return is_far or self.checkpoint.sent is not None
 
     @property
+    def fs_type(self) -> str:
+        """The type of its file system in lower case, "" if that is not known."""
+        return self.measures.mount.fs_type.lower() if self.measures.mount is not None else ""
+
+    @property
     def direct(self) -> bool:
         """Whether most of it bypassed the page cache."""
         return some(self.checkpoint.pattern.direct_share_bytes) >= MOST
