@@ -9,7 +9,7 @@ from ckptprof.diagnose.accounts.nvme_paths import detours, paths_of, place, trou
 from ckptprof.diagnose.accounts.targets import moved, name_of, slow_one, targets_of
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule, is_restore, spent, spent_in
-from ckptprof.diagnose.sight import MOST, Sight, number, some
+from ckptprof.diagnose.sight import MOST, Sight, some
 from ckptprof.measures import ServerMeasure
 from ckptprof.units import percent, plural, seconds, size
 from ckptprof.verdicts import Limit
@@ -44,15 +44,15 @@ def _detour(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
 
 def _held_back(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
     mount = sight.measures.mount
-    late = number(mount.late_share) if mount is not None else None
-    asked = number(mount.asked_seconds) if mount is not None else None
+    late = mount.late_share if mount is not None else None
+    asked = mount.asked_seconds if mount is not None else None
     if late is None or asked is None or late < _HELD_BACK or asked < _LONG * sight.span:
         return None
     return f"{percent(min(1.0, late))} of it went to the server after it had been written, which took {seconds(asked)}"
 
 
 def _read_by_several(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    unique, whole = some(sight.checkpoint.unique_bytes), some(sight.checkpoint.bytes)
+    unique, whole = some(sight.checkpoint.unique_bytes), sight.checkpoint.bytes
     if not unique or whole < _AGAIN * unique:
         return None
     return f"{size(whole)} were read of {size(unique)}: several ranks read the same"
@@ -116,7 +116,7 @@ def _grant(one: ServerMeasure) -> float:
     gauges = one.gauges or {}
     if not gauges.keys() >= {"grant_bytes", "dirty_bytes"}:
         return math.inf
-    return some(gauges["grant_bytes"]) + some(gauges["dirty_bytes"])
+    return gauges["grant_bytes"] + gauges["dirty_bytes"]
 
 
 def _without_grant(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:

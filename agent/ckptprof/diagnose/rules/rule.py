@@ -97,8 +97,8 @@ def is_save(sight: Sight) -> bool:
 
 def in_background(sight: Sight, *roles: str) -> bool:
     """Whether most was written beside training, by something of these roles."""
-    mine = sum(some(one.bytes) for one in sight.checkpoint.writers if one.role in roles)
-    return sight.checkpoint.mode is Mode.ASYNC and mine * 2 > some(sight.checkpoint.bytes)
+    mine = sum(one.bytes for one in sight.checkpoint.writers if one.role in roles)
+    return sight.checkpoint.mode is Mode.ASYNC and mine * 2 > sight.checkpoint.bytes
 
 
 def pressed(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
@@ -117,7 +117,7 @@ def written_beyond(*reasons: str) -> Words:
     def words(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
         checkpoint = sight.checkpoint
         found = [one for one in checkpoint.overheads if one.reason in reasons]
-        extra, unique = sum(some(one.bytes) for one in found), some(checkpoint.unique_bytes or checkpoint.bytes)
+        extra, unique = sum(one.bytes for one in found), (checkpoint.unique_bytes or checkpoint.bytes)
         if not found or extra < MUCH * unique:
             return None
         return f"{size(extra)} were written beyond the checkpoint's {size(unique)}"
