@@ -24,6 +24,7 @@ class BlockDevices:
     name = "disks"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open diskstats and, on the live machine, subscribe to udev; raises UnavailableError."""
         self._fs = fs
         self._clock = clock
         try:

@@ -34,6 +34,7 @@ class Hotplug:
     """
 
     def __init__(self) -> None:
+        """Subscribe; raises UnavailableError with the reason."""
         try:
             import pyudev  # noqa: PLC0415 - see the module's docstring
         except ImportError as error:

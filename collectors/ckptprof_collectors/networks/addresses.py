@@ -29,6 +29,7 @@ class LocalAddresses:
     """The interfaces of each address of this host."""
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open a socket; raises UnavailableError."""
         self._net = fs.sys / "class" / "net"
         self._netlink = Netlink(ROUTE, "rtnetlink")
         self._clock = clock

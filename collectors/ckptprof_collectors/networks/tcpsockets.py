@@ -147,6 +147,7 @@ class TcpSockets:
     name = "tcp"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Ask for the sockets of the agent's own network namespace; raises UnavailableError."""
         if not fs.is_live:
             raise UnavailableError("TCP sockets are asked of the kernel itself, not of files")
         self._table = TcpTable(_Connection)
