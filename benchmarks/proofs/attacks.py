@@ -244,6 +244,21 @@ ATTACKS = (
     Attack("hostile-collector", "`ship` hangs, dies or never ships again", judged=malice.collectors),
     Attack("shared-tmp", "files of the caller overwritten; the command not run", judged=malice.shared_folder),
 )  # fmt: skip
+_COMMANDS = "tests/service/commands/test_agent_"
+_ATTACKED = f"{_COMMANDS}attacked.py::test_"
+# What a test, or benchmarks/reliability.py, tries: a row that names it, and is not tried once more here
+ELSEWHERE = {
+    "retention: one user pushes out others": "tests/store/test_retention.py::test_one_user_pushes_out_nobody_elses",
+    "exposure": "tests/systemd/test_unit.py::test_the_page_states_the_exposure_that_systemd_prints",
+    "hostile settings": "tests/fuzz/test_fuzz.py::test_damaged_input_is_borne",
+    "disk full, read-only, EIO": "benchmarks/reliability.py --only disks",
+    "clock jumps": "tests/recording/test_disturbances.py",
+    "few descriptors": f"{_COMMANDS}disturbed.py::test_with_few_descriptors_it_polls_and_sees_saves",
+    "kill -9": "benchmarks/reliability.py --only kills",
+    "a mount that hangs": f"{_ATTACKED}a_folder_swapped_for_a_mount_that_hangs_stops_nobody",
+    "links to files of root": f"{_ATTACKED}a_link_leads_to_nothing_that_its_user_may_not_see",
+    "processes that hold their readers": f"{_ATTACKED}processes_that_hold_whoever_reads_of_them_stop_nobody",
+}
 
 
 @contextlib.contextmanager
@@ -311,6 +326,9 @@ def main() -> int:
          "verdict": "no harm" if row.holds else "HARM"}
         for row in rows
     ]  # fmt: skip
+    if not options.only:
+        lines += [{"attack": name, "harm looked for": "", "seen": proof, "verdict": "tried there"}
+                  for name, proof in ELSEWHERE.items()]  # fmt: skip
     show("attacks", lines, as_json=options.json)
     return 0 if all(row.holds for row in rows) else 1
 

@@ -46,7 +46,6 @@ class Known:
     """What psutil tells of a process that is met; empty what may not be read, or is gone."""
 
     def __init__(self, folder: bytes) -> None:
-        """Take its folder in /proc."""
         proc, pid = os.path.split(folder)
         self.pid = int(pid)
         self.stat: list[bytes] = []  # the fields of its `stat`, from the state on

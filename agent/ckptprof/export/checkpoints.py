@@ -21,8 +21,6 @@ REMEMBERED_CHECKPOINTS = 512  # of which it is kept what was counted: a later ac
 
 
 class _Counted(NamedTuple):
-    """What was counted of a checkpoint up to now."""
-
     incomplete: int = 0
     stall_ns: int = 0
     written_bytes: int = 0
@@ -36,7 +34,6 @@ class CheckpointFamilies:
     """Counters of checkpoints; by kind they start at zero, so that a rate sees the first one too."""
 
     def __init__(self, registry: CollectorRegistry, bounds: Sequence[float] = DURATION_BOUNDS_SECONDS) -> None:
-        """Start with nothing seen; `bounds` of the buckets of durations."""
         self.frameworks = Names(FRAMEWORKS_CAP)
         self._count = Counter(
             "ckptprof_checkpoints_total", "Checkpoints seen.", ["kind", "framework", "pattern"], registry=registry
@@ -99,8 +96,6 @@ class CheckpointFamilies:
 
 
 class _CourseFamilies:
-    """How checkpoints went."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"ckptprof_{name}", text, labels, registry=registry)
@@ -159,8 +154,6 @@ _AT_RISK = Column[int](
 
 
 class _LastFamilies:
-    """The last save and the last restore."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self._last: dict[Kind, Checkpoint] = {}
         self._risk_ns = 0

@@ -42,7 +42,6 @@ class DiagnosisFamilies:
     """Where the time of checkpoints went, and the last verdict of each kind."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Start with nothing concluded."""
         self._seconds = Counter(
             "ckptprof_checkpoint_limit_seconds_total",
             "Time of checkpoints by what it went to, on their critical path.",

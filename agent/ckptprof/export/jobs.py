@@ -20,7 +20,6 @@ class JobNames:
     """The last JOBS_CAP jobs; `dropped` counts how often one gave its place to another."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self.dropped = 0
         self._jobs: dict[str, Labels] = {}  # the one told longest ago first
 

@@ -155,7 +155,6 @@ class Metrics(Collector):
             return found + [one for named in (self._jobs, self._runs) if named is not None for one in named.collect()]
 
     def _families(self) -> Iterator[Metric]:
-        """Yield all but those that name jobs."""
         yield from self._registry.collect()
         for table in self._tables.values():
             yield from table.collect()
@@ -246,8 +245,6 @@ def _table(kind: Any) -> Table[Any]:
 
 
 class _Collectors:
-    """How each collector fares."""
-
     def __init__(self) -> None:
         self.names = Names(COLLECTORS_CAP)
         self._health: dict[str, CollectorHealth] = {}

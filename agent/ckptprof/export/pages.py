@@ -174,7 +174,6 @@ class Textfile:
                 self._complain(f"{self._path} is not written: {fault}")
 
     def _fault(self) -> str:
-        """Write the file; return why that failed."""
         try:
             self.write()
         except OSError as error:

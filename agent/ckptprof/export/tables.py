@@ -166,7 +166,6 @@ class Table(Generic[S]):
 
 
 def _remember(kept: dict[str, T], name: str, value: T) -> None:
-    """Keep a bounded number of values, the newest."""
     if name not in kept and len(kept) >= REMEMBERED:
         del kept[next(iter(kept))]
     kept[name] = value

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ckptprof.frameworks.formats import file_format
-from ckptprof.frameworks.knowledge import Framework
 from ckptprof.frameworks.names import read_name
 from ckptprof.frameworks.table import BY_NAME, FRAMEWORKS
 
 UNKNOWN_WEIGHT = 0.6
 
 
-def framework_of(files: Iterable[tuple[str, int, bytes | None]], programs: Iterable[str] = ()) -> str | None:
+def framework_of(files: Iterable[tuple[str, int, bytes | None]], programs: Collection[str] = ()) -> str | None:
     """Return the framework that a checkpoint's files are named by.
 
     `files` are (path, bytes moved, first bytes or None), `programs` the names of the programs that moved them. Of the
@@ -28,17 +27,11 @@ def framework_of(files: Iterable[tuple[str, int, bytes | None]], programs: Itera
     if not moved:
         return None
     found = max(moved, key=lambda name: (BY_NAME[name].layer, moved[name]))
-    extended = _by_program(found, list(programs))
-    return extended.name if extended is not None else found
-
-
-def _by_program(found: str, programs: list[str]) -> Framework | None:
     for framework in FRAMEWORKS:
-        if framework.programs is not None and found in framework.extends:
-            expression = framework.programs
-            if any(expression.match(program) for program in programs):
-                return framework
-    return None
+        expression = framework.programs
+        if expression is not None and found in framework.extends and any(map(expression.match, programs)):
+            return framework.name
+    return found
 
 
 def weight_of(name: str) -> float:

@@ -1,4 +1,4 @@
-"""What a framework's entry says. To add one: a new file in `known/` with a `FRAMEWORK`, and its line in `table`."""
+"""What a framework's entry says. To add one: a `Framework` in a file of `known/`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from enum import Enum, IntEnum
 from ckptprof.frameworks.examples import Save
 from ckptprof.frameworks.words import COMPRESSED_ENDING
 
-COMPRESSED = "compressed"  # the format of a file that is packed, whatever is within
 PACKED = f"(?:{COMPRESSED_ENDING})?"  # after the ending of a format: `pickle.dump` into `gzip.open`, `joblib.dump`
 
 
@@ -94,7 +93,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Framework:
-    """How one framework names, writes and reads its checkpoints; the facts are from the source that its file names."""
+    """How one framework names, writes and reads its checkpoints; the comment above it names the source."""
 
     name: str
     layer: Layer

@@ -108,7 +108,6 @@ class BlockDevices:
         return samples
 
     def _identified(self, info: DeviceInfo) -> DeviceInfo:
-        """Fill what sysfs does not say of a disk from udev's database."""
         if self._hotplug is None or info.kind != "disk" or (info.model and info.serial and info.transport):
             return info
         found = self._hotplug.identity(info.device)

@@ -54,8 +54,6 @@ class _RdmaPorts:
 
 
 class _Path:
-    """One path with its two states kept open."""
-
     def __init__(self, fs: KernelFs, info: DeviceInfo, ports: _RdmaPorts) -> None:
         self._folder = fs.sys / "class/block" / info.device
         self.info = info
@@ -73,14 +71,12 @@ class _Path:
         self._fds = self._open()
 
     def sample(self) -> NvmePath:
-        """Return the path as it is now."""
         info, (state, ana_state) = self.info, map(_read, self._fds)
         transport = (info.transport or "").removeprefix("nvme-")
         head = head_of(info.device) or info.device
         return NvmePath(info.device, head, transport, self._target, self._port, self._link, state, ana_state)
 
     def close(self) -> None:
-        """Give the descriptors back."""
         for fd in self._fds:
             if fd is not None:
                 os.close(fd)
@@ -91,7 +87,6 @@ class NvmePaths:
     """Reports each path that changed."""
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open nothing yet."""
         self._fs = fs
         self._clock = clock
         self._paths: dict[str, _Path] = {}

@@ -35,7 +35,6 @@ class Throttles:
     """Tells the limits of a process when they are new or changed."""
 
     def __init__(self, fs: KernelFs) -> None:
-        """Read nothing yet."""
         self._fs = fs
         self._told: dict[int, dict[tuple[str, str], ThrottleInfo]] = {}
 

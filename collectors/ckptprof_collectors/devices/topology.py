@@ -50,7 +50,6 @@ class Topology:
     """Describes devices; one object serves one round of descriptions, for it keeps the mounts that it has read."""
 
     def __init__(self, fs: KernelFs) -> None:
-        """Read nothing yet."""
         self._fs = fs
         self._mounts: list[RawMount] | None = None
 

@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from ckptprof_collectors.ebpf.library import BpfError, Libbpf, find_libbpf
 from ckptprof_collectors.ebpf.maps import Map, Ring
@@ -110,14 +109,6 @@ class BpfObject:
         lib.take_log()
         pointer = lib.call.bpf_object__open_mem(image, len(image), ctypes.byref(options))
         self._pointer = lib.pointer(pointer, f"{path}: cannot be opened as an eBPF object")
-
-    def __enter__(self) -> BpfObject:  # noqa: PYI034 - Self is of Python 3.11
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _open(self) -> int:
         if self._pointer is None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ckptprof_collectors.kernelfs import UnavailableError
+from ckptprof_collectors.privileges import CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, held
 
 OVERRIDE = "CKPTPROF_LIBBPF"  # the path of the one library to use
 BUNDLED = Path(__file__).parents[1] / "_lib"  # what a wheel built with CKPTPROF_BUNDLE_LIBBPF carries
@@ -20,8 +21,6 @@ LOG_CHARACTERS = 2000
 _INSTALL = "install it (apt install libbpf1, dnf install libbpf) or use the wheel of ckptprof that carries it"
 _OWN_ERRORS = 4000  # libbpf.h: LIBBPF_ERRNO__START
 _LEVEL_DEBUG = 2  # libbpf.h: enum libbpf_print_level
-_CAP_SYS_ADMIN, _CAP_PERFMON, _CAP_BPF = 21, 38, 39  # linux/capability.h
-_CAPABILITY_VERSION_3 = 0x20080522
 
 # va_list is handed over by address on x86-64 (an array) and on arm64 (a structure of 32 bytes: AAPCS64, rule B.4).
 _PrintFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -172,24 +171,21 @@ class Libbpf:
 
 def _why_refused() -> str:
     """Tell what EPERM means here: capabilities that are missing, or a kernel that refuses in spite of them."""
-    held = _capabilities()
-    if held is None:
+    try:
+        effective = held().effective
+    except OSError:
         return "needs CAP_BPF and CAP_PERFMON"
-    missing = [name for name, bit in (("CAP_BPF", _CAP_BPF), ("CAP_PERFMON", _CAP_PERFMON)) if not held >> bit & 1]
-    if missing and not held >> _CAP_SYS_ADMIN & 1:
+    missing = [name for name, bit in (("CAP_BPF", CAP_BPF), ("CAP_PERFMON", CAP_PERFMON)) if not effective >> bit & 1]
+    if missing and not effective >> CAP_SYS_ADMIN & 1:
         return f"lacks {' and '.join(missing)}"
     return "this kernel refuses it in spite of the capabilities: lockdown or a security policy"
 
 
-def _capabilities() -> int | None:
-    """Return those that are in effect, as a mask; None if the kernel does not say."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    data = (ctypes.c_uint32 * 6)()  # two of effective, permitted, inheritable
-    return data[0] | data[3] << 32 if ctypes.CDLL(None).capget(header, data) == 0 else None
-
-
 def _is_privileged() -> bool:
-    return os.geteuid() == 0 or _capabilities() != 0
+    try:
+        return os.geteuid() == 0 or held().effective != 0
+    except OSError:
+        return True
 
 
 def _is_roots(path: Path) -> bool:

@@ -18,7 +18,6 @@ class SessionPaths:
     """Bounded: of more than it can keep the oldest are forgotten."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._sessions: dict[bytes, str] = {}
         self._files: dict[bytes, str] = {}
         self._ended: dict[bytes, str] = {}

@@ -38,7 +38,6 @@ class Sum:
     __slots__ = ("began_ns", "bytes", "calls", "largest_part_bytes", "last_ns", "parts", "parts_bytes")
 
     def __init__(self) -> None:
-        """Start at zero."""
         self.bytes = self.calls = self.parts = self.parts_bytes = self.largest_part_bytes = 0
         self.began_ns = self.last_ns = 0
 
@@ -62,7 +61,6 @@ class Traffic:
     __slots__ = ("local_port", "name", "open_until_ns", "received", "sent", "sockets", "tid", "told_bytes")
 
     def __init__(self, name: Name) -> None:
-        """Start at zero."""
         self.name = name
         self.sent, self.received = Sum(), Sum()
         self.sockets = self.local_port = self.tid = 0
@@ -130,7 +128,6 @@ class _Entry:
 
     @property
     def last_ns(self) -> int:
-        """When it moved something last."""
         return max(self.counted[_LAST_NS], self.counted[_LAST_NS + _RECEIVED])
 
 
@@ -214,7 +211,6 @@ class SocketReader:
 
 
 def _process(key: bytes) -> int:
-    """Return whose entry it is, of either map."""
     return int.from_bytes(key[_PROCESS_AT : _PROCESS_AT + 4] or key, "little")
 
 

@@ -29,12 +29,10 @@ class Lately(Generic[_Key, _Value]):
     """
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self._fresh: dict[_Key, _Value] = {}
         self._before: dict[_Key, _Value] = {}
 
     def __len__(self) -> int:
-        """Return how much is kept."""
         return len(self._fresh) + len(self._before)
 
     def get(self, key: _Key) -> _Value | None:
@@ -69,7 +67,6 @@ class Told:
     """
 
     def __init__(self) -> None:
-        """Nothing yet; a page of memory is taken when something is written to it."""
         self._places = memoryview(mmap.mmap(-1, 8 * TOLD_PLACES)).cast("q")
 
     def is_new(self, asker: tuple[int, int], path: bytes, status: FileStatus) -> bool:
@@ -85,7 +82,6 @@ class Contents:
     """What was read of files that have not changed since: a server is not asked for the same bytes again and again."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self._known: Lately[bytes, Inside] = Lately()
         self._alike: dict[Inside, Inside] = {}  # few differ: one of each is kept
 
@@ -105,7 +101,6 @@ class Counted:
     """Whose pages were counted a moment ago, whoever asked for it: a folder that many write to is gone over by each."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self._fresh: dict[tuple[int, int, int], int] = {}
         self._before: dict[tuple[int, int, int], int] = {}  # what was fresh until a second ago, or was too much
         self._began_ns = 0

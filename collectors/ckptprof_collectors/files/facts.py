@@ -65,7 +65,6 @@ class Spent:
     """What the counting of pages took: it walks over every page of a file."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.unwritten_ns = 0
         self._lock = threading.Lock()
 

@@ -56,7 +56,6 @@ class Elsewhere(Exception):  # noqa: N818 - as above
     """The next step leads to what is apart; it is to be taken in the thread of that domain."""
 
     def __init__(self, domain: str) -> None:
-        """Take the domain."""
         super().__init__(domain)
         self.domain = domain
 
@@ -104,7 +103,6 @@ class Views:
     """Knows which root each process has or had; every method may be called by any thread."""
 
     def __init__(self, proc: bytes = b"/proc") -> None:
-        """Know nobody yet."""
         self._proc = proc
         self.mounts = FailureDomains()
         self._disks: dict[int, tuple[int, Mounted]] = {}
@@ -429,7 +427,6 @@ def _mount_id(fd: int) -> int:
 
 
 def _field(raw: bytes, name: bytes) -> list[bytes]:
-    """Return the words of a line `name: words`; none if there is no such line."""
     _, found, rest = (b"\n" + raw).partition(b"\n" + name + b":")
     return rest.partition(b"\n")[0].split() if found else []
 

@@ -24,7 +24,6 @@ class GpuLooker:
     """Takes one look at a time; what is asked for meanwhile is refused, and all where there is no driver."""
 
     def __init__(self) -> None:
-        """Ask nothing yet: the thread starts with the first question."""
         self._gpus = Gpus()
         self._questions: queue.Queue[dict[int, int]] = queue.Queue(1)
         self._answers: deque[GpuUse] = deque(maxlen=256)

@@ -30,7 +30,6 @@ class Gpus:
     """The GPUs of this host. The driver is asked for at the first question, and not again where there is none."""
 
     def __init__(self) -> None:
-        """Ask nothing yet."""
         self._nvml: Any = None
         self._asked = False
         self._pcie: Pcie | None = None

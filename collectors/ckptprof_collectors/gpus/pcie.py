@@ -80,8 +80,6 @@ class _Gpm:
 
 
 class _Counters:
-    """A GPU whose driver counts bytes."""
-
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
         self._fields = [nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES]

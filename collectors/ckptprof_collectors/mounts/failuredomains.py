@@ -84,7 +84,6 @@ class FailureDomains:
     """Reads the mounts of a process; those of a namespace are read again when a second has passed."""
 
     def __init__(self) -> None:
-        """Read nothing yet."""
         self._tables: dict[bytes, MountTable] = {}
         self._parsed: dict[bytes, tuple[dict[int, Mounted], dict[bytes, str]]] = {}
 

@@ -24,7 +24,6 @@ class FuseConnections:
     """Reads those of the mounts that are there."""
 
     def __init__(self, fs: KernelFs) -> None:
-        """Open nothing yet."""
         self._folder = fs.sys / "fs" / "fuse" / "connections"
         self._files: dict[tuple[int, int], KeptFile | None] = {}
         self._last: dict[tuple[int, int], FuseSample] = {}

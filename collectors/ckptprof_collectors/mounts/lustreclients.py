@@ -53,7 +53,6 @@ class _File:
         self.closed = False  # there may be one, where this process must not look
 
     def read(self) -> bytes | None:
-        """Return it, None if it cannot be read."""
         denied = False
         for path in self._paths:
             try:
@@ -67,7 +66,6 @@ class _File:
         return None
 
     def number(self) -> int | None:
-        """Return the number that is all of it."""
         data = self.read()
         return None if data is None else whole(data.strip())
 
@@ -82,7 +80,6 @@ class _Stats(_File):
         self.counts: dict[str, Count] | None = None  # None: not seen
 
     def look(self) -> None:
-        """Take it as it is now."""
         data = self.read()
         body = None if data is None else data[data.find(b"\n") + 1 :]
         self.has_changed = body != self._body
@@ -122,13 +119,11 @@ class _Target:
         return self.stats.has_changed or self.connection.state not in _SETTLED
 
     def connect(self) -> None:
-        """Look at its connection."""
         data = self._import.read()
         if data is not None:
             self.connection = import_of(data)
 
     def look(self) -> None:
-        """Look at its connection and its settings."""
         self.connect()
         self.slots = self._slots.number()
         told = {name: (file.number(), unit) for name, (file, unit) in self._gauges.items()}
@@ -137,8 +132,6 @@ class _Target:
 
 
 class _Client:
-    """One mount of a file system."""
-
     def __init__(self, folders: Sequence[Path]) -> None:
         self.stats = _Stats(folders)
         self.settings: dict[str, int] = {}
@@ -157,7 +150,6 @@ class LustreClients:
     """Reads all Lustre mounts of this host."""
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open nothing."""
         self._roots = (fs.sys / "kernel/debug/lustre", fs.sys / "fs/lustre", fs.proc / "fs/lustre")
         self._clock = clock
         self._clients: dict[tuple[str, str], _Client] = {}  # by the name of the file system, and the number
@@ -212,7 +204,6 @@ class LustreClients:
         return [(one, [root / kind / one[0] for root in self._roots]) for one in found]
 
     def _sample(self, device: tuple[int, int], clients: Sequence[_Client]) -> ClientSample:
-        """Return what all mounts of a file system counted."""
         counts = _all_of(clients)
         every = [target for client in clients for target in client.targets]
         data, wire = _all_of([target for target in every if target.has_data]), _all_of(every)  # MDTs hold small files
@@ -255,13 +246,11 @@ def _name_of(source: str) -> str:
 
 
 def _unseen(targets: int, left_out: int, *, closed: bool) -> tuple[str, ...]:
-    """Return what is not told."""
     told = [DEBUGFS_CLOSED] if closed else []
     return (*told, *([f"what {left_out} of its {targets} targets did each"] if left_out else ()))
 
 
 def _counters(counts: Mapping[str, Count]) -> dict[str, int]:
-    """Return what only this client counts."""
     totals = {name: counts[name].of("bytes") for name in _BYTES if name in counts}
     times = {name: counts[name].times for name in _TIMES if name in counts}
     calls = {name: counts[counter].times for name, counter in _CALLS_OF.items() if counter in counts}
@@ -303,6 +292,5 @@ def _bytes(counts: Mapping[str, Count] | None, name: str) -> int | None:
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """Return the sum of those that were seen, None if none was."""
     seen = [value for value in values if value is not None]
     return possible(sum(seen)) if seen else None

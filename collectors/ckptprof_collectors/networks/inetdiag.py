@@ -76,7 +76,6 @@ class TcpSocket:
     )  # fmt: skip
 
     def __init__(self, data: bytes, at: int) -> None:
-        """Take the addresses out of the message at this place."""
         version = 4 if data[at + HEADER.size] == socket.AF_INET else 16
         self.local = _bare(data[at + _SOURCE_AT : at + _SOURCE_AT + version])
         self.remote = _bare(data[at + _TARGET_AT : at + _TARGET_AT + version])

@@ -85,7 +85,6 @@ class Nics:
         return samples + self._describe(set(self._table.by_name))
 
     def _describe(self, names: set[bytes]) -> list[Sample]:
-        """Return the descriptions of these interfaces that are new or differ."""
         countable, links = self._countable(), self._links()
         samples: list[Sample] = []
         for name in sorted(names):

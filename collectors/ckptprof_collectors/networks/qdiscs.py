@@ -116,7 +116,6 @@ def parse(body: bytes, name_of: Callable[[int], str | None]) -> tuple[int, Qdisc
 
 
 def _rate(kind: str, options: bytes) -> int | None:
-    """Return the rate of those that have a single one."""
     if kind == "tbf":
         told = attributes(options)
         return _number(told.get(_TBF_RATE64, b""), 0, 8) or _number(told.get(_TBF_PARMS, b""), _RATE_AT, 4)

@@ -41,8 +41,6 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 
 
 class _Port:
-    """One port with its counters kept open."""
-
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
@@ -147,7 +145,6 @@ class RdmaPorts:
 
 
 def _entries(folder: Path) -> list[str]:
-    """Return the entries of a folder, none if it is not there."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -155,7 +152,6 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _first(folder: Path, files: Sequence[str]) -> int | None:
-    """Open the first of these files that is there."""
     for name in files:
         with contextlib.suppress(OSError):
             return os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
@@ -163,7 +159,6 @@ def _first(folder: Path, files: Sequence[str]) -> int | None:
 
 
 def _of_units(count: int | None) -> int | None:
-    """Return bytes."""
     return None if count is None or count > _MOST_UNITS else count * DATA_UNIT_BYTES
 
 

@@ -34,9 +34,7 @@ class Owners(Protocol):
     turn: int
     users: frozenset[int]
 
-    def __len__(self) -> int:
-        """Return how many they are."""
-        ...
+    def __len__(self) -> int: ...
 
     def __contains__(self, owner: tuple[int, int]) -> bool:
         """Return whether (pid, start_ticks) is one of them."""
@@ -54,11 +52,9 @@ class Everybody:
     users: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
-        """Return that there is somebody."""
         return 1
 
     def __contains__(self, owner: tuple[int, int]) -> bool:
-        """Return that nobody is known."""
         return False
 
     def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]]:  # noqa: ARG002 - of the protocol
@@ -71,8 +67,6 @@ _OTHERS: _Key = (b"", b"", 0, False, None)
 
 
 class _Connection(TcpSocket):
-    """A socket, and what of it is in the sums."""
-
     __slots__ = ("asked", "counted", "key", "told")
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -84,8 +78,6 @@ class _Connection(TcpSocket):
 
 
 class _Endpoint:
-    """The connections of one owner with one remote port."""
-
     __slots__ = (
         "_counts", "_interfaces", "_is_told", "_key", "_most", "_received_ns", "_rtt_us", "_sent_ns", "_sums",
         "_unseen", "has_strangers", "sockets",
@@ -102,7 +94,6 @@ class _Endpoint:
         self.sockets = 0  # that are open
 
     def begin(self) -> None:
-        """Begin a look."""
         self._most = 0
         self.sockets = 0
 
@@ -123,7 +114,6 @@ class _Endpoint:
             self._most, self._counts, self._rtt_us = moved, counts, one.rtt_us
 
     def sample(self) -> TcpSample:
-        """Return what it came to."""
         is_new, self._is_told = not self._is_told, True
         remote, local, port, accepted, owner = self._key
         known = [None if unseen else value for value, unseen in zip(self._sums, self._unseen, strict=True)]
@@ -168,7 +158,6 @@ class TcpSockets:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin anew: the next look is the first."""
         self._table.forget()
         self._waiting: list[_Connection] = []  # whose owner could not be looked for yet
         self._endpoints: OrderedDict[_Key, _Endpoint] = OrderedDict()  # the one that moved last is the last
@@ -197,7 +186,6 @@ class TcpSockets:
         return [endpoint.sample() for endpoint in touched.values()]
 
     def _count(self, sockets: Collection[_Connection], closed: set[_Connection]) -> dict[_Key, _Endpoint]:
-        """Add what sockets moved to their endpoints; return those."""
         looked = [(one, one.counts()) for one in sockets]
         since = self._clock() - OPEN_SECONDS
         telling = {
@@ -228,7 +216,6 @@ class TcpSockets:
     def _add(
         self, one: _Connection, counts: Counts, owner: tuple[int, int] | None, touched: dict[_Key, _Endpoint]
     ) -> None:
-        """Add what one socket moved to its endpoint."""
         was_nobodys = one.key is not None and one.key[4] is None
         if one.key is None:
             accepted = one.local_port in self._table.listening

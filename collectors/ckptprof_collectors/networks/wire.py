@@ -47,14 +47,11 @@ Ask = Callable[[str, mmap.mmap], None]
 
 
 class _Interface:
-    """One interface, with the places of its numbers."""
-
     def __init__(self, name: str, count: int, places: dict[str, list[int]]) -> None:
         self.name, self.count, self.places = name, count, places
         self.last: WireSample | None = None
 
     def sample(self, numbers: Sequence[int]) -> WireSample:
-        """Return what these numbers say."""
         sums = {field: sum(numbers[at] for at in places) for field, places in self.places.items()}
         found = {field: value for field, value in sums.items() if value < _ABSURD}
         return WireSample(self.name, *(found.get(field) for field, _ in _NAMES))
@@ -113,7 +110,6 @@ class Wires:
         return [found for name in hardware[:MAX_INTERFACES] if (found := self._describe(name)) is not None]
 
     def _describe(self, name: str) -> _Interface | None:
-        """Return an interface that counts at its wire."""
         try:
             self._room[:20] = struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SS_STATS, 0)
             self._ask(name, self._room)

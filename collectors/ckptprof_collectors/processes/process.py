@@ -195,7 +195,6 @@ def _stat_fields(raw: bytes) -> list[bytes]:
 
 
 def _number(fields: list[bytes], at: int) -> int | None:
-    """Return one of the fields of `stat`; None if it is not there, or is none."""
     return int(fields[at]) if len(fields) > at and fields[at].lstrip(b"-").isdigit() else None
 
 
@@ -333,7 +332,6 @@ def _cgroup(folder: bytes) -> str | None:
 
 
 def _read(path: bytes, limit: int) -> bytes | None:
-    """Return up to `limit` bytes; None if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -248,7 +248,6 @@ def _drain(out: int, told: int, deadline: float) -> tuple[bool, bytes, bytes, in
 
 
 def _complaint(told: bytes) -> str:
-    """Return in one short line why py-spy failed."""
     lines = [line.strip() for line in text(told).splitlines() if line.strip()]
     if any("ermission" in line for line in lines):
         return _FORBIDDEN

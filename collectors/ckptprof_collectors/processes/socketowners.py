@@ -19,7 +19,6 @@ class SocketOwners:
     """Finds the owners of sockets among some processes; of those that share one, the process that is the oldest."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nobody."""
         self._processes: dict[tuple[int, int], Process] = {}
         self._clock = clock
         self._again = 0.0
@@ -27,7 +26,6 @@ class SocketOwners:
         self.users: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
-        """Return among how many processes owners are looked for."""
         return len(self._processes)
 
     def __contains__(self, owner: tuple[int, int]) -> bool:
@@ -64,7 +62,6 @@ class SocketOwners:
 
 
 def _links(folder: bytes) -> list[bytes]:
-    """Return what the descriptors of a process lead to; raises OSError."""
     links = []
     for name in os.listdir(folder)[:MAX_DESCRIPTORS]:
         with contextlib.suppress(OSError):  # closed meanwhile

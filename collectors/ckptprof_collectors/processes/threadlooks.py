@@ -139,7 +139,6 @@ class ThreadReader:
         return fd
 
     def _read(self, name: bytes) -> bytes | None:
-        """Return a file, None if it cannot be had."""
         fd = self._fd(name)
         if fd < 0:
             return None

@@ -11,7 +11,7 @@ from ckptprof.frameworks.formats import COMPRESSED, COMPRESSIONS, DUMPS, OTHER_E
 from ckptprof.frameworks.identity import weight_of
 from ckptprof.frameworks.names import is_temporary_of_framework
 from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS
-from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES
+from ckptprof.frameworks.programs import NUMERIC_RUNTIMES
 from ckptprof.frameworks.words import is_state_alone
 
 _FORMAT_ROWS = {
