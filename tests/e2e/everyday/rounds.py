@@ -59,7 +59,6 @@ class Office:
     levels: tuple[str, ...]
     done: list[Done] = field(default_factory=list)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
-    memory_bytes: dict[str, int] = field(default_factory=dict)  # the most that was seen at the end
     seconds: float = 0.0
 
     @property
@@ -78,7 +77,7 @@ class Office:
         """Run an agent for each level while the block runs, and account for what they cost."""
         with contextlib.ExitStack() as stack:
             agents = {level: stack.enter_context(self.recorder(level).agent("--no-metrics")) for level in self.levels}
-            began = {level: _cost(agent.pid) for level, agent in agents.items()}
+            began = {level: _cpu_seconds(agent.pid) for level, agent in agents.items()}
             started = time.monotonic()
             try:
                 yield
@@ -88,8 +87,7 @@ class Office:
                     if agent.poll() is not None:
                         log = (self.root / f"agent-{level}" / "agent.log").read_text(errors="replace")
                         raise RuntimeError(f"the agent of level {level} ended by itself: {log[-2000:]}")
-                    cpu, self.memory_bytes[level] = _cost(agent.pid)
-                    self.cpu_seconds[level] = cpu - began[level][0]
+                    self.cpu_seconds[level] = _cpu_seconds(agent.pid) - began[level]
 
     def work(self, tasks: Sequence[Task], *, at_once: int, seconds: float, seed: int = 1) -> None:
         """Do all tasks in some order, and again until the time is over; each once at least. A failure is noted."""
@@ -197,13 +195,12 @@ def _turns(tasks: Sequence[Task], end: float, seed: int) -> Iterator[tuple[int, 
             return
 
 
-def _cost(pid: int) -> tuple[float, int]:
-    """Return CPU seconds and resident bytes of a process and its descendants; those that ended are in the CPU."""
-    cpu, memory = 0.0, 0
+def _cpu_seconds(pid: int) -> float:
+    """Return those of a process and its descendants; those that ended are in it."""
+    cpu = 0.0
     agent = psutil.Process(pid)
     for process in (agent, *agent.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             cpu += times.user + times.system
-            memory += process.memory_info().rss
-    return cpu, memory
+    return cpu
