@@ -11,8 +11,6 @@ PYTEST_FLAGS ?=
 N ?= 10
 MINUTES ?=
 LOAD ?= 0
-NAMES ?=
-AGAIN ?=
 REMOVE ?=
 OLD ?= main
 NEW ?=
@@ -35,7 +33,7 @@ DEMO_VENV := .build/demo-$(FRAMEWORK)
 RECORDING = $(or $(DB),$$(echo .build/picture/*/ckptprof.db))
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test certain live steady check record captures shadow weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture
+.PHONY: help demo test certain live steady check captures shadow weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -72,9 +70,6 @@ lint: $(VENV)/.installed ## style, types and import directions
 
 budget: $(VENV)/.installed ## lower the figures of lines in pyproject.toml to what is reached
 	$(VENV)/bin/python tests/suite/budget.py --lower
-
-record: packages $(VENV)/.installed-all ## record the jobs of the end-to-end tests, as root: NAMES='work-* fault-gather' AGAIN=1
-	$(VENV)/bin/python tests/recording/record.py $(if $(AGAIN),--again) $(foreach name,$(NAMES),'$(name)')
 
 captures: $(VENV)/.installed ## name the captures that show nothing that others do not, two minutes; REMOVE=1 removes them
 	$(VENV)/bin/python tests/recording/redundant.py $(if $(REMOVE),--remove)

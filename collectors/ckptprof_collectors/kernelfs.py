@@ -67,6 +67,7 @@ class KeptFile:
     __slots__ = ("_chunk", "fd", "path")
 
     def __init__(self, path: Path | str, *, chunk: int = 16384) -> None:
+        """Open `path`; raises OSError."""
         self.path = path
         self._chunk = chunk
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -158,13 +158,6 @@ def test_the_link_is_that_of_the_connections() -> None:
     assert (verdict.limit, verdict.cause) == (Limit.SERVER, "slow-server")
 
 
-def test_absurd_numbers_change_nothing() -> None:
-    """Counters lie at times."""
-    for absurd in (float("nan"), float("inf"), -1.0):
-        verdict = said(connection(busy=absurd), connection(rwnd=absurd), connection(rtt_seconds=absurd))
-        assert verdict.limit in (Limit.NETWORK, Limit.SERVER)
-
-
 def test_a_connection_that_carries_a_twentieth_of_the_busiest_counts() -> None:
     """Of many connections of one mount each is the path; one that only keeps the mount alive is none of them."""
     main = connection(busy=11.0)

@@ -37,7 +37,7 @@ KINDS = ("save", "restore", "copy")
 WATCHED = ("/ckptprof/detect/", "/ckptprof/diagnose/")
 TRUE_OF = ("kind", "framework", "format", "mode", "status", "cache", "ranks", "limits")
 NAMING = ("tests/**/*.py", "benchmarks/*.py", "docs/**/*.md", "README.md")
-NOT_NAMING = ("tests/e2e/", "tests/recording/jobs.py", "tests/kernel/")  # they name jobs and programs
+NOT_NAMING = ("tests/e2e/", "tests/kernel/")  # they name jobs and programs
 _FACTS = re.compile(r" (framework|status|mode|level|cause)=([\w.-]+)|^  verdict ([\w-]+)", re.MULTILINE)
 _QUOTED = re.compile(rf"""(?<=["'/`])([\w-]+)(?:{re.escape(TRACED)})?(?:{re.escape(SUFFIX)})?(?=["'`])""")
 

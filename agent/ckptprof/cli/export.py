@@ -54,19 +54,15 @@ FormatOption = Annotated[
 ]
 Table = Annotated[
     str | None,
-    typer.Option(
+    options.given(
         "--table",
-        metavar="NAME",
-        help="checkpoints, writers, accounts, devices, streams, evidence, sessions, timeline, progress or series. "
+        "NAME",
+        "checkpoints, writers, accounts, devices, streams, evidence, sessions, timeline, progress or series. "
         "Default: checkpoints; all but series where FILE is a folder.",
-        show_default=False,
     ),
 ]
 Out = Annotated[
-    str | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Where to, or a folder. Default: standard output.", show_default=False
-    ),
+    str | None, options.given("--output", "FILE", "Where to, or a folder. Default: standard output.", short="-o")
 ]
 
 
@@ -137,7 +133,6 @@ def _tables(name: str | None, *, all_: bool) -> list[str]:
 
 @contextmanager
 def _opened(out: str | None, *, force: bool) -> Iterator[IO[bytes]]:
-    """Give a new file, whose name is printed, or standard output."""
     if out is None or out == "-":
         yield sys.stdout.buffer
         return

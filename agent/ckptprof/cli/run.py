@@ -33,30 +33,19 @@ ckptprof run --live -- python train.py
 # In a database of its own, with the report in a file
 ckptprof run --db before.db --json --output report.json -- python train.py --lr 0.1
 """
-Arguments = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[--] CMD [ARG]...", help="The command and its arguments.", show_default=False),
-]
+Arguments = Annotated[list[str] | None, options.argument("[--] CMD [ARG]...", "The command and its arguments.")]
 Pid = Annotated[
     int | None,
-    typer.Option(
+    options.given(
         "--pid",
-        metavar="PID",
+        "PID",
+        "Join this process and its children instead: until it ends, or until Ctrl-C.",
         parser=options.whole("--pid", least=1),
-        help="Join this process and its children instead: until it ends, or until Ctrl-C.",
-        show_default=False,
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        readable=False,
-        help="Write the report to FILE instead of stderr.",
-        show_default=False,
-    ),
+    options.given("--output", "FILE", "Write the report to FILE instead of stderr.", short="-o", readable=False),
 ]
 Live = Annotated[
     bool,
@@ -126,8 +115,6 @@ def _screen(*, starts: bool, no_color: bool) -> Beside | None:
 
 
 def _why_none(outcome: Outcome) -> Callable[[Report], tuple[str, str]]:
-    """Return what tells why nothing was found: by the event that came nearest, if there was one."""
-
     def told(report: Report) -> tuple[str, str]:
         from ckptprof.report.why import nearest  # noqa: PLC0415 - imports the tables of the detection
 

@@ -48,7 +48,7 @@ def command(
     from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of them
     from ckptprof.report import service as rendering  # noqa: PLC0415
     from ckptprof.service.commands import environment, installation  # noqa: PLC0415
-    from ckptprof.service.commands.standing import standing  # noqa: PLC0415
+    from ckptprof.service.commands.installation import standing  # noqa: PLC0415
 
     host = installation.Host()
     host.check()

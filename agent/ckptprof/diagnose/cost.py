@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptprof.diagnose import durable, tiers
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.sight import NS, Sight, number, some
+from ckptprof.diagnose.sight import NS, Sight
 from ckptprof.diagnose.verdict.nothing import LEAST_SHARE
 from ckptprof.measures import LinkMeasure
 from ckptprof.model import Checkpoint, Kind, Mode
@@ -16,9 +16,9 @@ def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = Non
     sight = found.sight
     checkpoint = sight.checkpoint
     known, origin = _gpus(checkpoint, gpus, seen_gpus)
-    held = number(checkpoint.stall_ns)
+    held = checkpoint.stall_ns
     stall = held / NS if held is not None else None
-    speed = some(checkpoint.bytes) / sight.span if sight.span > 0 else None
+    speed = checkpoint.bytes / sight.span if sight.span > 0 else None
     each = speed / known if speed is not None and known else None
     best, from_ = _ceiling(found, speed)
     return Cost(
@@ -65,7 +65,7 @@ def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str 
     if found.waiting + found.of(Limit.PAGE_FAULT) < LEAST_SHARE * found.quiet_seconds:
         return None, None
     below = sight.link if sight.remote else sight.device
-    shown = number(below.shown_bytes_per_second) if below is not None else None
+    shown = below.shown_bytes_per_second if below is not None else None
     if below is None or not shown or shown < (speed or 0.0):
         return None, None
     return shown, f"the best second of {below.name if isinstance(below, LinkMeasure) else below.device}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.sight import MOST, NS, Sight, number, seconds, some
+from ckptprof.diagnose.sight import MOST, NS, Sight, seconds
 from ckptprof.model import Checkpoint, Kind, Mode, Status
 
 _TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: a rate over less is chance
@@ -54,8 +54,8 @@ def bytes_per_second(sight: Sight) -> float | None:
 
 def _written_back(sight: Sight) -> float | None:
     """Return the rate of the device while it wrote the save back, never above a limit that is set on one below it."""
-    moved, busy = number(sight.measures.written_back_bytes), seconds(sight.measures.written_back_ns)
-    if moved is None or busy is None or busy < _TICK_SECONDS or moved < MOST * some(sight.checkpoint.bytes):
+    moved, busy = sight.measures.written_back_bytes, seconds(sight.measures.written_back_ns)
+    if moved is None or busy is None or busy < _TICK_SECONDS or moved < MOST * sight.checkpoint.bytes:
         return None
-    limits = [number(one.throttled_bytes_per_second) for one in sight.measures.devices]
+    limits = [one.throttled_bytes_per_second for one in sight.measures.devices]
     return min([moved / busy, *(limit for limit in limits if limit)])

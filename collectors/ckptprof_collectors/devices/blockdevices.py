@@ -37,6 +37,7 @@ class Hotplug:
     """
 
     def __init__(self) -> None:
+        """Subscribe; raises UnavailableError with the reason."""
         try:
             import pyudev  # noqa: PLC0415 - see the docstring
         except ImportError as error:
@@ -148,6 +149,7 @@ class BlockDevices:
     name = "disks"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open diskstats and, on the live machine, subscribe to udev; raises UnavailableError."""
         self._fs = fs
         self._clock = clock
         try:

@@ -71,6 +71,7 @@ class WallClock:
         clock: Callable[[], float] = time.monotonic,
         ask: Callable[[], Timex] | None = None,
     ) -> None:
+        """Ask once; raises UnavailableError."""
         if ask is None and not fs.is_live:
             raise UnavailableError("the clock is asked of the kernel itself, not of files")
         self._ask = ask or ask_kernel

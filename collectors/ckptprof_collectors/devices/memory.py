@@ -19,6 +19,7 @@ class Memory:
     name = "memory"
 
     def __init__(self, fs: KernelFs) -> None:
+        """Open the files, pressure if it is on; raises UnavailableError without meminfo or vmstat."""
         try:
             self._meminfo = KeptFile(fs.proc / "meminfo")
         except OSError as error:

@@ -155,6 +155,7 @@ class KernelTypes:
     """The names in the kernel's own type information (BTF)."""
 
     def __init__(self, fs: KernelFs) -> None:
+        """Open it; raises UnavailableError where there is none."""
         path = fs.sys / "kernel/btf/vmlinux"
         try:
             self._data = path.read_bytes()

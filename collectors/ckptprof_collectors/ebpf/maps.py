@@ -127,6 +127,7 @@ class Ring:
     """The reader of a ring buffer map; one per map, closed before or after its object."""
 
     def __init__(self, lib: Libbpf, ring: Map) -> None:
+        """Map it into memory; raises BpfError."""
         self._lib = lib
         self._records: list[bytes] = []
         self._limit = 0

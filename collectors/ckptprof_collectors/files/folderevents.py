@@ -47,6 +47,7 @@ class FolderEvents:
     """Watches a bounded number of folders; the one that was added or heard of longest ago makes room."""
 
     def __init__(self) -> None:
+        """Open inotify; raises OSError where there is none to be had."""
         libc = ctypes.CDLL(None, use_errno=True)
         self._add = libc.inotify_add_watch
         self._add.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)

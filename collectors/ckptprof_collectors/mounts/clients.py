@@ -58,6 +58,7 @@ class RemoteClients:
         clock: Callable[[], float] = time.monotonic,
         used: Callable[[], float] = time.thread_time,
     ) -> None:
+        """Open nothing yet; raises UnavailableError where no mounts can be seen."""
         if not (fs.proc / "self" / "mountinfo").exists():
             raise UnavailableError("/proc/self/mountinfo is not there, so no mounts are known")
         self._fs = fs

@@ -26,6 +26,7 @@ class RawMount:
     __slots__ = ("fs_type", "major", "minor", "mount_id", "mount_point", "options", "root", "source")
 
     def __init__(self, line: bytes) -> None:
+        """Take a line without its newline; raises ValueError if it is none of mountinfo."""
         fields = line.split(b" ")
         dash = fields.index(b"-", 6)  # after any number of optional fields
         major, _, minor = fields[2].partition(b":")
@@ -125,6 +126,7 @@ class Mounts:
     name = "mounts"
 
     def __init__(self, fs: KernelFs) -> None:
+        """Open mountinfo; raises UnavailableError."""
         self._fs = fs
         try:
             self._file = KeptFile(host_mounts(fs) / "mountinfo")

@@ -27,6 +27,7 @@ class NfsClients:
     """Reads all NFS mounts of the host."""
 
     def __init__(self, fs: KernelFs) -> None:
+        """Open the file; raises OSError."""
         try:
             self._file = KeptFile(host_mounts(fs) / "mountstats", chunk=1 << 16)
         except PermissionError:  # only its owner may read it of another process, unlike mountinfo

@@ -83,6 +83,7 @@ class Closings(Netlink):
     """
 
     def __init__(self) -> None:
+        """Listen; raises UnavailableError."""
         super().__init__(SOCK_DIAG, "sockets that close")
         program = ctypes.create_string_buffer(_FILTER)
         head = struct.pack("HP", len(_FILTER) // _INSTRUCTION.size, ctypes.addressof(program))  # sock_fprog

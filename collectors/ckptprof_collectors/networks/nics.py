@@ -52,6 +52,7 @@ class Nics:
     name = "nics"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open /proc/net/dev of the agent's own network namespace; raises UnavailableError."""
         self._net = fs.sys / "class" / "net"
         self._is_live = fs.is_live
         self._clock = clock

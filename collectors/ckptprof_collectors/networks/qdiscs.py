@@ -35,6 +35,7 @@ class Qdiscs:
     name = "qdiscs"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open a socket in the agent's own network namespace; raises UnavailableError."""
         if not fs.is_live:
             raise UnavailableError("queueing disciplines are asked of the kernel itself, not of files")
         self._netlink = Netlink(ROUTE, "rtnetlink")

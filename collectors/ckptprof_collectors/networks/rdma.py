@@ -93,6 +93,7 @@ class RdmaPorts:
     name = "rdma"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open the counters of each port; raises UnavailableError if there is none."""
         self._class = fs.sys / "class" / "infiniband"
         self._clock = clock
         self._ports: dict[str, _Port] = {}

@@ -47,6 +47,7 @@ class LocalAddresses:
     """
 
     def __init__(self, fs: KernelFs) -> None:
+        """Open a socket; raises UnavailableError."""
         self._net = fs.sys / "class" / "net"
         self._netlink = Netlink(ROUTE, "rtnetlink")
         self._interfaces: dict[bytes, tuple[str, ...]] = {}
@@ -221,6 +222,7 @@ class TcpSockets:
     name = "tcp"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Ask for the sockets of the agent's own network namespace; raises UnavailableError."""
         if not fs.is_live:
             raise UnavailableError("TCP sockets are asked of the kernel itself, not of files")
         self._table = TcpTable(_Connection)

@@ -63,6 +63,7 @@ class Wires:
     name = "wires"
 
     def __init__(self, fs: KernelFs, *, ask: Ask | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Look for interfaces; raises UnavailableError if none counts at its wire."""
         if not fs.is_live and ask is None:
             raise UnavailableError("the numbers of the wire are asked of drivers, not of files")
         self._net = fs.sys / "class" / "net"
@@ -136,6 +137,7 @@ class Wires:
         return struct.unpack_from(f"={one.count}Q", self._room, 8)
 
     def _ioctl(self, name: str, room: mmap.mmap) -> None:
+        """Have the kernel fill the room; raises OSError."""
         import ctypes  # noqa: PLC0415 - only where there is such an interface
 
         where = ctypes.addressof(ctypes.c_char.from_buffer(room))

@@ -94,6 +94,7 @@ class OpenFiles:
             first, above = first - depth, first
 
     def _list(self, first: int) -> list[int]:
+        """Return the descriptors that are open now, from a number on; raises ProcessGone, PermissionError."""
         try:
             os.lseek(self._fd_folder, first + _FIRST_AT if first > 0 else 0, os.SEEK_SET)
             return [int(name) for name in os.listdir(self._fd_folder) if name.isdecimal()]

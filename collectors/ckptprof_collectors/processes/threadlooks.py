@@ -40,6 +40,7 @@ class ThreadReader:
     __slots__ = ("_delays", "_fds", "_folder", "_last", "_last_schedstat", "process", "tid")
 
     def __init__(self, process: Process, tid: int, *, delays: bool | None) -> None:
+        """Open it; raises ThreadGone, ProcessGone, or OSError where no descriptor is left."""
         self.process = process
         self.tid = tid
         self._delays = delays

@@ -18,6 +18,7 @@ class ThreadClock:
     __slots__ = ("_folder", "_io_denied", "_io_fd", "_last", "_schedstat_fd", "process", "tid")
 
     def __init__(self, process: Process) -> None:
+        """Open its schedstat; raises ProcessGone, and OSError where the kernel keeps none (CONFIG_SCHED_INFO)."""
         self.process = process
         self.tid = process.pid
         self._folder = process.folder + b"/task/%d" % self.tid

@@ -33,7 +33,6 @@ class Done:
     start_ns: int
     end_ns: int
     failure: str = ""
-    pids: frozenset[int] = frozenset()  # of ranks: what they send has no path
 
 
 @dataclass(frozen=True)
@@ -140,8 +139,6 @@ class Office:
         except (OSError, subprocess.SubprocessError) as error:
             note.failure = repr(error)
         note.end_ns = time.time_ns()
-        with contextlib.suppress(OSError, ValueError):
-            note.pids = frozenset(map(int, (folder / "pids").read_text().split()))
         self.done.append(note)
 
     def settle(self) -> None:
@@ -172,10 +169,6 @@ class Office:
         return found
 
     def _task_of(self, checkpoint: dict[str, Any]) -> str:
-        writers = {writer["pid"] for writer in checkpoint["writers"]}
-        task = next((done.task for done in reversed(self.done) if done.pids & writers), None)
-        if task is not None or checkpoint["sent"] is not None:
-            return task or ELSEWHERE
         path = Path(checkpoint["path"] or "/")
         if path.is_relative_to(self.root / "tasks"):
             name = path.relative_to(self.root / "tasks").parts[:1]

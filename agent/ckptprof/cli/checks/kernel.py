@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +14,14 @@ import psutil
 from ckptprof import units
 from ckptprof.cli.checks import remedies
 from ckptprof.report.doctor import Check
+from ckptprof.service.probing.apart import NoAnswerError, apart
 from ckptprof_collectors import hostfacts
 from ckptprof_collectors.abandoned import in_time, sleep_of
+from ckptprof_collectors.gpus.gpudirect import GpuDirect
+from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 from ckptprof_collectors.networks.inetdiag import TcpSocket, TcpTable
+from ckptprof_collectors.processes.pystacks import dump, parse
 
 # include/uapi/linux/capability.h: bit numbers
 CAPABILITIES = {"DAC_READ_SEARCH": 2, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "PERFMON": 38, "BPF": 39}
@@ -236,3 +242,81 @@ def clock(*, now_ns: int, newest_ns: int | None) -> Check:
     if newest_ns is not None and newest_ns > now_ns + 60 * 1_000_000_000:
         return Check("clock", "warn", "the wall clock is behind the newest record: it went back", fix)
     return Check("clock", "ok", "the wall clock is plausible")
+
+
+_GPUS_SECONDS = 10.0  # a driver without persistence takes seconds to start
+_TRIES = 3  # py-spy does not stop its target, so a look can fail
+_WITHOUT = "whether a save blocks training is judged by the rhythm of its threads only"
+
+
+def ptrace_scope(fs: KernelFs) -> Check:
+    """Look at Yama, which may keep py-spy from reading processes that it did not start (ptrace(2))."""
+    scope = read_text(fs.proc / "sys/kernel/yama/ptrace_scope")
+    if scope in (None, "0"):
+        return Check("ptrace-scope", "ok", "kernel.yama.ptrace_scope lets py-spy read Python stacks")
+    text = f"kernel.yama.ptrace_scope is {scope}"
+    if scope == "3":
+        fix = "set it to 0 in /etc/sysctl.d and reboot: a running kernel cannot lower it"
+        return Check("ptrace-scope", "warn", f"{text}: no process can read Python stacks, {_WITHOUT}", fix)
+    if "SYS_PTRACE" in (held_capabilities(fs) or frozenset()):
+        return Check("ptrace-scope", "ok", f"{text}, and CAP_SYS_PTRACE overrides it")
+    fix = remedies.setting("kernel.yama.ptrace_scope", "0")
+    return Check("ptrace-scope", "warn", f"{text}: Python stacks cannot be read, {_WITHOUT}", fix)
+
+
+def stacks(program: str | None) -> Check:
+    """Try what matters: the Python stacks of a process, here our own."""
+    if program is None:
+        return Check("py-spy", "warn", f"py-spy is not installed: {_WITHOUT}", remedies.py_spy())
+    complaint = ""
+    for _ in range(_TRIES):
+        try:
+            raw, complaint, *_ = dump(program, os.getpid())
+        except OSError as error:
+            complaint = f"py-spy cannot be started: {error.strerror}"
+            break
+        if parse(raw):
+            return Check("py-spy", "ok", f"{program} reads Python stacks")
+    return Check("py-spy", "warn", f"{complaint or 'py-spy returned no stack'}; {_WITHOUT}", remedies.as_service())
+
+
+def gpus(fs: KernelFs, driver: Gpus) -> Check:
+    """Look whether the NVIDIA driver tells how busy its GPUs are."""
+    try:  # in a process of its own: a call to a driver in trouble may not even be killed
+        number, has_library, reason = apart(
+            lambda _: (driver.count(), driver.has_library, driver.reason), LIBRARY, patience_seconds=_GPUS_SECONDS
+        )
+    except NoAnswerError:
+        number, has_library, reason = None, True, f"NVML has not answered for {_GPUS_SECONDS:g} s"
+    if number is not None:
+        return Check("gpus", "ok", f"NVML shows the use of {units.plural(number, 'GPU')}")
+    if has_library:
+        smi = shutil.which("nvidia-smi") is not None
+        fix = "`nvidia-smi` shows what is wrong with the driver" if smi else "look for NVRM in the kernel's log"
+        return Check("gpus", "warn", f"{reason}: the use of GPUs is not seen", fix)
+    if (fs.proc / "driver/nvidia").exists():
+        fix = "in a container, set NVIDIA_DRIVER_CAPABILITIES=utility for the NVIDIA runtime"
+        return Check("gpus", "warn", f"there is an NVIDIA driver, but no {LIBRARY}: its GPUs are not seen", fix)
+    return Check("gpus", "note", "no NVIDIA driver: the use of GPUs is not read")
+
+
+def gpudirect(fs: KernelFs) -> list[Check]:
+    """Look whether GPUDirect Storage can move data past all calls here, and whether its driver counts that."""
+    try:
+        collector = GpuDirect(fs)
+    except UnavailableError:
+        return []
+    try:
+        told = collector.look()
+    except OSError as error:
+        text = f"the statistics of nvidia-fs cannot be read ({error.strerror})"
+        return [Check("gpudirect", "note", f"{text}: what cuFile moves by it is told by its files alone")]
+    finally:
+        collector.close()
+    if not collector.hides:
+        return [Check("gpudirect", "ok", "cuFile needs no driver here: it makes ordinary calls, which are seen")]
+    named = f"nvidia-fs {told.driver}" if told.driver else "nvidia-fs"
+    if told.counts:
+        return [Check("gpudirect", "ok", f"{named} counts what cuFile moves past all calls")]
+    text = f"{named} moves data past all calls, and its statistics are off: only its files tell of it"
+    return [Check("gpudirect", "warn", text, remedies.parameter("nvidia_fs", "rw_stats_enabled", "1"))]

@@ -92,7 +92,6 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _classes(kind: Any, found: dict[str, type]) -> dict[str, type]:
-    """Return what a type is made of that has a schema of its own, by name."""
     for one in get_args(kind):
         _classes(one, found)
     if isinstance(kind, type) and kind.__module__.startswith(_ROOM) and kind.__name__ not in found:
@@ -105,12 +104,10 @@ def _classes(kind: Any, found: dict[str, type]) -> dict[str, type]:
 
 
 def _returned(kind: type, name: str) -> Any:
-    """Return the type of a property."""
     return get_type_hints(getattr(kind, name).fget)["return"]
 
 
 def _described(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a struct or an enum as a document has it."""
     if issubclass(kind, Enum):
         return {"description": _sentence(kind.__doc__), "enum": [one.value for one in kind]}
     names = getattr(kind, "__struct_encode_fields__", tuple(schema.get("properties", ())))
@@ -129,7 +126,6 @@ def _closed(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[
 
 
 def _plain(schema: dict[str, Any], said: str) -> dict[str, Any]:
-    """Return the schema of a field without its default, of several plain types as one, and with what is said of it."""
     told = {key: value for key, value in schema.items() if key != "default"}
     parts = told.get("anyOf", [])
     types = [part.get("type") for part in parts]

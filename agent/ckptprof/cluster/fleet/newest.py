@@ -102,7 +102,6 @@ def _nodes(mine: Sequence[ClusterCheckpoint]) -> int:
 
 
 def _seconds(mine: Sequence[ClusterCheckpoint]) -> float:
-    """Return how long a run was seen for: from its first checkpoint to its last one."""
     return (max(one.whole.end_ns for one in mine) - mine[0].whole.start_ns) / _NS
 
 

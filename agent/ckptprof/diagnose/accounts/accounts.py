@@ -43,7 +43,7 @@ from ckptprof.diagnose.accounts.path import CriticalPath, critical, had_cpu
 from ckptprof.diagnose.accounts.storage import Storage
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.ceilings import Ceilings
-from ckptprof.diagnose.sight import Sight, look, number
+from ckptprof.diagnose.sight import Sight, look
 from ckptprof.model import Checkpoint
 from ckptprof.verdicts import Limit
 
@@ -171,7 +171,7 @@ def _merged(found: Sequence[Spent]) -> list[Spent]:
     told: dict[tuple[object, ...], Spent] = {}
     for one in found:
         key = one.cause, one.limit, one.text
-        if number(one.seconds):
+        if one.seconds:
             told[key] = replace(one, seconds=one.seconds + told[key].seconds) if key in told else one
     return list(told.values())
 

@@ -8,7 +8,7 @@ from ckptprof.diagnose.accounts.cleaning import deletion
 from ckptprof.diagnose.accounts.packing import packed_seconds
 from ckptprof.diagnose.accounts.ranks import alone, number_of_ranks, ranks_here
 from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.sight import MOST, NS, Sight, number, pace, seconds, some
+from ckptprof.diagnose.sight import MOST, NS, Sight, pace, seconds, some
 from ckptprof.figures import stall_seconds
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Kind, Mode
@@ -39,7 +39,7 @@ def blocked_before(sight: Sight) -> float:
 def _came_in(sight: Sight, before: BeforeMeasure) -> bool:
     """Return whether state may have come in over the network: as much, and not for ranks that write a part each."""
     few = alone(sight) is not None or ranks_here(sight) == 1
-    return few and some(before.received_bytes) >= _MOVED * max(1.0, some(sight.checkpoint.bytes))
+    return few and some(before.received_bytes) >= _MOVED * max(1.0, sight.checkpoint.bytes)
 
 
 def _most(sight: Sight, *, came_in: bool) -> float:
@@ -85,7 +85,7 @@ def explain(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
             Spent(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, "blocked while the save before was being written")
         )
         blocked -= waited
-    whole = max(1.0, some(sight.checkpoint.bytes))
+    whole = max(1.0, sight.checkpoint.bytes)
     told = seconds(before.held_ns) or blocked
     grown = some(before.grown_bytes) * min(1.0, blocked / told if told else 1.0)  # of the time that counts
     if _came_in(sight, before):
@@ -112,12 +112,12 @@ def _cores(before: BeforeMeasure) -> float:
 
 def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
     before = sight.measures.before
-    growing = number(seconds(before.growing_ns)) if before is not None else None
+    growing = seconds(before.growing_ns) if before is not None else None
     spent = blocked if growing is None else min(blocked, growing)
     speed = pace(grown, spent)
     packs = sum(sight.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
     slow = before is not None and _cores(before) >= _COMPUTES * had_cpu and speed < _PACKING
-    built = grown > _COPIES * some(sight.checkpoint.bytes)  # what is written was made of it
+    built = grown > _COPIES * sight.checkpoint.bytes  # what is written was made of it
     limit = Limit.SERIALIZE if packs >= MOST or slow or built else Limit.STAGING
     sent = some(sight.measures.gpu_sent_bytes)
     copied = f"; its GPUs sent {size(sent)} over PCIe since the look before" if sent >= _MOVED * grown else ""

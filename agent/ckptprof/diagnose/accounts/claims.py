@@ -84,7 +84,7 @@ def kernel(known: Known, parts: Parts) -> Claim:
 
 def _is_uncounted(sight: Sight) -> bool:
     """Return whether the trace was told of a part of the new files only: of ten thousand a second it drops the rest."""
-    told = [some(one.creates) for one in sight.measures.threads if one.creates]
+    told = [one.creates for one in sight.measures.threads if one.creates]
     return bool(told) and sum(told) < MOST * _files(sight)
 
 
@@ -94,7 +94,7 @@ def _many_small(sight: Sight) -> bool:
 
 
 def _files(sight: Sight) -> float:
-    return max(some(sight.checkpoint.files), some(sight.checkpoint.metadata.created))
+    return max(sight.checkpoint.files, some(sight.checkpoint.metadata.created))
 
 
 def names(known: Known, parts: Parts) -> Claim:
@@ -202,7 +202,7 @@ def copying(known: Known, parts: Parts) -> Claim:
     if spent <= 0:
         return Claim(left)
     speed = sight.moved / max(1, int(some(sight.checkpoint.ranks))) / spent
-    thread = max((some(one.bytes) for one in sight.measures.threads), default=0.0)
+    thread = max((one.bytes for one in sight.measures.threads), default=0.0)
     speed = max(speed, thread / spent)
     way = "into" if sight.writes else "out of"
     passed_by = could_pass_the_cache(sight)
@@ -243,11 +243,11 @@ def gathering(known: Known, parts: Parts) -> Claim:
     """Take the time asleep outside of file calls, where something tells why: state that came in over the network."""
     sight = known.sight
     asleep, looked = parts.of(Part.NETWORK, *IDLE), parts.of(Part.NETWORK)
-    came = max((some(one.received_bytes) for one in sight.measures.links), default=0.0)
+    came = max((one.received_bytes for one in sight.measures.links), default=0.0)
     if not asleep or not sight.writes:
         return Claim(parts)
     slight = asleep < SLIGHT * sight.span or number_of_ranks(sight) == 1  # then nobody sent it
-    if slight or sight.remote or came < MOST * some(sight.checkpoint.bytes) or not came:
+    if slight or sight.remote or came < MOST * sight.checkpoint.bytes or not came:
         left = parts.without(Part.NETWORK)
         return _claimed(left, Cause.MESSAGES, Limit.GATHER, looked, "asleep in sends and receives")
     text = f"asleep outside of file calls, while {size(came)} came in over the network"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.sight import NS, Sight, seconds, some
+from ckptprof.diagnose.sight import NS, Sight, seconds
 from ckptprof.model import Kind
 from ckptprof.units import plural
 from ckptprof.units import seconds as told
@@ -35,13 +35,13 @@ def more(sight: Sight) -> str | None:
     if after < _LEAST:
         return None
     files = sight.measures.clean_up_files
-    what = f"{plural(int(some(files)), 'file')} of older checkpoints" if files else "older checkpoints"
+    what = f"{plural(int(files), 'file')} of older checkpoints" if files else "older checkpoints"
     return f"{told(after)} more in which {what} were deleted in line"
 
 
 def text(sight: Sight) -> str:
     """Return what was seen."""
     files = sight.measures.clean_up_files
-    if files is None or some(files) == 0:
+    if files is None or files == 0:
         return "deleting older checkpoints in line"
-    return f"deleting {plural(int(some(files)), 'file')} of older checkpoints in line"
+    return f"deleting {plural(int(files), 'file')} of older checkpoints in line"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts.connections import of_storage
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import MOST, SLIGHT, Sight, number, some
+from ckptprof.diagnose.sight import MOST, SLIGHT, Sight, some
 from ckptprof.measures import MountMeasure, OperationMeasure
 from ckptprof.units import latency, percent, plural, size
 from ckptprof.verdicts import Limit
@@ -46,9 +46,9 @@ def told_by_client(sight: Sight, waiting: float) -> Told | None:
     mount = sight.measures.mount
     if mount is None or waiting <= 0:
         return None
-    moved = number(mount.wire_written_bytes if sight.writes else mount.wire_read_bytes)
+    moved = mount.wire_written_bytes if sight.writes else mount.wire_read_bytes
     data = _of(mount, _WRITES if sight.writes else _READS)
-    if moved is None or moved < MOST * sight.moved or sum(some(one.count) for one in data) < _FEW:
+    if moved is None or moved < MOST * sight.moved or sum(one.count for one in data) < _FEW:
         return None
     commits = _of(mount, _COMMITS)
     return (
@@ -67,11 +67,11 @@ def _of(mount: MountMeasure, kinds: frozenset[str]) -> list[OperationMeasure]:
 
 def _took(operations: Iterable[OperationMeasure]) -> float:
     """Return the seconds of all of them together."""
-    return sum(some(one.count) * some(one.seconds) for one in operations)
+    return sum(one.count * some(one.seconds) for one in operations)
 
 
 def _again(mount: MountMeasure, waiting: float) -> Told | None:
-    count = sum(some(one.count) for one in mount.operations)
+    count = sum(one.count for one in mount.operations)
     again = sum(some(one.retransmissions) for one in mount.operations)
     late = sum(some(one.timeouts) for one in mount.operations)
     held = late * some((mount.settings or {}).get("timeo")) / _TIMEO_A_SECOND
@@ -93,11 +93,11 @@ def _delayed(mount: MountMeasure, waiting: float) -> Told | None:
 def _small(
     sight: Sight, mount: MountMeasure, data: list[OperationMeasure], moved: float, waiting: float
 ) -> Told | None:
-    each = moved / sum(some(one.count) for one in data)
-    room = number((mount.settings or {}).get("wsize" if sight.writes else "rsize"))
+    each = moved / sum(one.count for one in data)
+    room = (mount.settings or {}).get("wsize" if sight.writes else "rsize")
     if room is None or each >= min(_SMALL_BYTES, _OF_SIZE * room) or _took(data) < MOST * waiting:
         return None
-    text = f"{plural(int(sum(some(one.count) for one in data)), data[0].kind)} of {size(each)}, where {size(room)} fit"
+    text = f"{plural(int(sum(one.count for one in data)), data[0].kind)} of {size(each)}, where {size(room)} fit"
     return Told(Cause.SMALL_REQUESTS, Limit.SMALL_IO, text, "")
 
 
@@ -107,7 +107,7 @@ def _committed(
     took, writers = _took(commits), max(1, len(sight.checkpoint.writers))
     if not sight.writes or (took < MOST * (took + _took(data)) and took < MOST * waiting * writers):
         return None
-    count = sum(some(one.count) for one in commits)
+    count = sum(one.count for one in commits)
     if not count or not took:
         return None
     each = f"{latency(took / count)}{' each' if count > 1 else ''}"
@@ -117,11 +117,11 @@ def _committed(
 
 def _queued(sight: Sight, mount: MountMeasure, data: list[OperationMeasure], waiting: float) -> Told | None:
     """Return that requests waited at this end, though not all the slots were at the server: one stream is too few."""
-    whole, queued = _took(data), sum(some(one.count) * some(one.queue_seconds) for one in data)
-    slots = number(mount.slots)
+    whole, queued = _took(data), sum(one.count * some(one.queue_seconds) for one in data)
+    slots = mount.slots
     if not sight.writes or mount.connections != 1 or not slots or not whole or queued < MOST * whole:
         return None
-    sent = sum(some(one.count) * some(one.server_seconds) for one in data) / waiting
+    sent = sum(one.count * some(one.server_seconds) for one in data) / waiting
     if sent >= MOST * slots:
         return None
     behind = f" ({some(mount.backlog_mean):,.0f} more without a slot)" if some(mount.backlog_mean) >= 1 else ""
@@ -134,9 +134,9 @@ def _queued(sight: Sight, mount: MountMeasure, data: list[OperationMeasure], wai
 
 def _answered(sight: Sight, data: list[OperationMeasure]) -> Told | None:
     """Return that the server took long, by how long a round to it takes."""
-    rounds = [value for one in of_storage(sight) if (value := number(one.min_rtt_seconds))]
-    count = sum(some(one.count) for one in data)
-    each = sum(some(one.count) * some(one.server_seconds) for one in data) / count
+    rounds = [value for one in of_storage(sight) if (value := one.min_rtt_seconds)]
+    count = sum(one.count for one in data)
+    each = sum(one.count * some(one.server_seconds) for one in data) / count
     if not rounds or each < LONG * max(rounds):
         return None
     text = f"each {data[0].kind} took {latency(each)} there, where a round takes {latency(max(rounds))}"
@@ -144,7 +144,7 @@ def _answered(sight: Sight, data: list[OperationMeasure]) -> Told | None:
 
 
 def _each(operations: list[OperationMeasure]) -> str:
-    return f"{latency(_took(operations) / sum(some(one.count) for one in operations))} each"
+    return f"{latency(_took(operations) / sum(one.count for one in operations))} each"
 
 
 def _answer(data: list[OperationMeasure]) -> str:

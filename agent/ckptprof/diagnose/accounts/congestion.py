@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ckptprof.diagnose.sight import SLIGHT, number, some
+from ckptprof.diagnose.sight import SLIGHT, some
 from ckptprof.measures import LinkMeasure
 from ckptprof.units import percent, plural, rate
 
@@ -38,7 +38,7 @@ def congestion(link: LinkMeasure, moved: float, waiting: float, *, writes: bool)
         if some(count) >= least * max(waiting, 1.0):
             first, of, rest = noun.partition(" of ")
             told.append(f"{plural(int(some(count)), first)}{of}{rest}")
-    waited = number(link.wait_share) if writes else None
+    waited = link.wait_share if writes else None
     if waited is not None and waited >= _WAITED:
         told.append(f"no credit to send in {percent(waited)} of its ticks")
     if not told:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ckptprof.diagnose.sight import MOST, MS, SLIGHT, Sight, number, some
+from ckptprof.diagnose.sight import MOST, MS, SLIGHT, Sight, some
 from ckptprof.measures import ConnectionMeasure
 from ckptprof.units import percent, seconds, size
 from ckptprof.verdicts import Limit
@@ -37,11 +37,11 @@ def transport(sight: Sight, waiting: float) -> Transport | None:
     busy = sum(some(one.busy_seconds) for one in theirs)
     if not sight.writes or not theirs or any(one.busy_seconds is None for one in theirs) or waiting <= 0:
         return None
-    sent = sum(some(one.sent_bytes) for one in theirs)
+    sent = sum(one.sent_bytes for one in theirs)
     if sent < MOST * sight.moved:
         return None
     sure = all(one.relation != "bytes" for one in theirs)
-    main = max(theirs, key=lambda one: some(one.sent_bytes))
+    main = max(theirs, key=lambda one: one.sent_bytes)
     on_its_way = min(1.0, busy / waiting)
     if on_its_way < MOST:
         idle = f"data was on its way to {_name(main)} for {seconds(busy)} of it"
@@ -71,8 +71,8 @@ def of_storage(sight: Sight) -> list[ConnectionMeasure]:
 
 def _senders(theirs: list[ConnectionMeasure]) -> list[ConnectionMeasure]:
     """Return those over which the data went: not those to another port of the server, nor one that is stuck."""
-    most = max((some(one.sent_bytes) for one in theirs), default=0.0)
-    return [one for one in theirs if some(one.sent_bytes) >= _SENDS * most]
+    most = max((one.sent_bytes for one in theirs), default=0.0)
+    return [one for one in theirs if one.sent_bytes >= _SENDS * most]
 
 
 def _stays_here(theirs: list[ConnectionMeasure]) -> bool:
@@ -86,7 +86,7 @@ def _name(one: ConnectionMeasure) -> str:
 
 def _rounds(one: ConnectionMeasure) -> str:
     """Return how long a round took, where queues made it longer."""
-    usual, least = number(one.rtt_seconds), number(one.min_rtt_seconds)
+    usual, least = one.rtt_seconds, one.min_rtt_seconds
     if not usual or not least or usual < _QUEUED * least:
         return ""
     return f", where a round took {usual * MS:.1f} ms, at best {least * MS:.2f} ms: it waits in queues"

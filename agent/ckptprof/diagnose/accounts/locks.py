@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts.path import CriticalPath, had_cpu
 from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.sight import NS, SLIGHT, Sight, number, some
+from ckptprof.diagnose.sight import NS, SLIGHT, Sight, some
 from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Mode
 from ckptprof.verdicts import Limit
@@ -23,7 +23,7 @@ def locked(sight: Sight, path: CriticalPath, seconds: float) -> Spent | None:
     process = sight.process(path.pid) if path.pid is not None else None
     if path.thread is None or process is None or seconds < SLIGHT * sight.span or not seconds:
         return None
-    busy, own = number(process.busy), _on_cpu(path.thread)
+    busy, own = process.busy, _on_cpu(path.thread)
     if busy is None or own is None:
         return None
     beside = busy * sight.span - own
@@ -39,7 +39,7 @@ def locked(sight: Sight, path: CriticalPath, seconds: float) -> Spent | None:
 
 def _on_cpu(thread: ThreadMeasure) -> float | None:
     """Return the seconds that a thread was on a CPU, None if nothing tells."""
-    exact = number(thread.on_cpu_ns)
+    exact = thread.on_cpu_ns
     if exact is None and thread.user_ns is None and thread.system_ns is None:
         return None
     return (exact if exact is not None else some(thread.user_ns) + some(thread.system_ns)) / NS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ckptprof.diagnose.sight import MOST, SLIGHT, Sight, number, some
+from ckptprof.diagnose.sight import MOST, SLIGHT, Sight, some
 from ckptprof.model import Level
 
 
@@ -32,12 +32,12 @@ def hybrid(sight: Sight) -> Hybrid | None:
     calls = some(counters.get("writes"))
     share = some(counters.get("hybrid_writesize_switch")) / calls if calls else 0.0
     if "hybrid_write_bytes" in counters and asked:
-        share = some(counters["hybrid_write_bytes"]) / asked
-    piece = number(sight.checkpoint.pattern.median_operation_bytes)
+        share = counters["hybrid_write_bytes"] / asked
+    piece = sight.checkpoint.pattern.median_operation_bytes
     exact = piece is not None and sight.checkpoint.level is Level.TRACE
     if piece is None:
-        piece = asked / calls if asked and calls else number(sight.checkpoint.pattern.mean_operation_bytes)
-    threshold = number(settings.get("hybrid_io_write_threshold_bytes"))
+        piece = asked / calls if asked and calls else sight.checkpoint.pattern.mean_operation_bytes
+    threshold = settings.get("hybrid_io_write_threshold_bytes")
     return Hybrid(bool(settings["hybrid_io"]), min(1.0, share), threshold, piece, exact)
 
 
@@ -45,7 +45,7 @@ def was_in_pcc(sight: Sight) -> bool:
     """Return whether most of a restore came from PCC."""
     mount = sight.measures.mount
     hit = some(((mount.counters or {}) if mount is not None else {}).get("pcc_hit_bytes"))
-    return not sight.writes and 0 < MOST * some(sight.checkpoint.bytes) <= hit
+    return not sight.writes and 0 < MOST * sight.checkpoint.bytes <= hit
 
 
 def could_pass_the_cache(sight: Sight) -> bool:
@@ -53,5 +53,5 @@ def could_pass_the_cache(sight: Sight) -> bool:
     known, mount = hybrid(sight), sight.measures.mount
     if known is None or known.switched >= SLIGHT or mount is None:
         return False
-    in_use, slots = number(mount.in_use_mean), number(mount.slots)
+    in_use, slots = mount.in_use_mean, mount.slots
     return in_use is not None and bool(slots) and in_use < MOST * (slots or 0.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts.clients import LONG
 from ckptprof.diagnose.accounts.connections import of_storage
-from ckptprof.diagnose.sight import MOST, SLIGHT, Sight, number, some
+from ckptprof.diagnose.sight import MOST, SLIGHT, Sight, some
 from ckptprof.measures import PathMeasure
 from ckptprof.units import latency, plural, seconds
 
@@ -32,7 +32,7 @@ def detours(sight: Sight) -> list[PathMeasure]:
 
     def moved(one: PathMeasure) -> float:
         device = devices.get(one.device)
-        return 0.0 if device is None else some(device.written_bytes if sight.writes else device.read_bytes)
+        return 0.0 if device is None else (device.written_bytes if sight.writes else device.read_bytes)
 
     whole = sum(map(moved, paths_of(sight)))
     others = [one for one in paths_of(sight) if one.ana_state not in (None, OPTIMIZED)]
@@ -48,9 +48,7 @@ def is_cut_off(sight: Sight, waiting: float) -> bool:
 def asked(sight: Sight) -> float | None:
     """Return the share of the time in which a request was on its way, of the path where it was most; None: not seen."""
     shares = [
-        some(one.busy_seconds) / one.seconds
-        for one in sight.measures.devices
-        if number(one.busy_seconds) is not None and number(one.seconds)
+        one.busy_seconds / one.seconds for one in sight.measures.devices if one.busy_seconds is not None and one.seconds
     ]
     return min(1.0, max(shares)) if shares else None
 
@@ -94,9 +92,9 @@ def answers_late(sight: Sight) -> bool:
 def _wait(sight: Sight) -> float | None:
     """Return how long a request took, on its way and at the target."""
     device = sight.device
-    return None if device is None else number(device.write_wait_seconds if sight.writes else device.read_wait_seconds)
+    return None if device is None else (device.write_wait_seconds if sight.writes else device.read_wait_seconds)
 
 
 def _round(sight: Sight) -> float | None:
     """Return how long a round took, with the queues on the way."""
-    return max((value for one in of_storage(sight) if (value := number(one.rtt_seconds))), default=None)
+    return max((value for one in of_storage(sight) if (value := one.rtt_seconds)), default=None)

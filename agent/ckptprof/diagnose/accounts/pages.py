@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts.parts import Part
 from ckptprof.diagnose.accounts.path import CriticalPath
-from ckptprof.diagnose.sight import Sight, number, seconds, some
+from ckptprof.diagnose.sight import Sight, seconds, some
 from ckptprof.units import size
 
 _LOW_SHARE = 0.04  # of all memory; the default of vm.dirty_ratio is 20 % of what is available
@@ -35,7 +35,7 @@ def pauses(sight: Sight, path: CriticalPath) -> Pauses:
     if lowered and _at_threshold(sight):
         held = asleep  # what it waited for beside the pauses themselves was pages that were being written back
     held = min(held, asleep)
-    threshold = number(sight.memory.dirty_threshold_bytes)
+    threshold = sight.memory.dirty_threshold_bytes
     text = "blocked because too much was dirty"
     if threshold is not None:
         text += f" (threshold {size(threshold)}, checkpoint {size(sight.moved)})"
@@ -45,10 +45,10 @@ def pauses(sight: Sight, path: CriticalPath) -> Pauses:
 def is_lowered(sight: Sight) -> bool:
     """Return whether the dirty threshold is small against the checkpoint, and memory would hold it."""
     memory = sight.memory
-    threshold, total = number(memory.dirty_threshold_bytes), number(memory.total_bytes)
+    threshold, total = memory.dirty_threshold_bytes, memory.total_bytes
     if threshold is None or threshold >= sight.moved:
         return False
-    available = number(memory.available_min_bytes)
+    available = memory.available_min_bytes
     if available is not None and available + threshold < sight.moved:
         return False
     return threshold < (_LOW_SHARE * total if total else _LOW_BYTES)
@@ -60,13 +60,13 @@ def _told(sight: Sight, path: CriticalPath) -> float | None:
     held = seconds(process.dirty_pause_ns) if process is not None else None
     if held is None or process is None or path.thread is None:
         return None
-    return held * (min(1.0, some(path.thread.bytes) / process.bytes) if some(process.bytes) else 1.0)
+    return held * (min(1.0, path.thread.bytes / process.bytes) if process.bytes else 1.0)
 
 
 def _at_threshold(sight: Sight) -> bool:
     """Return whether dirty memory was where the kernel begins to hold writers: halfway to the threshold, or above."""
     memory = sight.memory
-    threshold, dirty = number(memory.dirty_threshold_bytes), number(memory.dirty_max_bytes)
+    threshold, dirty = memory.dirty_threshold_bytes, memory.dirty_max_bytes
     if not threshold or dirty is None:
         return False
     return dirty >= (threshold + some(memory.dirty_background_bytes)) / 2 * _NEARLY

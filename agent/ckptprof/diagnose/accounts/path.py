@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.parts import BUSY, Part, Parts
 from ckptprof.diagnose.accounts.threads import ThreadTime, time_of
-from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, number, some
+from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, some
 from ckptprof.measures import ThreadMeasure
 
 _PIECES = 16  # of the path, at most
@@ -40,8 +40,8 @@ def ranks(sight: Sight) -> tuple[Rank, ...]:
     """Return the processes that moved bytes, the last one last; small files after the bulk do not count as its end."""
     spans: dict[int, list[tuple[float, int, int]]] = {}
     for stream in sight.checkpoint.streams:
-        if some(stream.bytes):
-            spans.setdefault(stream.pid, []).append((some(stream.bytes), stream.start_ns, stream.end_ns))
+        if stream.bytes:
+            spans.setdefault(stream.pid, []).append((stream.bytes, stream.start_ns, stream.end_ns))
     found: dict[int, Rank] = {}
     for pid, moved, first, last in _movers(sight):
         bulk = [one for one in spans.get(pid, ()) if one[0] >= _SHARE * moved]
@@ -55,13 +55,13 @@ def _movers(sight: Sight) -> Iterable[tuple[int, float, int, int]]:
     whole = sight.checkpoint
     told: dict[int, tuple[int, float, int, int]] = {}
     for writer in whole.writers:
-        if some(writer.bytes):
+        if writer.bytes:
             told[writer.pid] = (
-                writer.pid, some(writer.bytes), writer.start_ns or whole.start_ns, writer.end_ns or whole.end_ns
+                writer.pid, writer.bytes, writer.start_ns or whole.start_ns, writer.end_ns or whole.end_ns
             )  # fmt: skip
     for one in sight.measures.processes:
-        if some(one.bytes) and one.first_ns is not None and one.last_ns is not None:
-            told[one.pid] = (one.pid, some(one.bytes), one.first_ns, one.last_ns)
+        if one.bytes and one.first_ns is not None and one.last_ns is not None:
+            told[one.pid] = (one.pid, one.bytes, one.first_ns, one.last_ns)
     return told.values()
 
 
@@ -85,7 +85,7 @@ def critical(sight: Sight) -> CriticalPath:
         parts, gaps = Parts({}), [(start_ns, end_ns)]
     for gap in gaps:
         parts = parts.plus(_filled(gap, others, thread.pid))
-    beside = [one for one in others if one.pid == thread.pid and some(one.bytes) >= _BESIDE * some(thread.bytes)]
+    beside = [one for one in others if one.pid == thread.pid and one.bytes >= _BESIDE * thread.bytes]
     return CriticalPath(replace(own, parts=parts), thread, thread.pid, len(beside) + 1)
 
 
@@ -100,10 +100,10 @@ def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasur
 
 def foremost(threads: list[ThreadMeasure]) -> ThreadMeasure | None:
     """Return the thread of most bytes, the last of several alike."""
-    most = max((some(one.bytes) for one in threads), default=0.0)
+    most = max((one.bytes for one in threads), default=0.0)
     return max(
-        (one for one in threads if some(one.bytes) >= MOST * most),
-        key=lambda one: (one.end_ns, some(one.bytes)),
+        (one for one in threads if one.bytes >= MOST * most),
+        key=lambda one: (one.end_ns, one.bytes),
         default=None,
     )
 
@@ -147,8 +147,8 @@ def had_cpu(thread: ThreadMeasure | None) -> float:
     """Return the share of the time in which a thread wanted a CPU that it had one; so had what ran beside it."""
     if thread is None:
         return 1.0
-    ran = number(thread.on_cpu_ns)
-    ran = some(thread.user_ns) + some(thread.system_ns) if ran is None else ran
+    exact = thread.on_cpu_ns
+    ran = some(thread.user_ns) + some(thread.system_ns) if exact is None else exact
     wanted = ran + some(thread.runqueue_ns)
     return ran / wanted if wanted > 0 else 1.0
 

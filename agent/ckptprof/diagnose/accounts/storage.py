@@ -12,7 +12,7 @@ from ckptprof.diagnose.accounts.congestion import congestion
 from ckptprof.diagnose.accounts.connections import Transport, transport
 from ckptprof.diagnose.accounts.targets import told_by_targets
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import MOST, Sight, number, pace, some
+from ckptprof.diagnose.sight import MOST, Sight, pace, some
 from ckptprof.measures import MountMeasure
 from ckptprof.units import per_second, percent, plural, rate, size
 from ckptprof.verdicts import Limit
@@ -93,11 +93,11 @@ def throttle(sight: Sight, waiting: float) -> Bound | None:
     """Return the limit that was hit the most."""
     best: Bound | None = None
     for device in sight.measures.devices:
-        active = min(some(device.seconds) or waiting, waiting) if waiting else some(device.seconds)
-        moved = some(device.written_bytes if sight.writes else device.read_bytes)
-        operations = some(device.writes if sight.writes else device.reads)
-        by_bytes = number(device.throttled_bytes_per_second)
-        by_operations = number(device.throttled_operations_per_second)
+        active = min(device.seconds or waiting, waiting) if waiting else device.seconds
+        moved = device.written_bytes if sight.writes else device.read_bytes
+        operations = device.writes if sight.writes else device.reads
+        by_bytes = device.throttled_bytes_per_second
+        by_operations = device.throttled_operations_per_second
         reached_bytes = pace(max(moved, 0.0), active) / by_bytes if by_bytes else 0.0
         reached_operations = pace(operations, active) / by_operations if by_operations else 0.0
         reached = max(reached_bytes, reached_operations)
@@ -110,9 +110,9 @@ def throttle(sight: Sight, waiting: float) -> Bound | None:
 
 def _small(sight: Sight, waiting: float) -> Storage | None:
     """Return small operations, if they and not the bytes are what the device is slow by."""
-    call = number(sight.checkpoint.pattern.median_operation_bytes)
+    call = sight.checkpoint.pattern.median_operation_bytes
     if call is None:
-        call = number(sight.checkpoint.pattern.mean_operation_bytes)
+        call = sight.checkpoint.pattern.mean_operation_bytes
     request = sight.request_bytes
     small_calls = sight.direct and call is not None and call < SMALL_BYTES
     small_requests = request is not None and request < SMALL_REQUEST_BYTES
@@ -142,10 +142,10 @@ def _small(sight: Sight, waiting: float) -> Storage | None:
 def _shown(sight: Sight, request: float | None) -> float | None:
     """Return the best that this path is known to do, unless it is shown by requests as small as these alone."""
     best = sight.device.shown_bytes_per_second if sight.device is not None else None
-    each = number(sight.device.shown_request_bytes) if sight.device is not None else None
+    each = sight.device.shown_request_bytes if sight.device is not None else None
     if each is not None and request is not None and each < _LARGER * request:
         best = None
-    return max((value for value in (sight.probed, number(best)) if value), default=None)
+    return max((value for value in (sight.probed, best) if value), default=None)
 
 
 def _device(sight: Sight, waiting: float) -> Storage:
@@ -164,7 +164,7 @@ def _device(sight: Sight, waiting: float) -> Storage:
     text = f"asleep waiting for {name}{speed}"
     if busy is not None:
         text += f", which was {percent(busy)} busy"
-    steadiness = number(sight.device.steadiness) if sight.device is not None else None
+    steadiness = sight.device.steadiness if sight.device is not None else None
     held = busy is not None and busy < _IDLE and steadiness is not None and steadiness >= _STEADY
     if held:
         text += f", at an even rate ({percent(min(1.0, steadiness or 0.0))} of the time): slowed before its queue"
@@ -255,7 +255,7 @@ def _beyond_the_way(sight: Sight, waiting: float, shown: Storage, told: Transpor
     """Return what it is where data was seldom on its way: the server, or what serves a FUSE mount at this end."""
     excluded = (*shown.excluded, told.excluded)
     mount = sight.measures.mount
-    busy = number(mount.daemon_busy) if mount is not None else None
+    busy = mount.daemon_busy if mount is not None else None
     each_waits = shown.cause in (Cause.FLUSHES, Cause.SMALL_OPERATIONS)
     if busy is not None and busy * sight.span >= _NEAR * waiting and not each_waits:
         text = f"asleep waiting for {_daemon(mount)} on CPU ({busy:.2f} cores): {told.text}"
@@ -275,7 +275,7 @@ def _of_link(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     if link is None:
         return flush or Storage(Cause.SERVER, Limit.SERVER, _AT_SERVER, rival=Limit.NETWORK, sure=False)
     moved = pace(sight.link_bytes or 0.0, max(waiting, some(link.active_seconds)))  # it moves on beside other work
-    speed, shown = number(link.speed_bytes_per_second), number(link.shown_bytes_per_second)
+    speed, shown = link.speed_bytes_per_second, link.shown_bytes_per_second
     peak = max(moved, some(link.peak_bytes_per_second))
     text = f"asleep waiting for the network: {link.name} moved {rate(moved)}"
     if some(link.shaped_overlimits) or some(link.backlog_bytes) > SMALL_BYTES or some(link.shaped_drops) >= SYNCS:
@@ -310,7 +310,7 @@ def _of_link(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
 
 def _at_server(sight: Sight) -> str:
     mount = sight.measures.mount
-    answers = number(mount.waiting_share) if mount is not None else None
+    answers = mount.waiting_share if mount is not None else None
     if answers is None:
         return _AT_SERVER
     return f"{_AT_SERVER} (requests without an answer in {percent(min(1.0, answers))} of the looks)"
@@ -344,7 +344,7 @@ def _link_free(moved: float, most: float | None) -> str:
 
 def _small_calls(sight: Sight) -> str | None:
     """Return small calls at a mount whose client does not gather them: reads, and writes past the page cache."""
-    call = number(sight.checkpoint.pattern.median_operation_bytes)
+    call = sight.checkpoint.pattern.median_operation_bytes
     if not sight.remote or call is None or call >= _TINY_BYTES or (sight.writes and not sight.direct):
         return None
     return f"asleep in small operations, {size(call)} each"

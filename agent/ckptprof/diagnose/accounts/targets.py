@@ -10,7 +10,7 @@ from statistics import median
 
 from ckptprof.diagnose.accounts.clients import Told
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import MOST, MS, Sight, number, pace, some
+from ckptprof.diagnose.sight import MOST, MS, Sight, pace, some
 from ckptprof.measures import ServerMeasure
 from ckptprof.units import plural, rate, size
 from ckptprof.verdicts import Limit
@@ -61,7 +61,7 @@ def slow_one(sight: Sight, waiting: float) -> ServerMeasure | None:
 
 def _timed(sight: Sight) -> list[ServerMeasure]:
     """Return the targets of which a mean is told."""
-    return [one for one in targets_of(sight) if number(one.seconds) is not None and some(one.operations) >= _FEW]
+    return [one for one in targets_of(sight) if one.seconds is not None and some(one.operations) >= _FEW]
 
 
 def _beside(sight: Sight, slow: ServerMeasure) -> list[ServerMeasure]:
@@ -90,7 +90,7 @@ def lost_one(sight: Sight, waiting: float) -> ServerMeasure | None:
 def told_by_targets(sight: Sight, waiting: float) -> Told | None:
     """Return what targets held up who waited for so many seconds; None: nothing was seen, or it does not decide."""
     mount, told = sight.measures.mount, targets_of(sight)
-    timed = [one for one in told if number(one.seconds) is not None and some(one.operations)]
+    timed = [one for one in told if one.seconds is not None and some(one.operations)]
     requests = sum(some(one.operations) for one in timed)
     if mount is None or waiting <= 0:
         return None
@@ -100,7 +100,7 @@ def told_by_targets(sight: Sight, waiting: float) -> Told | None:
     slow = slow_one(sight, waiting)
     if slow is not None:
         return Told(Cause.TARGET, Limit.SERVER, _slower(slow, _beside(sight, slow)), "")
-    in_use, slots = number(mount.in_use_mean), number(mount.slots)
+    in_use, slots = mount.in_use_mean, mount.slots
     if requests < _FEW or in_use is None or not slots or in_use < _FULL * slots:
         return None
     each = sum(moved(one, writes=sight.writes) for one in timed) / requests
@@ -109,7 +109,7 @@ def told_by_targets(sight: Sight, waiting: float) -> Told | None:
     who = name_of(timed[0]) if len(timed) == 1 else f"all {len(timed)} targets"
     took = sum(some(one.operations) * some(one.seconds) for one in timed) / requests * MS
     text = f"{who} took {took:.1f} ms for each request, with {in_use:.1f} of {slots:.0f} on their way to each"
-    speed = number(sight.link.speed_bytes_per_second) if sight.link is not None else None
+    speed = sight.link.speed_bytes_per_second if sight.link is not None else None
     went = pace(some(sight.link_bytes), waiting)
     if not speed or went >= MOST * speed:
         return Told(Cause.ANSWERS, Limit.SERVER, text, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.sight import number
 from ckptprof.model import Mode
 from ckptprof.units import plural
 
@@ -42,6 +41,6 @@ def _storage(found: Accounting) -> list[str]:
     missing = []
     if sight.device is None:
         missing.append("the device under its files")
-    elif number(sight.device.busy_seconds) is None:
+    elif sight.device.busy_seconds is None:
         missing.append("how busy the device was")
     return missing

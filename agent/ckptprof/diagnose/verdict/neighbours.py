@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Spent
-from ckptprof.diagnose.sight import MS, number, pace, some
+from ckptprof.diagnose.sight import MS, pace
 from ckptprof.units import per_second, percent, rate, seconds, size
 from ckptprof.verdicts import Limit
 
@@ -47,12 +47,12 @@ def _of_storage(found: Accounting) -> list[str]:
     device = sight.device
     if device is not None and not sight.remote:
         if sight.request_bytes is not None and sight.device_operations is not None:
-            requests = per_second(pace(sight.device_operations, some(device.seconds)))
+            requests = per_second(pace(sight.device_operations, device.seconds))
             told.append(f"{device.device} did {requests} requests of {size(sight.request_bytes)}")
-        wait = number(device.write_wait_seconds if sight.writes else device.read_wait_seconds)
+        wait = device.write_wait_seconds if sight.writes else device.read_wait_seconds
         if wait is not None:
             told.append(f"each took {wait * MS:.1f} ms")
-        shown = number(device.shown_bytes_per_second)
+        shown = device.shown_bytes_per_second
         if shown:
             told.append(f"the best that it has shown is {rate(shown)}")
     if sight.probed:

@@ -6,7 +6,7 @@ from ckptprof.diagnose.accounts import cleaning
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule
-from ckptprof.diagnose.sight import SLIGHT, some
+from ckptprof.diagnose.sight import SLIGHT
 from ckptprof.diagnose.verdict.gains import Gain
 from ckptprof.diagnose.verdict.nothing import TOO_SHORT
 from ckptprof.diagnose.words import WORDS
@@ -147,7 +147,7 @@ def nothing(found: Accounting, why: str) -> str:
     """Return the sentence of a checkpoint that nothing was slow in."""
     if why == TOO_SHORT:  # whatever it went to
         return f"{begin(found)}: {why}"
-    moved = some(found.sight.checkpoint.bytes)
+    moved = found.sight.checkpoint.bytes
     clause = f"{begin(found)}: nothing was slow: {why}" if moved else f"{begin(found)}: nothing was slow"
     return f"{clause}{_crowded(found, Limit.NONE)}"
 

@@ -58,7 +58,7 @@ def verdict(found: Accounting) -> Verdict:
     accounts = tuple(one.account for one in found.accounts)
     sure = _confidence(found, choice, len(missing))
     rule, shown = _rule(found, choice.limit)
-    remedy = rule.remedy_for(found.sight.checkpoint) if rule else None
+    remedy = rule.remedy_for(found.sight) if rule else None
     if choice.limit in (Limit.NONE, Limit.UNCLEAR):
         told = sentences.nothing if choice.limit is Limit.NONE else sentences.unclear
         return Verdict(
@@ -90,7 +90,7 @@ def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, Spent | str | N
     """Return the first rule that fits, and what shows it."""
     for rule in RULES:
         if limit in rule.limits:
-            shown = rule.shown(found.sight.checkpoint, found.accounts)
+            shown = rule.shown(found.sight, found.accounts)
             if shown is not None:
                 return rule, shown
     return None, None

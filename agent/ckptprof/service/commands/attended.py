@@ -168,7 +168,6 @@ class Attended:
             self._sampler.wait(2.0)  # as a zombie it would hide ended orphans from us
 
     def _watch(self, command: Command | Joined) -> None:
-        """Wait until the command has ended; what runs without us is left when it is no longer seen."""
         heard = self._sampler.witnessed if self._sampler is not None else bytes
         relay = command if isinstance(command, Joined) else Relay(command.send, heard)
         patience_seconds = 0.5
@@ -180,7 +179,6 @@ class Attended:
             patience_seconds = relay.turn() or 0.5
 
     def _drain(self) -> None:
-        """Take in the sampler's last frames."""
         if self._loop is None or self.lost:
             return
         try:

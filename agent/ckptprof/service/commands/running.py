@@ -29,7 +29,7 @@ from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.location import default_path
-from ckptprof.store.lock import StoreBusyError
+from ckptprof.store.problems import StoreBusyError
 from ckptprof.store.watched import watched
 from ckptprof.store.writer import StoreFullError
 
@@ -100,10 +100,7 @@ def _open(db: str | None) -> tuple[WriterThread | None, tuple[str, ...]]:
 
 
 class _WithLast:
-    """A screen that is shown the last checkpoints, too."""
-
     def __init__(self, screen: Screen, last: Callable[[], tuple[Checkpoint, ...]]) -> None:
-        """`last` returns the last checkpoints, the newest first."""
         self._screen = screen
         self._last = last
 
@@ -129,7 +126,6 @@ class Run:
         diagnosis: Diagnosis | None = None,
         screen: Screen | None = None,
     ) -> None:
-        """`writer` is None when nothing can be stored."""
         self._level: Wish = level
         self._writer = writer
         if writer is not None:
@@ -173,7 +169,6 @@ class Run:
         return Outcome(exit_code, self._report(stored=stored), stored, tuple(self._recorder.rejected))
 
     def _last(self) -> tuple[Checkpoint, ...]:
-        """Return the last checkpoints, the newest first."""
         found = self._recorder.checkpoints if self._writer is None else self._writer.stored
         return tuple(sorted(found, key=lambda one: (one.start_ns, one.id), reverse=True)[:MAX_LAST])
 
@@ -185,7 +180,6 @@ class Run:
                 messages.say(line)
 
     def _close(self, trap: SignalTrap) -> bool:
-        """Judge and store what is left; return whether everything is stored."""
         try:
             self._recorder.end(clean=not self._lost)
         except Exception as error:  # noqa: BLE001 - the command has run: its exit code matters more

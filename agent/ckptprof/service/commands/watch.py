@@ -17,8 +17,7 @@ from ckptprof.export.http import MetricsServer
 from ckptprof.export.listening import DEFAULT_PORT, Tls, guarded
 from ckptprof.recording import Frame, Header
 from ckptprof.service.commands import levels
-from ckptprof.service.commands.pulse import Pulse
-from ckptprof.service.commands.systemd import Notifier
+from ckptprof.service.commands.systemd import Notifier, Pulse
 from ckptprof.service.options import Control, SamplerOptions, Wish
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use

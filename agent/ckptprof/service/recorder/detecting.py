@@ -27,7 +27,6 @@ class Detection:
         complain: Callable[[str], None],
         before: Detection | None = None,
     ) -> None:
-        """Take the header of the recording, what was saved before it, and who watched until a moment ago."""
         self._header = header
         self._saved_paths = saved_paths
         self._complain = complain

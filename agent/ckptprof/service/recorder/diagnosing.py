@@ -51,14 +51,12 @@ class KeptCeilings:
     """What `ckptprof ceiling` has kept beside a database; read again when something was put there."""
 
     def __init__(self, state_dir: Path) -> None:
-        """Read what is there."""
         self._state_dir = state_dir
         self._changed_ns = self._stamp()
         with RAISED:  # what root has measured is root's alone
             self._known = load_ceilings(state_dir)
 
     def __call__(self) -> Sequence[Ceilings]:
-        """Return what is there now: one look at the folder's stamp, unless it changed."""
         changed_ns = self._stamp()
         if changed_ns != self._changed_ns:
             self._changed_ns = changed_ns

@@ -78,7 +78,6 @@ def _root(checkpoint: Checkpoint) -> str:
 
 
 def _folder(checkpoint: Checkpoint) -> str:
-    """Return the folder of its largest file."""
     largest = max(checkpoint.streams, key=lambda stream: stream.bytes, default=None)
     return posixpath.dirname(largest.path if largest is not None else checkpoint.path or "")
 
@@ -132,7 +131,6 @@ def joined(first: Checkpoint, second: Checkpoint) -> Checkpoint:
 
 
 def _blind(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    """Yield what is out of sight of both: of the end, what the second half says."""
     for sentence in first.blind:
         is_of_end = sentence.endswith(_MIDST) or sentence.startswith(_DURABLE)
         if not is_of_end and sentence not in second.blind:
@@ -154,7 +152,6 @@ def _path(one: str | None, other: str | None) -> str | None:
 
 
 def _streams(first: Checkpoint, second: Checkpoint) -> tuple[Stream, ...]:
-    """Return what each process did to each file, of both halves as one."""
     found: dict[tuple[int, str], Stream] = {}
     for stream in (*first.streams, *second.streams):
         earlier = found.get((stream.pid, stream.path))

@@ -45,7 +45,6 @@ def describe(checkpoint: Checkpoint) -> str:
 
 
 def _kind(checkpoint: Checkpoint) -> str:
-    """Return "save", "async save", "incomplete save", "restore", "copy of checkpoint files"."""
     if checkpoint.kind is Kind.COPY:
         return "copy of checkpoint files"
     words = [checkpoint.kind.value]

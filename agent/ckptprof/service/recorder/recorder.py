@@ -252,7 +252,6 @@ class Recorder:
     def _ended(
         self, detector: Detection, *, clean: bool, hurried: Callable[[], bool]
     ) -> tuple[list[Checkpoint], list[Pending] | None, bool]:
-        """Return what is told at the end, what is left for the next one, and whether the end is clean."""
         if not self._keeps_pending:
             return detector.finish(), [], clean
         reported = detector.pause(hurried)

@@ -49,7 +49,6 @@ class Activity:
             self._goes_on(now_ns)
 
     def _goes_on(self, until_ns: int) -> None:
-        """Take note that it is active until then, if it was not told to be for longer."""
         self.last_active_ns = max(self.last_active_ns, until_ns)
 
     def _maps_slowly(self, now_ns: int, resident_bytes: int, during_ns: int) -> bool:

@@ -23,7 +23,6 @@ class Limits:
     """Looks at the limits on devices that hold a process when its burst begins."""
 
     def __init__(self, fs: KernelFs) -> None:
-        """Start with nothing known."""
         self._throttles = Throttles(fs)
         self._looked_ns: dict[int, int] = {}
 
@@ -51,7 +50,6 @@ class GpuLooks:
     """Asks how busy the GPUs are of those who write, and of their parents, who may train: meanwhile, and once after."""
 
     def __init__(self) -> None:
-        """Start with nobody writing."""
         self._looker = GpuLooker()
         self._wanted: dict[int, int] = {}  # pid -> start in ticks
         self._until_ns = 0

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from ckptprof.service.sampler.allowance import Allowance
+from ckptprof.service.sampler.shares import Allowance
 from ckptprof.service.sampler.stacklooks import rank_of
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.holders import HOLDERS
@@ -213,7 +213,6 @@ class ThreadLooks:
         return wanted
 
     def _end(self, now_ns: int, watched: dict[int, Watching]) -> list[ThreadLook]:
-        """Let those go that are not watched any more."""
         looks: list[ThreadLook] = []
         for pid, group in list(self._groups.items()):
             if watched.get(pid) is not group.watching:

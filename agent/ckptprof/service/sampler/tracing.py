@@ -265,7 +265,6 @@ class Family:
     """Who of all that are traced belongs to a process that was joined: its descendants, also those who end at once."""
 
     def __init__(self) -> None:
-        """Start with nobody."""
         self._born: dict[int, int] = {}
 
     def own(self, samples: Sequence[Sample], known: Container[int]) -> list[Sample]:
@@ -338,7 +337,6 @@ def follow_connections(samples: Iterable[Sample], population: Population, now_ns
 
 
 def _mover(sample: FileActivity, population: Population, now_ns: int) -> Watching | None:
-    """Return who did it, if that one is watched from now on."""
     watching = population.watched.get(sample.pid)
     if watching is None:
         population.unwatched.note(sample)

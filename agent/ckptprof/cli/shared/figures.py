@@ -105,7 +105,6 @@ def failures(text: str, option: str) -> Failures:
 
 
 def _split(text: str, option: str, forms: str) -> tuple[float, str]:
-    """Return the number and what follows it."""
     found = _VALUE.match(text.strip())
     if found is None:
         raise UsageError(f"{option} {_shown(text)} is no number with a unit", hint=f"write {forms}")
