@@ -56,7 +56,6 @@ class Known:
             self._process = psutil.Process(self.pid)
 
     def arguments(self) -> list[bytes]:
-        """Return its command line."""
         if self._process is None or self._bytes(_ARGUMENTS) > MAX_WORDS_BYTES:
             return []
         try:
@@ -74,7 +73,6 @@ class Known:
             return {}
 
     def uid(self) -> int | None:
-        """Return its effective user."""
         try:
             return None if self._process is None else int(self._process.uids().effective)
         except _NOT_READ:

@@ -157,16 +157,12 @@ def drop_tracing(check: Callable[[], object]) -> bool:
         except OSError:
             become(before)
             return False
-        _lower_ambient()
+        for capability in (CAP_PERFMON, CAP_BPF):
+            _call("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_LOWER, capability, 0, 0)
         become(Capabilities(*(mask & ~OF_TRACING for mask in (before.effective, before.permitted, before.inheritable))))
     except OSError:  # a sandbox that refuses the call has its own mind about capabilities
         return False
     return True
-
-
-def _lower_ambient() -> None:
-    for capability in (CAP_PERFMON, CAP_BPF):
-        _call("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_LOWER, capability, 0, 0)
 
 
 def _call(name: str, *arguments: object) -> None:

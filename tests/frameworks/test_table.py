@@ -9,9 +9,8 @@ import pytest
 from tests.detect.framework_streams import at
 from tests.detect.stage import MIB
 
-from ckptprof.frameworks.identity import framework_of
 from ckptprof.frameworks.knowledge import Framework
-from ckptprof.frameworks.names import read_name
+from ckptprof.frameworks.names import framework_of, read_name
 from ckptprof.frameworks.table import BY_NAME, FRAMEWORKS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -21,9 +20,9 @@ RULE = "|---|---|---|---|---|---|\n"
 
 def row(framework: Framework) -> str:
     """Return the line of the document that says what the entry says."""
-    asynchronous = ", ".join(kind.value for kind in framework.asynchronous) or "no"
+    asynchronous = ", ".join(framework.asynchronous) or "no"
     proof = "; ".join(("stream", *(f"`{job}`" for job in framework.proven_by)))
-    cells = (framework.name, framework.names, framework.completed_by, framework.durability.value, asynchronous, proof)
+    cells = (framework.name, framework.names, framework.completed_by, framework.durability, asynchronous, proof)
     return f"| {' | '.join(cells)} |\n"
 
 

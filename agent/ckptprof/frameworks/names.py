@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ckptprof.frameworks import words
+from ckptprof.frameworks.formats import file_format
 from ckptprof.frameworks.knowledge import Framework, Mark
-from ckptprof.frameworks.table import FRAMEWORKS
+from ckptprof.frameworks.table import BY_NAME, FRAMEWORKS
 
 _MAX_DIGITS = 12  # of a number that counts; a longer one is a hash, a date, or meant to overflow somebody's integer
 _MAX_DEPTH = 64  # folders of a path that are looked at, from the deepest
@@ -58,13 +59,10 @@ class _Place:
     yielded: bool  # likewise
 
 
-def _flat(pattern: re.Pattern[str]) -> str:
-    return "(?:" + re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) + ")"
-
-
 def _any_of(found: Iterable[re.Pattern[str]]) -> re.Pattern[str]:
     """Return one expression that matches where any of these does: cheap to fail."""
-    return re.compile("|".join(dict.fromkeys(_flat(pattern) for pattern in found)) or r"(?!)")
+    flat = ("(?:" + re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) + ")" for pattern in found)
+    return re.compile("|".join(dict.fromkeys(flat)) or r"(?!)")
 
 
 _Marks = tuple[tuple[Framework, Mark], ...]
@@ -205,7 +203,6 @@ def _piece(groups: dict[str, str | None], file: str) -> tuple[int, int] | None:
 
 
 def _may_be_temporary(path: str) -> bool:
-    """Return whether a mark of temporary names can be in it: cheap, and seldom true."""
     lower = path.lower()
     return any(word in lower for word in _MAYBE_TEMPORARY)
 
@@ -357,3 +354,26 @@ def _loose_step(stem: str) -> int | None:
 def shape(path: str) -> str:
     """Return the path with every number replaced, so that the saves of a series have the same shape."""
     return _NUMBER.sub("#", "/".join(path.rsplit("/", 2)[-2:]))
+
+
+def framework_of(files: Iterable[tuple[str, int, bytes | None]], programs: Collection[str] = ()) -> str | None:
+    """Return the framework that a checkpoint's files are named by.
+
+    `files` are (path, bytes moved, first bytes or None), `programs` the names of the programs that moved them. Of the
+    frameworks that the names fit, what trains goes before what it saves with, and that before a mere format; of equals,
+    the one with most bytes wins. A name that the file's first bytes belie does not count. None: no name fits.
+    """
+    moved: dict[str, int] = {}
+    for path, size, magic in files:
+        entry = read_name(path).framework
+        if entry is None or (magic and entry.formats and file_format(magic, path) not in entry.formats):
+            continue
+        moved[entry.name] = moved.get(entry.name, 0) + size + 1
+    if not moved:
+        return None
+    found = max(moved, key=lambda name: (BY_NAME[name].layer, moved[name]))
+    for framework in FRAMEWORKS:
+        expression = framework.programs
+        if expression is not None and found in framework.extends and any(map(expression.match, programs)):
+            return framework.name
+    return found

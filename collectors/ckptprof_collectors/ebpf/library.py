@@ -95,7 +95,10 @@ class Libbpf:
             self.call = ctypes.CDLL(path, use_errno=True)
         except OSError as error:
             raise UnavailableError(f"{path} cannot be loaded: {error}") from None
-        self.version = self._version()
+        try:  # since 0.6; what has none is older
+            self.version: tuple[int, int] = (self.call.libbpf_major_version(), self.call.libbpf_minor_version())
+        except AttributeError:
+            self.version = (0, 0)
         if self.version[0] < 1:
             raise UnavailableError(f"{path} is libbpf 0.x, of an old interface that is unusable: {_INSTALL}")
         for name, (result, arguments) in _SIGNATURES.items():
@@ -108,15 +111,6 @@ class Libbpf:
         self._libc = ctypes.CDLL(None)
         self._libc.free.argtypes = (ctypes.c_void_p,)
         self._libc.vasprintf.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p)
-        self._silence()
-
-    def _version(self) -> tuple[int, int]:
-        try:  # since 0.6; what has none is older
-            return self.call.libbpf_major_version(), self.call.libbpf_minor_version()
-        except AttributeError:
-            return 0, 0
-
-    def _silence(self) -> None:
         try:
             self._print = _PrintFunction(self._keep)
         except MemoryError:  # a sandbox that forbids executable memory, and a libffi that needs some: no words then

@@ -44,7 +44,6 @@ class SessionPaths:
         recent.append(path)
 
     def of(self, key: bytes) -> str | None:
-        """Return the path of a session, as far as it is known."""
         return self._sessions.get(key) or self._files.get(key[:_FILE])
 
     def end(self, key: bytes, path: str | None = None) -> None:

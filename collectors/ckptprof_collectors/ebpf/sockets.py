@@ -81,11 +81,9 @@ class Traffic:
         return max(self.sent.last_ns, self.received.last_ns)
 
     def is_quiet(self, now_ns: int) -> bool:
-        """Return whether nothing has moved for a while."""
         return now_ns - self._last_ns >= OPEN_NS
 
     def tell(self) -> SocketTraffic:
-        """Return its sample."""
         sent, received = self.sent, self.received
         if self._untold_bytes >= TELLING_BYTES:
             self.open_until_ns = self._last_ns + OPEN_NS
@@ -117,8 +115,6 @@ class Traffic:
 
 
 class _Entry:
-    """What a map had of one connection, and whose sum it is in."""
-
     __slots__ = ("counted", "traffic", "value")
 
     def __init__(self, traffic: Traffic) -> None:
@@ -187,10 +183,10 @@ class SocketReader:
         return count
 
     def _meet(self, key: bytes, value: bytes) -> Traffic:
-        """Return whose sum a connection that is new belongs to."""
         address, port, _, family, _ = _TAIL.unpack_from(value, _TAIL_AT)
         remote = _address(family, address)
-        name = (_process(key), self._ticks(_HEAD.unpack_from(value)[0]), remote, port if remote else 0)
+        process = int.from_bytes(key[_PROCESS_AT : _PROCESS_AT + 4] or key, "little")  # of either map
+        name = (process, self._ticks(_HEAD.unpack_from(value)[0]), remote, port if remote else 0)
         traffic = self._sums.get(name) or Traffic(name)
         traffic.sockets += 1
         return traffic
@@ -208,10 +204,6 @@ class SocketReader:
             oldest = next(iter(self._sums))
             del self._sums[oldest]
             self._moving.pop(oldest, None)
-
-
-def _process(key: bytes) -> int:
-    return int.from_bytes(key[_PROCESS_AT : _PROCESS_AT + 4] or key, "little")
 
 
 def _address(family: int, address: bytes) -> str:

@@ -175,7 +175,6 @@ class Trace:
 
     @property
     def programs(self) -> dict[str, str]:
-        """The program at each hook."""
         return self._files.programs | (self._devices.programs if self._devices else {})
 
     def fileno(self) -> int:
@@ -224,7 +223,8 @@ class Trace:
         now_ns = time.monotonic_ns()
         samples: list[Sample] = []
         self._take_records(now_ns, samples)
-        counters = self._sum_counters()
+        words = memoryview(self._counters.lookup(_ZERO) or bytes(ctypes.sizeof(Counters))).cast("Q")
+        counters = [sum(words[at::_COUNTERS].tolist()) for at in range(_SUMMED)]  # over all processors
         sweep = last or now_ns - self._swept_ns >= _SECOND_NS
         calls = counters.pop()
         if last or self._sockets.due(now_ns, calls):
@@ -251,19 +251,16 @@ class Trace:
                 self._paths.know(record.key, path)
             elif record.kind in LIFE:
                 if record.kind == RecordKind.MAPPED:
-                    self._expect_faults(now_ns, record.flags)
+                    self._mapped_ns = now_ns
+                    protection, sharing = record.flags & 0xFFFFFFFF, record.flags >> 32 & 0xF
+                    if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
+                        self._files.demand(_MAPPED_WRITES)
                 if record.kind == RecordKind.CLOSED:
                     path = self._paths.closed(record.key)
                 elif record.kind in _OF_FILES and record.of_file:
                     self._paths.know(record.key, path)
                     self._paths.recall(record.process, path)
                 samples.append(self._decoder.life(record, self._paths.lately(record.process), path))
-
-    def _expect_faults(self, now_ns: int, flags: int) -> None:
-        self._mapped_ns = now_ns
-        protection, sharing = flags & 0xFFFFFFFF, flags >> 32 & 0xF
-        if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
-            self._files.demand(_MAPPED_WRITES)
 
     @property
     def _maps_writes(self) -> bool:
@@ -380,12 +377,7 @@ class Trace:
         measured = (later_jiffies - jiffies) * _SECOND_NS / max(1, later_ns - at_ns)
         return min(_JIFFY_HZ, key=lambda hz: abs(hz - measured))
 
-    def _sum_counters(self) -> list[int]:
-        words = memoryview(self._counters.lookup(_ZERO) or bytes(ctypes.sizeof(Counters))).cast("Q")
-        return [sum(words[at::_COUNTERS].tolist()) for at in range(_SUMMED)]
-
     def close(self) -> None:
-        """Detach everything."""
         control = getattr(self, "_control", None)
         if control is not None:
             control.release()  # else the section stays mapped

@@ -76,7 +76,6 @@ class Found(NamedTuple):
 
     @property
     def is_folder(self) -> bool:
-        """Whether it can be listed and watched."""
         return stat.S_ISDIR(self.status.mode)
 
     def reopen(self, flags: int) -> int:
@@ -95,7 +94,6 @@ class Found(NamedTuple):
         return self._replace(fd=os.dup(self.fd))
 
     def close(self) -> None:
-        """Give the descriptor back."""
         os.close(self.fd)
 
 
@@ -165,11 +163,12 @@ class Views:
         entered = None if noted is None else self._at(folder, noted)
         if entered is None or noted is None:
             return None
-        if _start_ticks(folder) != view.start_ticks:  # asked last: the pid was its own until now, or never
-            os.close(entered.root)
-            return None
-        self._noted[view] = noted
-        return entered
+        with contextlib.suppress(OSError):
+            if start_ticks_of(folder) == view.start_ticks:  # asked last: the pid was its own until now, or never
+                self._noted[view] = noted
+                return entered
+        os.close(entered.root)
+        return None
 
     def _of_kin(self, view: View) -> Entered | None:
         """Return the root of a living process that is in the same mount namespace and has the same root."""
@@ -273,7 +272,6 @@ class Entered:
             self._parent = None
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self._forget_parent()
         os.close(self.root)
 
@@ -363,8 +361,9 @@ class Entered:
             mounted = self._told_of(number, since_ns)
             if mounted is None:
                 continue
-            if mounted.is_stacked and self.noted is not None and not self._is_ours():
-                return Mounted(f"overlay of user {self.noted.uid}", is_fuse=False, is_stacked=True)
+            noted = self.noted
+            if mounted.is_stacked and noted and noted.space[0] != os.readlink(b"/proc/self/ns/mnt"):
+                return Mounted(f"overlay of user {noted.uid}", is_fuse=False, is_stacked=True)
             return mounted
         domain = LOCAL if os.major(device) else f"{os.major(device)}:{os.minor(device)}"
         return Mounted(domain, is_fuse=False, is_stacked=False)
@@ -379,9 +378,6 @@ class Entered:
             if mounted is not None:
                 return mounted
         return None
-
-    def _is_ours(self) -> bool:
-        return self.noted is not None and self.noted.space[0] == os.readlink(b"/proc/self/ns/mnt")
 
 
 def _back(above: list[Found], length: int) -> None:
@@ -429,9 +425,3 @@ def _mount_id(fd: int) -> int:
 def _field(raw: bytes, name: bytes) -> list[bytes]:
     _, found, rest = (b"\n" + raw).partition(b"\n" + name + b":")
     return rest.partition(b"\n")[0].split() if found else []
-
-
-def _start_ticks(folder: bytes) -> int | None:
-    with contextlib.suppress(OSError):
-        return start_ticks_of(folder)
-    return None

@@ -45,7 +45,6 @@ class GpuLooker:
         return True
 
     def take(self) -> list[GpuUse]:
-        """Return what was seen since the last call."""
         found = []
         while self._answers:
             found.append(self._answers.popleft())
@@ -56,7 +55,6 @@ class GpuLooker:
         return self._hung or (self._gpus.reason if self._gpus.has_library else None)
 
     def _leave(self) -> None:
-        """Report a question that the driver does not answer, once."""
         if self._busy and self._hung is None and time.monotonic_ns() - self._asked_ns > HUNG_NS:
             self._hung = f"the NVIDIA driver has not answered for {HUNG_NS // 1_000_000_000} s"
             asked_ns = self._asked_ns

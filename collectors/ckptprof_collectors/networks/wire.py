@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, entries
 from ckptprof_collectors.samples import Sample, WireSample, text
 
 MAX_INTERFACES = 64
@@ -102,11 +102,7 @@ class Wires:
         return samples
 
     def _list(self) -> list[_Interface]:
-        try:
-            names = sorted(os.listdir(self._net))
-        except OSError:
-            return []
-        hardware = [name for name in names if (self._net / name / "device").exists()]
+        hardware = [name for name in entries(self._net) if (self._net / name / "device").exists()]
         return [found for name in hardware[:MAX_INTERFACES] if (found := self._describe(name)) is not None]
 
     def _describe(self, name: str) -> _Interface | None:
@@ -148,6 +144,5 @@ class Wires:
         fcntl.ioctl(self._socket.fileno(), _SIOCETHTOOL, struct.pack("16sP16x", os.fsencode(name)[:15], where))
 
     def close(self) -> None:
-        """Give the socket back."""
         self._socket.close()
         self._room.close()

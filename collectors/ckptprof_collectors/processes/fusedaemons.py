@@ -20,7 +20,7 @@ from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.mounts.fuseconnections import is_fuse
 from ckptprof_collectors.mounts.remotefs import program_of
 from ckptprof_collectors.processes.process import Process, ProcessGone, list_pids
-from ckptprof_collectors.processes.socketowners import MAX_DESCRIPTORS
+from ckptprof_collectors.processes.socketowners import links_of
 from ckptprof_collectors.samples import FuseDaemon, MountInfo, text
 
 MAX_LOOKED = 64  # processes of which the descriptors are read in one look
@@ -74,7 +74,6 @@ class FuseDaemons:
 
     @property
     def processes(self) -> list[Process]:
-        """Those that were found."""
         return [process for found in self._found.values() for process in found.processes]
 
     def read(self, page_bytes: int) -> list[FuseDaemon]:
@@ -155,13 +154,10 @@ class FuseDaemons:
             return b""
 
     def _links(self, pid: int) -> dict[bytes, bytes]:
-        folder = os.fsencode(self._fs.proc) + b"/%d/fd" % pid
-        links = {}
-        with contextlib.suppress(OSError):
-            for name in os.listdir(folder)[:MAX_DESCRIPTORS]:
-                with contextlib.suppress(OSError):  # closed meanwhile
-                    links[name] = os.readlink(folder + b"/" + name)
-        return links
+        try:
+            return links_of(os.fsencode(self._fs.proc) + b"/%d/fd" % pid)
+        except OSError:
+            return {}
 
     def _comm(self, pid: int) -> bytes | None:
         return self._read(b"%d/comm" % pid).rstrip(b"\n") or None

@@ -136,7 +136,6 @@ class OpenFiles:
         )
 
     def close(self) -> None:
-        """Give the descriptors back."""
         for name in ("_fd_folder", "_info_folder"):
             fd = getattr(self, name)
             if fd >= 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.frameworks.examples import PICKLE, SMALL, TORCH_ZIP, Save, Write, dcp, each, safetensors, tensor
-from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, directory, mark, temporary
+from ckptprof.frameworks.knowledge import Code, Framework, directory, mark, temporary
 
 _BELOW = (
     r"(?:^|/)(?:ocdbt\.process_\d+/|manifest\.ocdbt$|_METADATA$|_CHECKPOINT_METADATA$|_sharding$|commit_success\.txt$|"
@@ -14,12 +14,11 @@ FRAMEWORKS = (
     # ROOT/SESSION/RANK/iter_0000500_RANK_local.pt, written with .dirty in its name and renamed.
     Framework(
         name="nvrx",
-        layer=Layer.ENGINE,
         libraries=("torch",),
         files=(mark(r"iter_(?P<step>\d{7})_(?P<rank>\d+)_local\.pt", r"(?P<below>/\d+)?$"),),
         temporary=(temporary("dirty", r"\.dirty(?=\.pt$)"),),
-        durability=Durability.RENAME,
-        asynchronous=(Async.DAEMON, Async.CHILD, Async.THREAD),
+        durability="rename",
+        asynchronous=("daemon", "child", "thread"),
         code=Code(
             saves=(r"nvidia_resiliency_ext/checkpointing/.*",),
             background=(r"nvidia_resiliency_ext/checkpointing/async_ckpt/\w+",),
@@ -41,14 +40,13 @@ FRAMEWORKS = (
     # ByteCheckpoint, also as used by VeOmni: model/, optimizer/ (each as PyTorch DCP) and extra_state/ in one folder.
     Framework(
         name="bytecheckpoint",
-        layer=Layer.ENGINE,
         libraries=("torch",),
         files=(
             mark(r"__(?P<rank>\d+)_\d+\.distcp", r"/global_step_(?P<step>\d{1,12})/(?:model|optimizer)$"),
             mark(r"extra_states?_rank_?(?P<rank>\d+)\.pt", r"(?P<below>/extra_states?)$"),
         ),
         directories=(directory(r"global_step_(?P<step>\d{1,12})"),),
-        asynchronous=(Async.CHILD, Async.THREAD),
+        asynchronous=("child", "thread"),
         code=Code(saves=(r"bytecheckpoint/.*",)),
         names="`global_step_N/{model,optimizer,extra_state}/`",
         completed_by="`.metadata`",
@@ -67,7 +65,6 @@ FRAMEWORKS = (
     # random_states_RANK.pkl, the last of its files.
     Framework(
         name="accelerate",
-        layer=Layer.ENGINE,
         libraries=("torch",),
         files=(
             mark(
@@ -81,8 +78,7 @@ FRAMEWORKS = (
             mark(r"(?:model|pytorch_model).*\.(?:safetensors|bin)", r"/checkpoints/checkpoint_(?P<step>\d{1,12})$"),
         ),
         directories=(directory(r"checkpoint_(?P<step>\d{1,12})"),),
-        durability=Durability.NONE,
-        asynchronous=(Async.THREAD,),
+        asynchronous=("thread",),
         launchers=(
             "accelerate",
             "accelerate-launch",
@@ -112,7 +108,6 @@ FRAMEWORKS = (
     # checkpoint (checkpoint/ds_to_universal.py) is one folder for each parameter below zero/.
     Framework(
         name="deepspeed",
-        layer=Layer.ENGINE,
         libraries=("torch",),
         files=(
             mark(
@@ -126,7 +121,7 @@ FRAMEWORKS = (
         ),
         directories=(directory(r"global_step(?P<step>\d{1,12})(?:_universal)?"),),
         commit=(mark(r"latest(?:_universal)?"),),
-        asynchronous=(Async.CHILD, Async.THREAD),
+        asynchronous=("child", "thread"),
         code=Code(saves=(r"(?:\w+/)*checkpoint_engine/.*",), background=(r"fast_persist\w*",)),
         launchers=("deepspeed", "deepspeed.launcher.launch", "deepspeed.launcher.runner"),
         names=(
@@ -164,7 +159,6 @@ FRAMEWORKS = (
     # Arrays are data files of OCDBT below ocdbt.process_N/ or, without it, one folder of zarr chunks for each.
     Framework(
         name="orbax",
-        layer=Layer.ENGINE,
         libraries=("jax",),
         files=(
             mark(r"[0-9a-f]{32}", r"(?P<below>/ocdbt\.process_(?P<rank>\d+)/d)$"),
@@ -177,8 +171,8 @@ FRAMEWORKS = (
         directories=(directory(r"(?:\w+_)?(?P<step>\d{1,12})", _BELOW),),
         commit=(mark(r"commit_success\.txt"), mark(r"_CHECKPOINT_METADATA")),
         temporary=(temporary("orbax-checkpoint-tmp", r"\.orbax-checkpoint-tmp.*$"), temporary("__lock", r"\.__lock$")),
-        durability=Durability.FSYNC,
-        asynchronous=(Async.THREAD,),
+        durability="fsync",
+        asynchronous=("thread",),
         code=Code(saves=(r"tensorstore/.*", r"orbax/.*"), background=(r"checkpointers/async_checkpointer",)),
         names="`N/`, `PREFIX_N/`, `.orbax-checkpoint-tmp*`: `ocdbt.process_R/`, `manifest.ocdbt`, zarr folders",
         completed_by="rename of the folder, `commit_success.txt`",

@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 
 from ckptprof.frameworks.examples import GGUF, GZIP, HDF5, NPZ, PICKLE, SMALL, Save, Write, each, safetensors, tensor
-from ckptprof.frameworks.knowledge import PACKED, Code, Durability, Framework, Layer, mark, temporary
+from ckptprof.frameworks.knowledge import PACKED, Code, Framework, mark, temporary
 
 FRAMEWORKS = (
     # safetensors (safetensors/src/tensor.rs): written as .tmpXXXXXX beside the target, then renamed; read by mmap.
     Framework(
         name="safetensors",
-        layer=Layer.FORMAT,
         weight=0.45,
         formats=frozenset(("safetensors",)),
         files=(mark(r".*\.safetensors"),),
         temporary=(temporary(".tmp", r"^\.tmp[A-Za-z0-9]{6}$"),),
-        durability=Durability.RENAME,
+        durability="rename",
         code=Code(saves=(r"safetensors/\w+",), writes=(r"safetensors/\w+",)),
         names="`.safetensors` (`.tmpXXXXXX` before)",
         completed_by="rename",
@@ -35,7 +34,6 @@ FRAMEWORKS = (
     # tutorial on general checkpoints does; they are no tar, and another `.tar` is one unless its first bytes tell.
     Framework(
         name="torch.save",
-        layer=Layer.FORMAT,
         libraries=("torch",),
         weight=0.4,
         formats=frozenset(("torch-zip", "pickle", "compressed")),
@@ -57,7 +55,6 @@ FRAMEWORKS = (
     # XGBoost (callback.py, TrainingCheckPoint: model_12.ubj), LightGBM (snapshot_freq: model.txt.snapshot_iter_12).
     Framework(
         name="boosting",
-        layer=Layer.FORMAT,
         weight=0.3,
         files=(mark(r".*_(?P<step>\d{1,12})\.ubj"), mark(r".*\.ubj"), mark(r".*\.snapshot_iter_(?P<step>\d{1,12})")),
         names="`.ubj`, `.snapshot_iter_N` (XGBoost, LightGBM)",
@@ -66,7 +63,6 @@ FRAMEWORKS = (
     # GGUF (ggml/docs/gguf.md): weights for llama.cpp, mostly converted or downloaded, seldom saved by what trains.
     Framework(
         name="gguf",
-        layer=Layer.FORMAT,
         weight=0.15,
         formats=frozenset(("gguf",)),
         files=(mark(r".*\.gguf"),),
@@ -77,7 +73,6 @@ FRAMEWORKS = (
     # HDF5 (h5py): weights of older Keras and much else that is no checkpoint.
     Framework(
         name="hdf5",
-        layer=Layer.FORMAT,
         weight=0.15,
         formats=frozenset(("hdf5",)),
         files=(mark(r".*\.(?:h5|hdf5)"),),
@@ -89,7 +84,6 @@ FRAMEWORKS = (
     # numpy.save and savez (numpy/lib/_npyio_impl.py): the weakest of marks, since data sets bear them too.
     Framework(
         name="numpy",
-        layer=Layer.FORMAT,
         weight=0.15,
         formats=frozenset(("npy", "npz")),
         files=(mark(r".*\.np[yz]"),),
@@ -102,7 +96,6 @@ FRAMEWORKS = (
     # pickle, cloudpickle and joblib (joblib/numpy_pickle.py): anything is stored so, checkpoints among it.
     Framework(
         name="pickle",
-        layer=Layer.FORMAT,
         weight=0.15,
         files=(mark(r".*\.(?:pkl|pickle|cloudpickle|joblib)" + PACKED),),
         code=Code(saves=(r"joblib/numpy_pickle", r"pickle", r"cloudpickle/\w+")),
@@ -117,14 +110,13 @@ FRAMEWORKS = (
     # Each chunk is written to `NAME.<32 hexadecimal digits>.partial` and renamed; metadata lie beside them.
     Framework(
         name="zarr",
-        layer=Layer.FORMAT,
         weight=0.1,
         files=(
             mark(r"zarr\.json|\.zarray|\.zattrs|\.zgroup|\.zmetadata|\d+(?:\.\d+)*", r"[^/]\.zarr(?P<below>/.*)?$"),
             mark(r"[^/]+\.zarr\.zip"),
         ),
         temporary=(temporary("partial", r"\.[0-9a-f]{32}\.partial$"),),
-        durability=Durability.RENAME,
+        durability="rename",
         names="`NAME.zarr/`: `zarr.json`, `.zarray`, chunks (`c/0/1`, `0.1`); `NAME.zarr.zip`",
         saves=(
             Save(

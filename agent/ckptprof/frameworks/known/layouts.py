@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.frameworks.examples import HDF5, NPZ, SAFETENSORS, SMALL, Save, Write, dcp, each, safetensors
-from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, companion, mark, temporary
+from ckptprof.frameworks.knowledge import Code, Framework, companion, mark, temporary
 
 FRAMEWORKS = (
     # PyTorch Distributed Checkpoint (torch/distributed/checkpoint/filesystem.py, hf_storage.py, _hf_utils.py). Every
@@ -11,7 +11,6 @@ FRAMEWORKS = (
     # (ranks counted from one) and then joins them into model-0000i-of-0000n.safetensors beside that folder.
     Framework(
         name="torch-dcp",
-        layer=Layer.LIBRARY,
         libraries=("torch",),
         files=(
             mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp"),
@@ -19,8 +18,8 @@ FRAMEWORKS = (
         ),
         commit=(mark(r"\.metadata"), mark(r"__\d+\.metadata")),
         temporary=(temporary(".tmp", r"(?<=\.metadata)\.tmp$"),),
-        durability=Durability.FSYNC,
-        asynchronous=(Async.THREAD, Async.CHILD),
+        durability="fsync",
+        asynchronous=("thread", "child"),
         code=Code(
             saves=(r"torch/distributed/checkpoint/.*",), background=(r"torch/distributed/checkpoint/_async_\w+",)
         ),
@@ -52,7 +51,6 @@ FRAMEWORKS = (
     # variables/variables.*.
     Framework(
         name="tensorflow",
-        layer=Layer.LIBRARY,
         files=(
             mark(r"part-\d{5}-of-\d{5}\.(?:index|data-.*)", r"(?P<below>/[^/]*?(?P<step>\d{1,12}))$"),
             mark(r"variables\.(?:index|data-\d{5}-of-\d{5})", r"(?P<below>/variables)$"),
@@ -62,7 +60,7 @@ FRAMEWORKS = (
         ),
         commit=(mark(r"checkpoint"),),
         temporary=(temporary("tempstate", r"\.tempstate\d+$"),),
-        durability=Durability.RENAME,
+        durability="rename",
         code=Code(
             saves=(
                 r"tensorflow/python/(?:checkpoint|saved_model)/.*",
@@ -89,7 +87,6 @@ FRAMEWORKS = (
     # MindSpore (mindspore/train/callback/_checkpoint.py): PREFIX-EPOCH_STEP.ckpt, after an exception with _breakpoint.
     Framework(
         name="mindspore",
-        layer=Layer.LIBRARY,
         files=(
             mark(
                 r".+-\d{1,9}_(?P<step>\d{1,12})(?:_breakpoint)?\.(?:ckpt|safetensors)",
@@ -97,7 +94,7 @@ FRAMEWORKS = (
             ),
             mark(r".+-\d{1,9}_(?P<step>\d{1,12})(?:_breakpoint)?\.ckpt"),
         ),
-        asynchronous=(Async.THREAD, Async.CHILD),
+        asynchronous=("thread", "child"),
         launchers=("msrun",),
         names="`PREFIX-E_N.ckpt`, `_breakpoint`, `rank_R/`",
         saves=(Save((Write("CKP-2_{step}.ckpt", 40),), runtimes=("mindspore", "numpy")),),
@@ -105,7 +102,6 @@ FRAMEWORKS = (
     # Apache MXNet (mxnet/module/module.py): PREFIX-0012.params and .states, the epoch with four digits.
     Framework(
         name="mxnet",
-        layer=Layer.LIBRARY,
         files=(mark(r".+-(?P<step>\d{4})\.(?:params|states)"),),
         names="`PREFIX-000N.params`, `.states`",
         saves=(
@@ -118,12 +114,11 @@ FRAMEWORKS = (
     # Flax of old (flax/training/checkpoints.py): checkpoint_N of msgpack, written as checkpoint_tmp, then renamed.
     Framework(
         name="flax",
-        layer=Layer.LIBRARY,
         libraries=("jax",),
         files=(mark(r"checkpoint_(?P<step>\d{1,12})"), mark(r"(?:.*[-_])?flax_model.*\.msgpack"), mark(r".*\.msgpack")),
         weight=0.5,
-        durability=Durability.RENAME,
-        asynchronous=(Async.THREAD,),
+        durability="rename",
+        asynchronous=("thread",),
         code=Code(saves=(r"flax/(?:training/checkpoints|serialization)",)),
         names="`checkpoint_N` (a file), `.msgpack`",
         completed_by="rename",
@@ -133,7 +128,6 @@ FRAMEWORKS = (
     # place. BackupAndRestore writes latest.weights.h5 and then training_metadata.json.
     Framework(
         name="keras",
-        layer=Layer.LIBRARY,
         weight=0.5,
         formats=frozenset(("zip", "hdf5", "keras")),
         files=(mark(r".*\.keras"), mark(r".*\.weights\.h5")),
@@ -152,10 +146,9 @@ FRAMEWORKS = (
     # PEFT (peft/utils/constants.py): adapter_model.safetensors or .bin, with adapter_config.json beside it.
     Framework(
         name="peft",
-        layer=Layer.LIBRARY,
         libraries=("torch",),
         files=(mark(r"adapter_model\.(?:safetensors|bin)"),),
-        durability=Durability.RENAME,
+        durability="rename",
         names="`adapter_model.safetensors`, `.bin`",
         completed_by="rename",
         saves=(Save((safetensors("step_{step}/adapter_model.safetensors"),)),),
@@ -163,7 +156,6 @@ FRAMEWORKS = (
     # MLX LM (mlx_lm/tuner/trainer.py): adapters.safetensors and a second, numbered copy of it in the same folder.
     Framework(
         name="mlx",
-        layer=Layer.LIBRARY,
         files=(mark(r"(?P<step>\d{7})_adapters\.safetensors"), mark(r"adapters\.safetensors")),
         copies_whole=True,
         names="`000N_adapters.safetensors`",

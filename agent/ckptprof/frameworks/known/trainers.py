@@ -17,7 +17,7 @@ from ckptprof.frameworks.examples import (
     safetensors,
     tensor,
 )
-from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, directory, mark, temporary
+from ckptprof.frameworks.knowledge import Code, Framework, directory, mark, temporary
 
 _MEGATRON_FOLDER = r"/(?:iter_(?P<step>\d{7})|release)(?:/|$)"
 _MODEL = r"(?:[^/-]|-(?!-))*--"  # up to the first two dashes: one way only to match, so that no name costs much
@@ -32,7 +32,6 @@ FRAMEWORKS = (
     # persistent processes, with old checkpoints deleted by another one.
     Framework(
         name="megatron",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         files=(
             mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", _MEGATRON_FOLDER),
@@ -48,8 +47,8 @@ FRAMEWORKS = (
             directory(r"release", r"^(?:mp_rank_\d.*/|__\d+_\d+\.distcp$|common\.pt$)", bare="release"),
         ),
         commit=(mark(r"latest_checkpointed_iteration\.txt"),),
-        durability=Durability.FSYNC,
-        asynchronous=(Async.DAEMON, Async.CHILD),
+        durability="fsync",
+        asynchronous=("daemon", "child"),
         code=Code(
             saves=(r"(?:\w+/)*dist_checkpointing/.*",),
             background=(r"strategies/async_utils",),
@@ -77,7 +76,6 @@ FRAMEWORKS = (
     # again. NeMo 1 has mp_rank_XX/NAME.ckpt and packs one .nemo.
     Framework(
         name="nemo",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         files=(
             mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", rf"/{_NEMO_NAME}(?:/weights)?$"),
@@ -91,8 +89,8 @@ FRAMEWORKS = (
             directory(rf"{_MODEL}.*(?:epoch|consumed_samples)=\d.*"),
         ),
         begin=(mark(r".*-unfinished"),),
-        durability=Durability.FSYNC,
-        asynchronous=(Async.DAEMON, Async.CHILD),
+        durability="fsync",
+        asynchronous=("daemon", "child"),
         copies_whole=True,
         names="`NAME--METRIC-step=N/{weights,context}/`, `-last`; NeMo 1: `mp_rank_XX/NAME--….ckpt`, `.nemo`",
         completed_by="`-unfinished` is deleted",
@@ -109,7 +107,6 @@ FRAMEWORKS = (
     # ms-swift (swift/trainers): the Trainer's files in vN-DATE-TIME/checkpoint-STEP/, with args.json beside them.
     Framework(
         name="ms-swift",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         files=(
             mark(r".*\.safetensors", _SWIFT_FOLDER),
@@ -134,7 +131,6 @@ FRAMEWORKS = (
     # axolotl (axolotl/core/trainers/base.py): a Trainer of Hugging Face's; only the program tells them apart.
     Framework(
         name="axolotl",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         files=(),
         directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
@@ -154,7 +150,6 @@ FRAMEWORKS = (
     # wrote tmp-checkpoint-STEP and renamed it. Then old checkpoints are deleted, while training waits.
     Framework(
         name="transformers",
-        layer=Layer.TRAINER,
         libraries=("torch", "accelerate", "safetensors"),
         files=(
             mark(r"(?:model|adapter_model|pytorch_model).*\.(?:safetensors|bin)", _TRANSFORMERS_FOLDER),
@@ -221,7 +216,6 @@ FRAMEWORKS = (
     # system, copied to its place; last.ckpt is all of it again. A sharded checkpoint is a folder of the same name.
     Framework(
         name="lightning",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         files=(
             mark(r"(?:.*[-_])?step=(?P<step>\d{1,12})\D.*ckpt"),
@@ -240,7 +234,7 @@ FRAMEWORKS = (
             directory(r"last(?:-v\d+)?\.ckpt", bare="last.ckpt"),
         ),
         commit=(mark(r"meta\.pt", r"\.ckpt$"),),
-        asynchronous=(Async.THREAD,),
+        asynchronous=("thread",),
         copies_whole=True,
         code=Code(saves=(r"lightning\w*/fabric/plugins/io/.*",), background=(r"plugins/io/async_plugin",)),
         names="`epoch=E-step=N.ckpt` (file or folder), `-vN`, `{epoch}-{metric}` names, `last.ckpt`",
@@ -258,7 +252,6 @@ FRAMEWORKS = (
     # latest_checkpointed_iteration.txt comes last.
     Framework(
         name="verl",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         files=(
             mark(r"(?:model|optim|extra_state)_world_size_(?P<world>\d{1,7})_rank_(?P<rank>\d+)\.pt"),
@@ -284,14 +277,13 @@ FRAMEWORKS = (
     # A job of one's own that saves by DCP to step-N/ looks the same: only the program tells that it is torchtitan.
     Framework(
         name="torchtitan",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         files=(),
         directories=(directory(r"step-(?P<step>\d{1,12})"),),
         programs=re.compile(r"torchtitan\b"),
         extends=("torch-dcp",),
-        durability=Durability.FSYNC,
-        asynchronous=(Async.THREAD, Async.CHILD),
+        durability="fsync",
+        asynchronous=("thread", "child"),
         names="`step-N/` as PyTorch DCP; told by the program (`torchtitan…`)",
         completed_by="`.metadata`",
         saves=(Save(dcp("checkpoint/step-{step}"), program="torchtitan.train"),),
@@ -301,7 +293,6 @@ FRAMEWORKS = (
     # several are called alike by both.
     Framework(
         name="torchtune",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         files=(
             mark(r"recipe_state\.pt", r"(?P<below>/recipe_state)?$"),
@@ -309,7 +300,7 @@ FRAMEWORKS = (
             mark(r"(?:adapter|hf_model|meta_model)_\d+(?:_\d+)?\.pt"),
         ),
         directories=(directory(r"(?:epoch|step)_(?P<step>\d{1,12})"),),
-        asynchronous=(Async.THREAD,),
+        asynchronous=("thread",),
         names="`epoch_N/`, `recipe_state/recipe_state.pt`",
         saves=(
             Save(
@@ -327,7 +318,6 @@ FRAMEWORKS = (
     # Written as .tmp and renamed; each further name is a full copy of the first, read back by the process that trains.
     Framework(
         name="fairseq",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         files=(
             mark(r"checkpoint_\d+_(?P<step>\d{1,12})(?:-shard(?P<rank>\d+))?\.pt"),
@@ -337,8 +327,8 @@ FRAMEWORKS = (
         ),
         programs=re.compile(r"fairseq"),
         extends=("torch.save",),
-        durability=Durability.RENAME,
-        asynchronous=(Async.THREAD,),
+        durability="rename",
+        asynchronous=("thread",),
         copies_whole=True,
         names=(
             "`checkpoint_E_N.pt`, `checkpoint.best_*.pt`, `-shardR`; `checkpoint_last.pt` by the program (`fairseq…`)"
@@ -349,7 +339,6 @@ FRAMEWORKS = (
     # MosaicML Composer (composer/callbacks/checkpoint_saver.py): ep0-ba100-rank0.pt, or ep0-ba100/ of PyTorch DCP.
     Framework(
         name="composer",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         files=(
             mark(r"ep\d+-ba(?P<step>\d{1,12})(?:-rank(?P<rank>\d+))?\.pt"),
@@ -365,7 +354,6 @@ FRAMEWORKS = (
     # model.save; beside it, where asked for, `rl_model_replay_buffer_1000_steps.pkl` and `…_vecnormalize_…`.
     Framework(
         name="stable-baselines3",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         weight=0.4,
         formats=frozenset(("zip", "pickle")),
@@ -392,10 +380,9 @@ FRAMEWORKS = (
     # PaddlePaddle (paddle.save; paddle.distributed.checkpoint; PaddleNLP's Trainer): .pdparams, .pdopt, RANK_N.distcp.
     Framework(
         name="paddle",
-        layer=Layer.TRAINER,
         files=(mark(r".*\.(?:pdparams|pdopt|pdmodel|pdiparams|pdstates)"), mark(r"(?P<rank>\d+)_\d+\.distcp")),
         commit=(mark(r"\d+\.metadata"),),
-        asynchronous=(Async.CHILD,),
+        asynchronous=("child",),
         launchers=("paddle.distributed.launch", "fleetrun"),
         names="`.pdparams`, `.pdopt`, `R_N.distcp`",
         completed_by="`N.metadata`",
@@ -417,7 +404,6 @@ FRAMEWORKS = (
     # llm.c (train_gpt2.cu): rank 0 writes model_STEP.bin, every rank state_STEP_RANK.bin; then comes DONE_STEP, empty.
     Framework(
         name="llm.c",
-        layer=Layer.TRAINER,
         files=(mark(r"model_(?P<step>\d{8})\.bin"), mark(r"state_(?P<step>\d{8})_(?P<rank>\d{5})\.bin")),
         commit=(mark(r"DONE_\d{8}"),),
         names="`model_0000N.bin`, `state_0000N_R.bin`",
@@ -439,7 +425,6 @@ FRAMEWORKS = (
     # model_final.pth, which anybody's job may write.
     Framework(
         name="detectron2",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         weight=0.5,
         files=(mark(r"model_(?P<step>\d{7})\.pth"),),
@@ -452,7 +437,6 @@ FRAMEWORKS = (
     # Each is all of the same bytes, made by torch.save in memory and written in place in one call, by rank 0.
     Framework(
         name="ultralytics",
-        layer=Layer.TRAINER,
         libraries=("torch",),
         weight=0.5,
         files=(mark(r"epoch(?P<step>\d{1,12})\.pt", r"/weights$"), mark(r"(?:last|best)\.pt", r"/weights$")),
