@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.diagnose.hand import GIB, MIB, link, measured, restore, save, thread
 
-from ckptprof.diagnose.accounts.connections import transport
+from ckptprof.diagnose.accounts.witnesses import transport
 from ckptprof.diagnose.judging import diagnose
 from ckptprof.diagnose.sight import look
 from ckptprof.measures import ConnectionMeasure, Measures, MountMeasure

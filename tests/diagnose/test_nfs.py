@@ -13,7 +13,7 @@ from tests.collectors.mounts.mountstats import block, mounted, put
 from tests.detect.stage import MIB, Stage
 from tests.diagnose.hand import GIB, far, link, measured, restore, save, thread
 
-from ckptprof.diagnose.accounts.clients import told_by_client
+from ckptprof.diagnose.accounts.witnesses import told_by_client
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.judging import diagnose
 from ckptprof.diagnose.sight import look

@@ -6,9 +6,8 @@ import statistics
 from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts.parts import STORED, Part
-from ckptprof.diagnose.accounts.path import Rank, excess, foremost
+from ckptprof.diagnose.accounts.path import Rank, excess, foremost, time_of
 from ckptprof.diagnose.accounts.storage import throttle
-from ckptprof.diagnose.accounts.threads import time_of
 from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, some
 from ckptprof.units import percent, seconds, size
 from ckptprof.verdicts import Limit

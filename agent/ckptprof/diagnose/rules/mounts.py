@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import math
 
-from ckptprof.diagnose.accounts.lustre import hybrid, was_in_pcc
-from ckptprof.diagnose.accounts.nvme_paths import detours, paths_of, place, trouble
-from ckptprof.diagnose.accounts.targets import moved, name_of, slow_one, targets_of
+from ckptprof.diagnose.accounts.witnesses import (
+    detours,
+    hybrid,
+    moved,
+    name_of,
+    paths_of,
+    place,
+    slow_one,
+    targets_of,
+    trouble,
+    was_in_pcc,
+)  # fmt: skip
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule, is_restore, spent, spent_in
 from ckptprof.diagnose.sight import MOST, Sight, some
@@ -18,7 +27,7 @@ _HELD_BACK = 0.7  # of the data: it went to the server after all of it had been 
 _LONG = 0.3  # of the save, until then
 _AGAIN = 1.5  # times what there is: several read the same
 _TOLD = 4  # names of servers
-_OF_THE_LINK = frozenset({Cause.LINK, Cause.LINK_SHAPED, Cause.CONGESTION, Cause.PATH})
+_OF_THE_LINK = frozenset({Cause.LINK, Cause.LINK_EVEN, Cause.LINK_SHAPED, Cause.CONGESTION, Cause.PATH, Cause.QUEUES})
 _ONE = 0.9  # of the bytes: all but what names and markers are
 _REQUEST_BYTES = 4 << 20  # the largest request of a client: with less grant it is written piece by piece, synchronously
 _LEAST_BYTES = 1 << 20  # of a threshold that is advised: smaller pieces do not gain by it
@@ -219,7 +228,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="slow-path",
         limits=(Limit.NETWORK,),
-        causes=(Cause.PATH,),
+        causes=(Cause.PATH, Cause.QUEUES),
         remedy=(
             "have the way to the server looked at (`mtr ADDRESS`, switches, limits of a node or a connection); more "
             "connections if each is limited; else local NVMe first"

@@ -34,7 +34,8 @@ def gain(found: Accounting, limit: Limit) -> Gain:
     floor, name = _floor(found, limit, own)
     expected = whole - own + floor
     if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and _waits(found.sight, found):
-        least = _device_seconds(found.sight) + found.of(Limit.NONE)
+        best = _best(found.sight)
+        least = ((found.sight.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
         if least > expected:
             return Gain(min(whole, least), "the device, which all of it has to reach")
     left: dict[str | None, float] = {name: floor}
@@ -96,13 +97,8 @@ def _best(sight: Sight) -> float | None:
 
 def _of_speed(sight: Sight, best_second: float | None) -> float | None:
     """Return the best second, unless it may be no more than a whole checkpoint that took less than a second."""
-    known = best_second
-    return None if known is not None and abs(known - sight.moved) <= _ALIKE * sight.moved else known
-
-
-def _device_seconds(sight: Sight) -> float:
-    best = _best(sight)
-    return (sight.device_bytes or 0.0) / best if best else 0.0
+    may_be_all = best_second is not None and abs(best_second - sight.moved) <= _ALIKE * sight.moved
+    return None if may_be_all else best_second
 
 
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:

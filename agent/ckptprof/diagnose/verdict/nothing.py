@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.accounts.lustre import was_in_pcc
+from ckptprof.diagnose.accounts.witnesses import was_in_pcc
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import NS, SLIGHT, pace, some
 from ckptprof.diagnose.verdict.series import stall_share

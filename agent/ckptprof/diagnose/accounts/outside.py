@@ -1,20 +1,20 @@
-"""The time from the moment when training stood still to the first byte: gathering, staging, or another save."""
+"""The time before the first byte and after the last one in which training was blocked, and deletion in line."""
 
 from __future__ import annotations
 
 import math
 
-from ckptprof.diagnose.accounts.cleaning import deletion
-from ckptprof.diagnose.accounts.packing import packed_seconds
+from ckptprof import units
 from ckptprof.diagnose.accounts.ranks import alone, number_of_ranks, ranks_here
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.sight import MOST, NS, Sight, pace, seconds, some
 from ckptprof.figures import stall_seconds
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Kind, Mode
-from ckptprof.units import rate, size
+from ckptprof.units import plural, rate, size
 from ckptprof.verdicts import Limit
 
+_LEAST_SECONDS = 0.01
 _UNTOLD = "blocked before the first byte, and nothing tells by what"
 _UNTOLD_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
 _MOVED = 0.3  # of the checkpoint's bytes
@@ -22,6 +22,43 @@ _BUSY = 0.5  # cores
 _COPIES = 2.0  # a copy of the state is not so much larger than what is written of it
 _COMPUTES = 0.7  # cores
 _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
+_PARSING = "memory went on to grow after the last byte, as what was read was parsed"
+_PARSING_STARVED = "ready to parse what was read, but without a CPU: other threads had them, or its quota was used up"
+_PACKS = 0.5  # of a core: it compresses, or sums
+_PACKING_TEXT = "waiting for programs of its own that read what it had saved"
+
+
+def deletion(sight: Sight) -> tuple[float, float]:
+    """Return (seconds within the span, seconds after its end) of deletion in line by the processes that wrote."""
+    whole = seconds(sight.measures.clean_up_ns) or 0.0
+    held = seconds(sight.measures.clean_up_after_ns)
+    cleaned_ns = sight.checkpoint.moments.cleaned_ns
+    if sight.checkpoint.kind is not Kind.SAVE or max(whole, held or 0.0) < _LEAST_SECONDS:
+        return 0.0, 0.0
+    if held is not None:  # of what else was deleted later, nothing held training; within, its calls tell
+        until_end = cleaned_ns is not None and cleaned_ns <= sight.checkpoint.end_ns
+        return max(0.0, whole - held) if held < _LEAST_SECONDS and until_end else 0.0, held
+    after = max(0.0, (cleaned_ns - sight.checkpoint.end_ns) / NS) if cleaned_ns is not None else 0.0
+    after = min(after, whole)
+    return whole - after, after
+
+
+def deleted_after(sight: Sight) -> str | None:
+    """Return what was deleted after the end, for a sentence; None if nothing was."""
+    _, after = deletion(sight)
+    if after < _LEAST_SECONDS:
+        return None
+    files = sight.measures.clean_up_files
+    what = f"{plural(int(files), 'file')} of older checkpoints" if files else "older checkpoints"
+    return f"{units.seconds(after)} more in which {what} were deleted in line"
+
+
+def deletion_text(sight: Sight) -> str:
+    """Return what was seen."""
+    files = sight.measures.clean_up_files
+    if files is None or files == 0:
+        return "deleting older checkpoints in line"
+    return f"deleting {plural(int(files), 'file')} of older checkpoints in line"
 
 
 def blocked_before(sight: Sight) -> float:
@@ -73,7 +110,7 @@ def waited_for_previous(sight: Sight, blocked: float) -> float:
     )
 
 
-def explain(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
+def blocked_by(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
     """Return the accounts of the time before the start; they add up to it. `had_cpu`: as `path` has it."""
     before = sight.measures.before
     if blocked <= 0 or before is None:
@@ -123,3 +160,27 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
     copied = f"; its GPUs sent {size(sent)} over PCIe since the look before" if sent >= _MOVED * grown else ""
     text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}{copied}"
     return Spent(Cause.GREW, limit, spent, text)
+
+
+def parsed(sight: Sight, had_cpu: float) -> list[Spent]:
+    """Return the accounts of that time; they add up to it. `had_cpu`: as `path` has it."""
+    if sight.checkpoint.kind is not Kind.RESTORE:
+        return []
+    end_ns = sight.checkpoint.end_ns
+    after = sum(max(0, one.end_ns - max(one.start_ns, end_ns)) for one in sight.checkpoint.blocked) / NS
+    return [
+        Spent(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, _PARSING),
+        Spent(Cause.STARVED, Limit.CPU, after * (1 - had_cpu), _PARSING_STARVED),
+    ]
+
+
+def packed_seconds(sight: Sight) -> float:
+    """Return for how long training waited for them."""
+    return seconds(sight.measures.packed_ns) or 0.0
+
+
+def packed(sight: Sight, had_cpu: float) -> list[Spent]:
+    """Return the account of that time: of their own code, if that kept a processor. `had_cpu`: as `path` has it."""
+    computes = some(sight.measures.packing_busy) >= _PACKS * had_cpu
+    text = f"{_PACKING_TEXT}{', as one computes: it packs' if computes else ''}"
+    return [Spent(Cause.PACKED, Limit.SERIALIZE if computes else None, packed_seconds(sight), text)]
