@@ -6,5 +6,5 @@ import sys
 
 from contenders import ROOT
 
-_ROOMS = ("tests", "tests/service", "tests/e2e", "tests/e2e/faults")
+_ROOMS = ("tests", "tests/service", "tests/systemd", "tests/e2e", "tests/e2e/faults")
 sys.path[:0] = [str(ROOT), *(str(ROOT / room) for room in _ROOMS)]

@@ -32,8 +32,10 @@ import psutil
 
 from figures import parser, show
 from proofs import attackers, malice
-from proofs.malice import MEMORY_BYTES, SCRAPE_SECONDS, USER, WINDOW_SECONDS
+from proofs.malice import MEMORY_BYTES, SCRAPE_SECONDS, USER, WINDOW_SECONDS, NotHereError
 from proofs.proving import PYTHON, Live, Row, live, logged, place, saving, say
+
+from bootedmachine import Machine, booted, copy_of_tree, install, until  # isort: skip - found by `proofs`
 
 NEAR = 0.02  # of the bytes
 TOLD_SECONDS = 30.0  # after the last of them at the latest
@@ -115,6 +117,7 @@ class Host:
     agents: dict[str, Live]
     truth: Path
     loaded: bool = False
+    machine: Machine | None = None
     slow: dict[str, float] = field(default_factory=dict)  # the slowest scrape of each
 
     def harm(self, attack: Attack) -> str:
@@ -212,6 +215,12 @@ class Host:
                 own.backup(other)
         return copy
 
+    def booted(self) -> Machine:
+        """Return the machine with the service; NotHereError if this host cannot boot one."""
+        if self.machine is None:
+            raise NotHereError("needs systemd-nspawn and mmdebstrap")
+        return self.machine
+
 
 def did_not_run(count: str, least: int) -> list[str]:
     """Return what is wrong with the proof: by its own count the attacker did less than it was to, or said nothing."""
@@ -225,8 +234,12 @@ _SAVES = "saves of another user lost or late; CPU, memory, metrics, lateness"
 ATTACKS = (
     Attack("small-files", f"{_SAVES}; the end", attackers.SMALL_FILES, 20000),
     Attack("http-header", "metrics; the recorder's CPU", attackers.SLOW_HEADER, 8),
+    Attack("group-flock", "the service does not start again", judged=malice.locks),
+    Attack("group-readers", "nothing is stored", judged=malice.readers),
+    Attack("hung-child", "no process is sampled again", judged=malice.hung_child),
     Attack("clients", "the scraper is kept out", attackers.HALF_OPEN, 100),
     Attack("foreign-databases", "time and memory of `report`", judged=malice.databases),
+    Attack("rights", "what a hostile input could use", judged=malice.rights),
     Attack("forks", _SAVES, attackers.FORKS, 1000),
     Attack("bomb", _SAVES, attackers.BOMB, 1500),
     Attack("execs", _SAVES, attackers.EXECS, 1000),
@@ -262,8 +275,8 @@ ELSEWHERE = {
 
 
 @contextlib.contextmanager
-def _host(work: Path) -> Iterator[Host]:
-    """Start the agents with the rights and the turn of the unit, and the job."""
+def _host(work: Path, attacks: list[Attack]) -> Iterator[Host]:
+    """Start the agents with the rights and the turn of the unit, the job, and the machine if a row needs one."""
     with contextlib.ExitStack() as stack:
         agents = {}
         for level in LEVELS:
@@ -271,6 +284,12 @@ def _host(work: Path) -> Iterator[Host]:
             agents[level] = stack.enter_context(live(work / level, level=level, jobs=work, prefix=("nice", "-n", "-5")))
             agents[level].start()
         host = Host(work, agents, stack.enter_context(saving(work, 24 << 20, 0.5, 1.5)))
+        needed = {malice.locks, malice.readers, malice.rights} & {one.judged for one in attacks}
+        if needed and shutil.which("systemd-nspawn") and shutil.which("mmdebstrap"):
+            tree = copy_of_tree(work)
+            install(tree)
+            host.machine = stack.enter_context(booted(tree))
+            until("the service", lambda: host.booted().property("ActiveState") == "active")
         time.sleep(5)  # until the job is known
         yield host
 
@@ -279,7 +298,7 @@ def prove(_: float = 1.0, only: tuple[str, ...] = ()) -> list[Row]:
     """Attack in each way, first on a quiet host."""
     attacks = [one for one in ATTACKS if one.name in (only or [other.name for other in ATTACKS])]
     load, harms = int(os.environ.get("LOAD", "8")), {one.name: ["", ""] for one in attacks}
-    with place() as work, _host(work) as host:
+    with place() as work, _host(work, attacks) as host:
         for turn in range(2):
             host.loaded = bool(turn)
             burning = [subprocess.Popen([PYTHON, "-c", "while True: pass"]) for _ in range(load * turn)]
@@ -302,6 +321,8 @@ def _tried(host: Host, attack: Attack) -> str:
         return host.harm(attack)
     try:
         found = attack.judged(host)
+    except NotHereError as error:
+        found = f"skipped: {error}"
     except (AssertionError, RuntimeError, OSError, sqlite3.Error, subprocess.SubprocessError) as error:
         found = f"it could not be tried: {type(error).__name__}: {str(error)[-300:]}"
     say(f"{attack.name}: {found or 'no harm'}")
@@ -309,7 +330,7 @@ def _tried(host: Host, attack: Attack) -> str:
 
 
 def _row(attack: Attack, quiet: str, loaded: str) -> Row:
-    harm = [one for one in (quiet, loaded) if one]
+    harm = [one for one in (quiet, loaded) if one and not one.startswith("skipped")]
     seen = f"quiet: {quiet or 'no harm'}; loaded: {loaded or 'no harm'}"
     return Row(f"attack: {attack.name}", attack.harm, "no harm", seen, not harm)
 

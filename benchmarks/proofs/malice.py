@@ -1,4 +1,4 @@
-"""The attacks that no program of a user is: files, servers and folders. Each returns the harm."""
+"""The attacks that no program of a user is: files, servers, folders and a booted machine. Each returns the harm."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import sqlite3
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import psutil
 
-from livecommand import CKPTPROF  # isort: skip - found by `proofs`
+from ckptprof_collectors.processes.pystacks import dump
+
+from bootedmachine import Machine  # isort: skip - found by `proofs`
+from livecommand import CKPTPROF  # isort: skip
+from silentfuse import silent  # isort: skip
 
 if TYPE_CHECKING:
     from proofs.attacks import Host
@@ -23,6 +28,100 @@ SCRAPE_SECONDS = 2.0
 MEMORY_BYTES = 256 << 20  # recorder and sampler together, or one command
 WINDOW_SECONDS = 6.0
 USER = 65534
+
+
+class NotHereError(Exception):
+    """This host lacks what the row needs."""
+
+
+def locks(host: Host) -> str:
+    """Restart the service while a reader of its group has locked each file that he may open."""
+    with _reader(host.booted(), _LOCKS.replace("KIND", "flock")) as count:
+        machine = host.booted()
+        machine.call("systemctl", "restart", "ckptprof")
+        limit = time.monotonic() + 45
+        while (state := machine.property("ActiveState")) != "active" and time.monotonic() < limit:
+            time.sleep(0.5)
+    if state != "active":
+        machine.call("systemctl", "reset-failed", "ckptprof")
+        machine.run("systemctl", "restart", "ckptprof")
+        return f"the unit is {state} while a reader locks {count} files"
+    return ""
+
+
+def readers(host: Host) -> str:
+    """Let a reader lock bytes and hold back a SELECT while a job saves."""
+    machine = host.booted()
+    before = machine.journal().count("not storing for now")
+    with _reader(machine, _LOCKS.replace("KIND", "posix")) as count:
+        known = len(machine.steps())
+        machine.train("--steps=2", wait=True)
+        limit = time.monotonic() + 15
+        while len(machine.steps()) < known + 1 and time.monotonic() < limit:
+            time.sleep(1)
+        stored = len(machine.steps()) > known
+    failed = machine.journal().count("not storing for now") > before
+    return "" if stored and not failed else f"nothing is stored while a reader holds locks on {count} files"
+
+
+_LOCKS = """
+import fcntl, glob, os, sqlite3, sys, time
+held = []
+for path in glob.glob("/var/lib/ckptprof/**", recursive=True):
+    try: fd = os.open(path, os.O_RDONLY)
+    except OSError: continue
+    held.append(fd)
+    try: fcntl.flock(fd, fcntl.LOCK_SH) if "KIND" == "flock" else fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 0)
+    except OSError: pass
+    if "KIND" == "posix" and path.endswith(".db"):
+        try:
+            one = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None); one.execute("BEGIN")
+            one.execute("SELECT count(*) FROM sessions").fetchone(); held.append(one)
+        except sqlite3.Error: pass
+print(len(held), flush=True); time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def _reader(machine: Machine, program: str) -> Iterator[int]:
+    """Run a program as a member of the group; yields how much it holds. RuntimeError if it opens nothing at all."""
+    entered = ("nsenter", f"--target={machine._init}", "--all")  # noqa: SLF001 - of the tests' own
+    command = (*entered, "runuser", "-u", "reader", "--", "python3", "-c", program)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            if (count := int(process.stdout.readline() or 0)) < 2:  # the folder, and what readers are to read
+                raise RuntimeError("the reader could open nothing: the attack did not run")
+            yield count
+        finally:
+            process.kill()
+
+
+def rights(host: Host) -> str:
+    """Ask for the effective capabilities of recorder and sampler."""
+    machine = host.booted()
+    found = {one: machine.capabilities(pid)["Eff"].lstrip("0") for one, pid in
+             zip(("recorder", "sampler"), machine.pids(), strict=True)}  # fmt: skip
+    held = [f"{one} {value}" for one, value in found.items() if value]
+    return f"effective all the time: {', '.join(held)}" if held else ""
+
+
+def hung_child(host: Host) -> str:
+    """Let py-spy open a file of a mount that never answers: SIGKILL does not end it."""
+    place = host.work / "silent"
+    place.mkdir(exist_ok=True)
+    spy = host.work / "py-spy"
+    spy.write_text(f"#!/bin/sh\nexec cat {place}/x/y\n")
+    spy.chmod(0o755)
+    with silent(place, USER) as mount:
+        look = threading.Thread(target=dump, args=(str(spy), os.getpid()), daemon=True)
+        look.start()
+        look.join(15)
+        if not mount.asked:
+            raise RuntimeError("the mount was not asked")
+        hangs = look.is_alive()
+    look.join(10)
+    return "a look of 2 s at the stacks of a process does not end in 15 s" if hangs else ""
 
 
 _SLOW = "(length(replace(hex(zeroblob(60000000)), '0', 'ab')) = 1)"
