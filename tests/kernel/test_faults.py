@@ -61,18 +61,6 @@ for name in sys.argv[1:]:
     with open(name, "rb") as file:
         mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ).close()
 """
-<<<<<<< ours
-=======
-REFUSED = """
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.ebpf.trace import Trace
-try:
-    Trace(KernelFs())
-except UnavailableError as error:
-    print(error)
-"""
-WITHOUT = "-bpf,-perfmon,-sys_admin"
->>>>>>> theirs
 NAMES = ("call_exit_", "call_enter_", "family_grows", "uring_submit", "issue_of", "complete")  # of programs
 
 
