@@ -2,21 +2,23 @@
 
 716 series: 12 disks of 12, 10 NICs of 6 and 64 processes of 8 counters. Real-like: bursts of 90 s every 15 minutes, a
 little noise between them. Worst case: every counter moves by a random 20-bit number each second. Minutes are written as
-the agent writes them, then hours are compacted. The ratio is to the 1.09 bytes a point of the blocks that promtool made
-of the same points.
+the agent writes them, then hours are compacted. The peers: SQLAlchemy Core's `executemany` of narrow rows (time,
+series, value), and for size the blocks that promtool makes of the same points.
 """
 
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 import tempfile
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine
+from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, create_engine, insert
 
 from ckptprof.model import Session
 from ckptprof.store.reader import StoreReader
@@ -126,6 +128,64 @@ def _used(path: Path) -> int:
     return int((pages - free) * size)
 
 
+def narrow(path: Path, increment: Increment, count: int) -> dict[str, Any]:
+    """Store the first minutes as narrow rows by `executemany`, a transaction per 10 s."""
+    engine = create_engine(f"sqlite:///{path}")
+    metadata = MetaData()
+    table = Table("points", metadata, Column("ts", BigInteger), Column("sid", Integer), Column("v", BigInteger))
+    metadata.create_all(engine)
+    spent = points = 0
+    for windows in minutes(increment, 1_700_000_000 * SECOND_NS, count / 60):
+        rows = _rows(windows)
+        for start in range(0, len(rows), SERIES * 10):
+            part = rows[start : start + SERIES * 10]
+            before = time.process_time_ns()
+            with engine.begin() as connection:
+                connection.execute(insert(table), part)
+            spent += time.process_time_ns() - before
+        points += len(rows)
+    engine.dispose()
+    return {"bytes_per_point": path.stat().st_size / points, "ingest_mpoints_per_cpu_s": points / spent * 1e3}
+
+
+def prometheus(directory: Path, increment: Increment, hours: float) -> float | None:
+    """Return the bytes per sample of Prometheus's own blocks of the same points; None without promtool."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        return None
+    begin_ns = time.time_ns() // (2 * HOUR_NS) * 2 * HOUR_NS - 48 * HOUR_NS
+    text, blocks = directory / "points.txt", directory / "blocks"
+    series: dict[tuple[str, int], list[str]] = {}
+    for windows in minutes(increment, begin_ns, hours):
+        for window in windows:
+            for at, column in enumerate(window.columns):
+                lines = series.setdefault((window.entity, at), [])
+                lines += [
+                    f"{value} {time_ns / 1e9:.3f}" for value, time_ns in zip(column, window.times_ns, strict=True)
+                ]
+    with text.open("w") as stream:
+        stream.write("# TYPE node counter\n")
+        for (entity, at), lines in series.items():
+            stream.writelines(f'node_total{{entity="{entity}",field="{at}"}} {line}\n' for line in lines)
+        stream.write("# EOF\n")
+    subprocess.run(
+        [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(blocks)], check=True, capture_output=True
+    )
+    size = sum(entry.stat().st_size for entry in blocks.rglob("*") if entry.is_file())
+    return size / sum(map(len, series.values()))
+
+
+def _rows(windows: Sequence[Window]) -> list[dict[str, int]]:
+    rows = []
+    for at in range(60):
+        sid = 0
+        for window in windows:
+            for column in window.columns:
+                rows.append({"ts": window.times_ns[at] // SECOND_NS, "sid": sid, "v": column[at] or 0})
+                sid += 1
+    return rows
+
+
 def month(path: Path, days: float) -> tuple[int, int]:
     """Store `days` days of 12 disks and 10 NICs, by way of compacted hours; return when they begin and end."""
     end_ns = time.time_ns() // HOUR_NS * HOUR_NS
@@ -160,7 +220,9 @@ def asked(path: Path, start_ns: int, end_ns: int, runs: int) -> list[dict[str, A
             return len(reader.series(disks[0], end_ns - HOUR_NS, end_ns).times_ns)
 
         def whole_month() -> int:
-            return sum(len(reader.series(disk, start_ns, end_ns, step_seconds=60).times_ns) for disk in disks)
+            return sum(
+                len(reader.series(disk, start_ns, end_ns, step_seconds=60, fields=("c0",)).times_ns) for disk in disks
+            )
 
         rows = []
         for name, query, budget in (
@@ -183,13 +245,27 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--hours", type=float, default=6, help="of stored history; extrapolated to 30 days")
     arguments.add_argument("--days", type=float, default=30, help="of history for the queries")
+    arguments.add_argument("--narrow-minutes", type=int, default=3)
     arguments.add_argument("--runs", type=int, default=9)
     options = arguments.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(prefix="ckptprof-bench-") as directory:
-        for name, increment, peers_bytes in (("real-like", real, 1.09), ("worst case", busy, None)):
+        for name, increment in (("real-like", real), ("worst case", busy)):
             ours = stored(Path(directory) / f"{name}.db", increment, options.hours)
-            rows.append({"data": name, **ours, "size_ratio": peers_bytes and ours["bytes_per_point"] / peers_bytes})
+            theirs = narrow(Path(directory) / f"{name}-narrow.db", increment, options.narrow_minutes)
+            peer = prometheus(Path(directory), increment, min(options.hours, 1))
+            shutil.rmtree(Path(directory) / "blocks", ignore_errors=True)
+            rows.append(
+                {
+                    "data": name,
+                    **ours,
+                    "prometheus_bytes_per_point": peer,
+                    "size_ratio": ours["bytes_per_point"] / peer if peer else None,
+                    "narrow_bytes_per_point": theirs["bytes_per_point"],
+                    "narrow_mpoints_per_cpu_s": theirs["ingest_mpoints_per_cpu_s"],
+                    "ingest_ratio": ours["ingest_mpoints_per_cpu_s"] / theirs["ingest_mpoints_per_cpu_s"],
+                }
+            )
         path = Path(directory) / "month.db"
         queries = asked(path, *month(path, options.days), options.runs)
     show(f"store, {SERIES} series at 1 s", rows, as_json=options.json)

@@ -1,8 +1,10 @@
-"""What a traced call costs: writes and getpid alone, and under the trace.
+"""What a traced call costs: writes and getpid alone, under the trace, under bpftrace and strace that count the same.
 
 A writer in C, held on one CPU, writes the same 64 MiB of a file again and again with pwrite(2); its own clock counts,
 not its start, and of 15 parts of a run the median. Each way is measured between two runs without it, seconds apart, and
-compared with their mean; the ways take turns, and "none again" is the noise.
+compared with their mean; the ways take turns, and "none again" is the noise. bpftrace's one-liner counts calls and sums
+bytes by process and descriptor for the eight read and write calls, which is the nearest that it has; strace runs with
+-c -f.
 
 The same of a send(2) and the recv(2) of its bytes, in one thread by a connection of loopback: without a trace, beside
 one while nobody trains (no program stands at sends), while somebody else trains, and of a process that is followed;
@@ -12,15 +14,20 @@ by the CPU time of that thread.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import random
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from ckptprof_collectors.ebpf import trace as trace_module
+from ckptprof_collectors.ebpf.hooks import ESSENTIAL, OPTIONAL, Hook
 from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from figures import median, parser, show
@@ -104,11 +111,13 @@ int main(int argc, char **argv) {
     return 0;
 }
 """
+CALLS = ("read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev")
 SENDS = "sends"  # the target of the writer that is no file
 SENDS_PER_RUN = {64: 200_000, 64 << 10: 20_000}
 CALLS_PER_RUN = {0: 1_000_000, 1: 200_000, 4096: 200_000, 64 << 10: 20_000, 1 << 20: 1_000}
+SLOW_CALLS = 2_000  # under strace, which takes a hundred times as long
 NAMES = {1: "1 B", 64: "64 B", 4096: "4 KiB", 64 << 10: "64 KiB", 1 << 20: "1 MiB"}
-Way = Callable[[], contextlib.AbstractContextManager[None]]
+Way = Callable[[], contextlib.AbstractContextManager[Sequence[str]]]
 
 
 def compiled(directory: Path) -> Path:
@@ -123,20 +132,85 @@ def compiled(directory: Path) -> Path:
 
 
 @contextlib.contextmanager
-def none() -> Iterator[None]:
+def none() -> Iterator[Sequence[str]]:
     """Watch nothing."""
-    yield
+    yield ()
 
 
 @contextlib.contextmanager
-def traced() -> Iterator[None]:
+def traced() -> Iterator[Sequence[str]]:
     """Trace every process of the host, as the agent does."""
     trace = Trace(KernelFs())
     try:
-        yield
+        yield ()
         trace.read()
     finally:
         trace.close()
+
+
+@contextlib.contextmanager
+def traced_portably() -> Iterator[Sequence[str]]:
+    """Trace with the programs that older kernels get."""
+    essential, optional = (tuple(map(portable, hooks)) for hooks in (ESSENTIAL, OPTIONAL))
+    with mock.patch.multiple(trace_module, ESSENTIAL=essential, OPTIONAL=optional), traced() as prefix:
+        yield prefix
+
+
+def portable(hook: Hook) -> Hook:
+    """Return the hook without its typed programs."""
+    variants = tuple(variant for variant in hook.variants if not variant[0].endswith("_typed"))
+    return dataclasses.replace(hook, variants=variants)
+
+
+def bpftrace_one_liner() -> str:
+    """Return the program: it says so when it is attached."""
+    enters = ",".join(f"tracepoint:syscalls:sys_enter_{call}" for call in CALLS)
+    exits = ",".join(f"tracepoint:syscalls:sys_exit_{call}" for call in CALLS)
+    return (
+        'BEGIN { printf("attached\\n"); }'
+        f"{enters} {{ @fd[tid] = args->fd; }}"
+        f"{exits} /args->ret > 0/ {{ @calls[pid, @fd[tid]] = count(); @bytes[pid, @fd[tid]] = sum(args->ret); }}"
+    )
+
+
+@contextlib.contextmanager
+def by_bpftrace() -> Iterator[Sequence[str]]:
+    """Count by bpftrace."""
+    with_tracefs = (
+        "mount -t tracefs none /sys/kernel/tracing; mount -t debugfs none /sys/kernel/debug; exec bpftrace -e"
+    )
+    process = subprocess.Popen(  # in a mount namespace of its own: not every host has tracefs where bpftrace looks
+        ["unshare", "--mount", "sh", "-c", f'{with_tracefs} exec bpftrace -e "$0"', bpftrace_one_liner()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        while (line := process.stdout.readline()) != "attached\n":
+            if not line:
+                raise SystemExit("bpftrace does not attach")
+        time.sleep(0.2)  # BEGIN runs before the last of its probes
+        yield ()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def by_strace() -> Iterator[Sequence[str]]:
+    """Count by strace."""
+    yield ("strace", "-c", "-f", "-o", "/dev/null", "--")
+
+
+def ways() -> dict[str, Way]:
+    """Return what can be compared on this host for writes."""
+    found: dict[str, Way] = {"none again": none, "ckptprof trace": traced, "ckptprof trace, portable": traced_portably}
+    if shutil.which("bpftrace"):
+        found["bpftrace one-liner"] = by_bpftrace
+    if shutil.which("strace"):
+        found["strace -c -f"] = by_strace
+    return found
 
 
 def measure(
@@ -145,16 +219,18 @@ def measure(
     """Return the rows of one target: all sizes are measured inside one attachment, which is slow to make."""
     cpu = str(max(os.sched_getaffinity(0)))
 
-    def cost(size: int) -> float:
-        command = [str(program), target, str(size), str(max(100, int(calls[size] * options.scale))), cpu]
+    def cost(size: int, prefix: Sequence[str] = ()) -> float:
+        count = max(100, int(calls[size] * options.scale))
+        count = min(count, SLOW_CALLS) if prefix else count
+        command = [*prefix, str(program), target, str(size), str(count), cpu]
         return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     pairs: dict[tuple[str, int], list[tuple[float, float]]] = {(way, size): [] for way in contenders for size in calls}
     for _ in range(options.rounds):
         for way in random.sample(list(contenders), len(contenders)):
             before = [cost(size) for size in calls]
-            with contenders[way]():
-                during = [cost(size) for size in calls]
+            with contenders[way]() as prefix:
+                during = [cost(size, prefix) for size in calls]
             after = [cost(size) for size in calls]
             for size, alone, own, again in zip(calls, before, during, after, strict=True):
                 pairs[way, size].append((own, (alone + again) / 2))
@@ -166,24 +242,28 @@ def measure(
 
 def row(way: str, call: str, pairs: Mapping[tuple[str, int], list[tuple[float, float]]], size: int) -> dict[str, Any]:
     """Return one row of the table."""
+    extra = median([own - alone for own, alone in pairs[way, size]])
+    peer = pairs.get(("bpftrace one-liner", size))
+    peers_extra = median([own - alone for own, alone in peer]) if peer else None
     return {
         "call": call,
         "how": way,
         "ns_alone": median([alone for _, alone in pairs[way, size]]),
         "ns_per_call": median([own for own, _ in pairs[way, size]]),
-        "extra_ns": median([own - alone for own, alone in pairs[way, size]]),
+        "extra_ns": extra,
         "ratio": median([own / alone for own, alone in pairs[way, size]]),
+        "extra_over_bpftrace": extra / peers_extra if peers_extra and "bpftrace" not in way else None,
     }
 
 
 @contextlib.contextmanager
-def following(watched: Mapping[int, bool] | None) -> Iterator[None]:
+def following(watched: Mapping[int, bool] | None) -> Iterator[Sequence[str]]:
     """Trace all, and count what these processes send and receive if one of them trains (True); None: our children's."""
     trace = Trace(KernelFs(), family_of=(os.getpid(),)) if watched is None else Trace(KernelFs())
     try:
         if watched is not None:
             trace.attend(watched, 64 << 10)
-        yield
+        yield ()
     finally:
         trace.close()
 
@@ -208,9 +288,8 @@ def main() -> None:
         )
         program = compiled(disk)
         calls = {size: CALLS_PER_RUN[size] for size in options.sizes}
-        traces: dict[str, Way] = {"none again": none, "ckptprof trace": traced}
-        rows += measure(program, str(memory / "file.bin"), calls, traces, options)
-        rows += measure(program, str(disk / "file.bin"), {one: calls[one] for one in calls if one}, traces, options)
+        rows += measure(program, str(memory / "file.bin"), calls, ways(), options)
+        rows += measure(program, str(disk / "file.bin"), {one: calls[one] for one in calls if one}, ways(), options)
         beside: dict[str, Way] = {
             "none again": none,
             "nobody trains": lambda: following({}),
