@@ -89,16 +89,3 @@ def test_each_wait_has_a_bound_or_a_reason() -> None:
 def test_a_wait_without_a_bound_is_found(code: str) -> None:
     """The oracle of the test above."""
     assert list(unbounded(ast.parse(code)))
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "thread.join(5)", "process.wait(timeout=2.0)", "process.communicate(timeout=t)", "' '.join(words)",
-        "os.waitpid(pid, os.WNOHANG)", "mapping.get(key)", "future.result(2)", "condition.wait_for(ready, 5)",
-        "fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)", "process.communicate(data, 5)",
-    ],
-)  # fmt: skip
-def test_a_wait_with_a_bound_is_none(code: str) -> None:
-    """The other oracle."""
-    assert not list(unbounded(ast.parse(code)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ckptprof.cluster.fleet.annotations import Annotations
     from ckptprof.cluster.fleet.runs import Told
-    from ckptprof.report.cluster.fleet.sheet import Sheet
+    from ckptprof.report.cluster.fleet import Sheet
 
 EXAMPLES = """
 # Which node the others waited for in the last hundred checkpoints, and what held it up
@@ -109,7 +109,7 @@ def command(  # each argument is an option of the command line
     if json:
         output.write(document.dump(document.of(told)))
     elif found.checkpoints or question == "nodes":
-        from ckptprof.report.cluster.fleet.sheet import drawn  # noqa: PLC0415 # as above
+        from ckptprof.report.cluster.fleet import drawn  # noqa: PLC0415 # as above
 
         output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
@@ -122,38 +122,38 @@ def _answer(
     question: Question, found: Several, *, by: By, split_ns: int | None, now_ns: int, zone: timezone
 ) -> tuple[Told, Callable[[], Sheet]]:
     from ckptprof.cluster.fleet import questions as asked  # noqa: PLC0415 - `--help` needs none of these
-    from ckptprof.report.cluster.fleet import collisions, costs, limits, newest, nodes, stragglers  # noqa: PLC0415
+    from ckptprof.report.cluster import fleet as pages  # noqa: PLC0415
 
     every, records = found.checkpoints, found.records
     if question == "stragglers":
         waited = asked.stragglers(every)
-        return waited, lambda: stragglers.of(waited)
+        return waited, lambda: pages.stragglers(waited)
     if question == "cost":
         spent = asked.costs(every, by, zone)
-        return spent, lambda: costs.of(spent)
+        return spent, lambda: pages.costs(spent)
     if question == "limits":
         bounded = asked.limits(every, split_ns)
-        return bounded, lambda: limits.of(bounded, zone)
+        return bounded, lambda: pages.limits(bounded, zone)
     if question == "newest":
         kept = asked.newest(every, records, now_ns)
-        return kept, lambda: newest.of(kept, zone)
+        return kept, lambda: pages.newest(kept, zone)
     if question == "collisions":
         met = asked.collisions(every)
-        return met, lambda: collisions.of(met)
+        return met, lambda: pages.collisions(met)
     seen = asked.nodes(every, records)
-    return seen, lambda: nodes.of(seen, zone)
+    return seen, lambda: pages.nodes(seen, zone)
 
 
 def _annotated(found: Several, *, write: bool) -> tuple[Annotations, Callable[[], Sheet]]:
     from ckptprof.cluster.fleet import annotations  # noqa: PLC0415 - `--help` needs none of these
-    from ckptprof.report.cluster.fleet import annotations as page  # noqa: PLC0415
+    from ckptprof.report.cluster import fleet as pages  # noqa: PLC0415
     from ckptprof.service.commands import accounting  # noqa: PLC0415
 
     jobs, not_asked = accounting.annotated(annotations.notes(found.checkpoints), write=write)
     told = annotations.Annotations(
         checkpoints=len(found.checkpoints), is_written=write, not_asked=not_asked, jobs=tuple(jobs)
     )
-    return told, lambda: page.of(told)
+    return told, lambda: pages.annotated(told)
 
 
 def _complained(told: Told) -> int:

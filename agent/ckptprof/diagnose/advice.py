@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ckptprof.diagnose.causes import WORDS
 from ckptprof.diagnose.sight import SLIGHT
-from ckptprof.diagnose.words import WORDS
 from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import plural, seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everyday import building, fetching, learning, moving, sending, storing
+from everyday import building, fetching, learning, moving, storing
 from everyday.task import Task
 
 TASKS: tuple[Task, ...] = (
@@ -11,6 +11,5 @@ TASKS: tuple[Task, ...] = (
     *building.TASKS,
     *storing.TASKS,
     *learning.TASKS,
-    *sending.TASKS,
 )
 BY_NAME: dict[str, Task] = {task.name: task for task in TASKS}

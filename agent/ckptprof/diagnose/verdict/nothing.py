@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.accounts.lustre import was_in_pcc
+from ckptprof.diagnose.accounts.witnesses import was_in_pcc
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import NS, SLIGHT, number, pace, some
+from ckptprof.diagnose.sight import NS, SLIGHT, pace, some
 from ckptprof.diagnose.verdict.series import stall_share
 from ckptprof.model import Kind, Mode
 from ckptprof.units import percent, rate
@@ -110,11 +110,11 @@ def _shown(found: Accounting) -> tuple[float | None, float]:
         if sight.link is None:
             return None, 0.0
         known = (sight.link.shown_bytes_per_second, sight.link.peak_bytes_per_second)
-        return max((value for value in map(number, known) if value), default=None), sight.link_bytes or 0.0
+        return max((value for value in known if value), default=None), sight.link_bytes or 0.0
     if sight.device is None:
         return None, 0.0
-    shown = number(sight.device.shown_bytes_per_second)
-    peak = number(sight.device.peak_bytes_per_second) if shown is None else None
+    shown = sight.device.shown_bytes_per_second
+    peak = sight.device.peak_bytes_per_second if shown is None else None
     return shown or peak, sight.device_bytes or 0.0
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.accounts import cleaning
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.accounts.outside import deleted_after
+from ckptprof.diagnose.causes import WORDS, Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule
-from ckptprof.diagnose.sight import SLIGHT, some
+from ckptprof.diagnose.sight import SLIGHT
 from ckptprof.diagnose.verdict.gains import Gain
 from ckptprof.diagnose.verdict.nothing import TOO_SHORT
-from ckptprof.diagnose.words import WORDS
 from ckptprof.model import Kind
 from ckptprof.units import percent, seconds
 from ckptprof.verdicts import Limit
@@ -64,7 +63,7 @@ def subject(found: Accounting, one: Spent) -> str:
 def limited(found: Accounting, limit: Limit, told: Gain, rule: Rule | None, shown: str | None) -> str:
     """Return the sentence of a limit; `shown` is what shows it where no account does."""
     mine = [one for one in found.accounts if one.limit is limit]
-    cleared = cleaning.more(found.sight) if limit is Limit.CLEAN_UP else None
+    cleared = deleted_after(found.sight) if limit is Limit.CLEAN_UP else None
     if cleared is not None:
         clause = f"{seconds(found.sight.span)}, and {cleared}: {WORDS[limit]}"
     elif mine:
@@ -147,7 +146,7 @@ def nothing(found: Accounting, why: str) -> str:
     """Return the sentence of a checkpoint that nothing was slow in."""
     if why == TOO_SHORT:  # whatever it went to
         return f"{begin(found)}: {why}"
-    moved = some(found.sight.checkpoint.bytes)
+    moved = found.sight.checkpoint.bytes
     clause = f"{begin(found)}: nothing was slow: {why}" if moved else f"{begin(found)}: nothing was slow"
     return f"{clause}{_crowded(found, Limit.NONE)}"
 

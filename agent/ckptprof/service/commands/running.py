@@ -24,7 +24,7 @@ from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.location import default_path
-from ckptprof.store.lock import StoreBusyError
+from ckptprof.store.problems import StoreBusyError
 from ckptprof.store.watched import watched
 from ckptprof.store.writer import StoreFullError
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
-from ckptprof_collectors.devices import diskstats
+from ckptprof_collectors.devices.blockdevices import parse_line
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs
 from ckptprof_collectors.mounts import mountinfo
 from ckptprof_collectors.mounts.remotefs import server_of
@@ -120,7 +120,7 @@ def _io_ms(fs: KernelFs, device: str) -> int | None:
         kept.close()
     except OSError:
         return None
-    samples = (diskstats.parse_line(line) for line in lines)
+    samples = (parse_line(line) for line in lines)
     return next((sample.io_ms for sample in samples if sample is not None and sample.device == device), None)
 
 

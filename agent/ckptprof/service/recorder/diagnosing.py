@@ -49,7 +49,7 @@ class KeptCeilings:
             self._known = load_ceilings(state_dir)
 
     def __call__(self) -> Sequence[Ceilings]:
-        """Return what is there now."""
+        """Return what is kept now."""
         changed_ns = self._stamp()
         if changed_ns != self._changed_ns:
             self._changed_ns = changed_ns

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,7 +18,6 @@ from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.stacklooks import line_of
 from ckptprof.service.sampler.watching import Watching
-from ckptprof_collectors.contract import Tracer
 from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.files.views import View
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, has_the_hosts_pids
@@ -30,6 +30,9 @@ from ckptprof_collectors.samples import (
     SocketTraffic,
     TraceHealth,
 )
+
+if TYPE_CHECKING:
+    from ckptprof_collectors.ebpf.trace import Trace
 
 NAME = "trace"
 RATE_SHARE = 0.5  # of the rate between bursts, while the trace counts: its numbers do not depend on when it is read
@@ -47,7 +50,7 @@ LOSES_NS = 10_000_000_000  # so long after something was lost counters are read 
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
 
-Maker = Callable[..., Tracer]  # of `KernelFs`, as `attach`; raises UnavailableError
+Maker = Callable[..., "Trace"]  # of `KernelFs`, as `attach`; raises UnavailableError
 
 
 def foreign_namespace(fs: KernelFs) -> str | None:
@@ -57,7 +60,7 @@ def foreign_namespace(fs: KernelFs) -> str | None:
     return "the pids of this container are not the host's: share them (hostPID: true, --pid=host)"
 
 
-def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
+def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Trace:
     """Attach the eBPF programs, imported only here: polling needs none of that. Raises UnavailableError.
 
     `family_of`: only what these processes start from now on; `ignore`: processes to leave out.
@@ -77,10 +80,10 @@ def first_line(error: Exception) -> str:
 class Tracing:
     """The trace of one sampler, or why there is none."""
 
-    def __init__(self, wish: Wish, make: Callable[[], Tracer], poll: select.poll) -> None:
+    def __init__(self, wish: Wish, make: Callable[[], Trace], poll: select.poll) -> None:
         """Attach unless the wish is `poll`; the descriptor to wait for is kept registered in `poll`."""
         self._poll = poll
-        self._tracer: Tracer | None = None
+        self._tracer: Trace | None = None
         self._fd = -1
         self._health: TraceHealth | None = None
         self._lost_ns: int | None = None
@@ -94,7 +97,7 @@ class Tracing:
         if wish != "poll":
             self._attach(make)
 
-    def _attach(self, make: Callable[[], Tracer]) -> None:
+    def _attach(self, make: Callable[[], Trace]) -> None:
         try:
             tracer = make()
             fd = tracer.fileno()
