@@ -7,7 +7,7 @@ from ckptprof.diagnose.accounts.witnesses import was_in_pcc
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import NS, SLIGHT, pace, some
 from ckptprof.diagnose.verdict.series import stall_share
-from ckptprof.model import Kind, Mode
+from ckptprof.model import Mode
 from ckptprof.units import percent, rate
 from ckptprof.verdicts import Limit
 
@@ -116,8 +116,3 @@ def _shown(found: Accounting) -> tuple[float | None, float]:
     shown = sight.device.shown_bytes_per_second
     peak = sight.device.peak_bytes_per_second if shown is None else None
     return shown or peak, sight.device_bytes or 0.0
-
-
-def is_restore(found: Accounting) -> bool:
-    """Return whether it reads."""
-    return found.sight.checkpoint.kind is Kind.RESTORE

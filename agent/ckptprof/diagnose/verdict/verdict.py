@@ -66,34 +66,23 @@ class _Choice:
 def verdict(found: Accounting) -> Verdict:
     """Return what the accounts say."""
     choice = _choose(found)
-    missing = lacking(found)
-    accounts = tuple(one.account for one in found.accounts)
-    sure = _confidence(found, choice, len(missing))
-    rule, shown = _rule(found, choice.limit)
-    remedy = rule.remedy_for(found.sight) if rule else None
-    if choice.limit in (Limit.NONE, Limit.UNCLEAR):
-        told = sentences.nothing if choice.limit is Limit.NONE else sentences.unclear
-        return Verdict(
-            limit=choice.limit, sentence=told(found, choice.why or ""), confidence=sure, seconds=found.seconds,
-            accounts=accounts, evidence=evidence(found, choice.limit, choice.why), excluded=(), lacking=missing,
-            candidates=choice.candidates, cause=rule.name if rule else None, remedy=remedy,
-            reference=rule.reference if rule else None,
-        )  # fmt: skip
-    promised = gain(found, choice.limit)
+    limit, missing, (rule, shown) = choice.limit, lacking(found), _rule(found, choice.limit)
+    is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
+    promised = gain(found, limit) if is_named else None
     return Verdict(
-        limit=choice.limit,
-        sentence=sentences.limited(found, choice.limit, promised, rule, choice.why),
-        confidence=sure,
+        limit=limit,
+        sentence=sentences.sentence(found, limit, promised, rule, choice.why),
+        confidence=_confidence(found, choice, len(missing)),
         seconds=found.seconds,
-        accounts=accounts,
-        evidence=evidence(found, choice.limit, choice.why, shown),
-        excluded=excluded(found, choice.limit),
+        accounts=tuple(one.account for one in found.accounts),
+        evidence=evidence(found, limit, choice.why, shown if is_named else None),
+        excluded=excluded(found, limit) if is_named else (),
         lacking=missing,
         candidates=choice.candidates,
-        expected_seconds=promised.expected_seconds,
-        capped_by=promised.capped_by,
+        expected_seconds=promised.expected_seconds if promised is not None else None,
+        capped_by=promised.capped_by if promised is not None else None,
         cause=rule.name if rule else None,
-        remedy=remedy,
+        remedy=rule.remedy_for(found.sight) if rule else None,
         reference=rule.reference if rule else None,
     )
 
@@ -203,7 +192,7 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     return round(min(1.0, max(0.0, sure - _BY_MISSING * missing)), _DIGITS)
 
 
-def evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None = None) -> tuple[str, ...]:
+def evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None) -> tuple[str, ...]:
     """Return what speaks for it, with numbers; `shown`: what a rule adds, unless it is an account that is told here."""
     first = [why] if why else []
     speaking = [one for one in found.accounts if _speaks(one, limit)][: _MOST - len(first)]
