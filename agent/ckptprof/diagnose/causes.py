@@ -119,7 +119,6 @@ class Spent:
     alone: bool = False  # by the single writer of several ranks: more writers would have shared it out
 
     def __str__(self) -> str:
-        """Return it with its duration."""
         return f"{seconds(self.seconds)} {self.text}"
 
     @property

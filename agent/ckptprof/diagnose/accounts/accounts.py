@@ -166,7 +166,6 @@ def _merged(found: Sequence[Spent]) -> list[Spent]:
 
 
 def _shared(one: Spent, only: ranks.Alone, storage: Wait | None) -> Spent:
-    """Return an account as one of the single writer, if more writers would have shared it out."""
     slow_copy = one.limit is Limit.PAGE_CACHE and one.cause is Cause.COPYING
     if one.limit not in ranks.SHARED_OUT and not slow_copy:
         return one

@@ -142,7 +142,6 @@ def blocked_by(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
 
 
 def _cores(before: BeforeMeasure) -> float:
-    """Return the cores that were busy with it."""
     return some(before.busy) + some(before.helpers_busy)
 
 

@@ -74,7 +74,6 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
 
 
 def _waits(sight: Sight, found: Accounting) -> bool:
-    """Return whether the save waits until its bytes are on the device."""
     return (
         sight.writes
         and not sight.remote

@@ -91,7 +91,6 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule 
 
 
 def _is_stored(found: Accounting, limit: Limit) -> bool:
-    """Return whether a limit is what storage was waited for."""
     return found.storage is not None and found.storage.limit is limit
 
 
@@ -111,7 +110,6 @@ def _spent(found: Accounting, mine: list[Spent]) -> str:
 
 
 def _crowded(found: Accounting, limit: Limit) -> str:
-    """Return how much longer it took because others had the processors, where that is much."""
     waited = found.of(Limit.CPU)
     if limit is Limit.CPU or waited < _CROWDED * found.seconds:
         return ""
@@ -119,7 +117,6 @@ def _crowded(found: Accounting, limit: Limit) -> str:
 
 
 def _slow_by(found: Accounting) -> str:
-    """Return what makes each of the saves slow that wait for each other."""
     slow = next((one for one in found.accounts if one.limit is not None and one.limit is not Limit.NONE), None)
     if slow is None or slow.seconds < SLIGHT * found.seconds:
         return ""
