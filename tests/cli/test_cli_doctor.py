@@ -225,7 +225,7 @@ def test_a_process_that_holds_whoever_reads_of_it_is_named(
 
     A pipe for its arguments, into which nobody writes, holds the reader here.
     """
-    monkeypatch.setattr(checks, "sleep_of", lambda _: sleep)
+    monkeypatch.setattr("ckptprof.service.probing.apart.sleep_of", lambda _: sleep)
     fs = tree(proc__78__stat="78 (x) S 1 " + "0 " * 48, proc__78__status="Uid:\t7\t7\t7\t7\n")
     os.mkfifo(tmp_path / "proc/78/cmdline")
 
@@ -233,7 +233,7 @@ def test_a_process_that_holds_whoever_reads_of_it_is_named(
 
     assert (found.status, found.text[: len(told[1])]) == told
     with (tmp_path / "proc/78/cmdline").open("w"):
-        pass  # the thread goes on
+        pass  # the reader goes on, if it is there yet
 
 
 @pytest.mark.parametrize(("free", "status"), [(1 << 20, "fail"), (500 << 20, "warn"), (50 << 30, "ok")])

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IDLE = "a daemon thread that waits for work, and that no other thread waits for"
 REVIEWED = {
     "agent/ckptprof/cli/output.py:page": "the pager of a person at a terminal, who ends it",
-    "agent/ckptprof/service/commands/command.py:reap": "the user's job: `run` lasts as long as it does",
+    "agent/ckptprof/service/commands/attended.py:reap": "the user's job: `run` lasts as long as it does",
     "agent/ckptprof/service/probing/probe.py:side_by_side": "in the process that `apart` leaves behind",
     "agent/ckptprof/service/probing/probe.py:begin": "in the process that `apart` leaves behind",
     "agent/ckptprof/service/recorder/signals.py:_collect": IDLE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -97,18 +97,10 @@ def _parse(text: str, now_ns: int) -> int | None:
 def _iso(day: str, clock: str | None, fraction: str | None, offset: str | None) -> int:
     if clock is not None and clock.count(":") == 1:
         clock += ":00"
-    when = datetime.strptime(f"{day} {clock or '00:00:00'}", "%Y-%m-%d %H:%M:%S")  # noqa: DTZ007 # zone follows
+    text, form = f"{day} {clock or '00:00:00'}", "%Y-%m-%d %H:%M:%S"
     if offset is not None:
-        when = when.replace(tzinfo=_zone(offset))
-    return _epoch_ns(when) + _fraction_ns(fraction)
-
-
-def _zone(offset: str) -> timezone:
-    if offset in "Zz":
-        return timezone.utc
-    digits = offset[1:].replace(":", "")
-    distance = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(distance if offset[0] == "+" else -distance)
+        text, form = f"{text} {offset.upper()}", f"{form} %z"
+    return _epoch_ns(datetime.strptime(text, form)) + _fraction_ns(fraction)  # noqa: DTZ007 # local without an offset
 
 
 def _fraction_ns(digits: str | None) -> int:

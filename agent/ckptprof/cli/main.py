@@ -317,11 +317,9 @@ def _complain(message: str, *, hint: str | None = None, error: BaseException | N
 
         lines += [clean(line) for part in traceback.format_exception(error) for line in part.splitlines()]
     text = "\n".join(lines) + "\n"
-    try:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed: the exit code has to say it
         sys.stderr.write(text.encode(sys.stderr.encoding or "ascii", "backslashreplace").decode())
         sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):  # stderr is closed: the exit code has to say it
-        return
 
 
 class _StandardOutput(io.FileIO):

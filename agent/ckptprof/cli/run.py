@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -92,7 +93,7 @@ def command(
     if quiet:
         return outcome.exit_code
     try:
-        _write(without_copies(outcome.report), target, _why_none(outcome), json=json, no_color=no_color)
+        _write(without_copies(outcome.report), target, partial(_why_none, outcome), json=json, no_color=no_color)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with our report, the command's code matters more
         from ckptprof.service.recorder import messages  # noqa: PLC0415
 
@@ -114,15 +115,11 @@ def _screen(*, starts: bool, no_color: bool) -> Beside | None:
     return None
 
 
-def _why_none(outcome: Outcome) -> Callable[[Report], tuple[str, str]]:
-    def told(report: Report) -> tuple[str, str]:
-        from ckptprof.report.why import nearest  # noqa: PLC0415 - imports the tables of the detection
+def _why_none(outcome: Outcome, report: Report) -> tuple[str, str]:
+    from ckptprof.report.why import nearest  # noqa: PLC0415 - imports the tables of the detection
 
-        message, hint = terminal.explain_empty_run(report)
-        found = nearest(outcome.rejected)
-        return (message, hint) if found is None else (message, found)
-
-    return told
+    message, hint = terminal.explain_empty_run(report)
+    return message, nearest(outcome.rejected) or hint
 
 
 def _write(

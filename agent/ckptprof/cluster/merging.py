@@ -31,36 +31,28 @@ def merge(records: Sequence[NodeRecord]) -> tuple[ClusterCheckpoint, ...]:
             keyed.setdefault(key, []).append(event)
     for key in [key for key, events in keyed.items() if not is_of_one(key, events)]:
         alone += keyed.pop(key)
-    watched = _watched(records)
-    found = [_one([_as_it_is(event)], {}, event.checkpoint.job) for event in alone]
+    watched: dict[str, list[Watched]] = {}
+    for record in records:
+        watched.setdefault(record.host, []).append(record.watched)
+    found: list[ClusterCheckpoint] = []
+    for event in alone:
+        one = event.checkpoint
+        found.append(_one([Timed(event, one.start_ns, one.end_ns, bound_ns(one))], {}, one.job))
     for events in keyed.values():
         job = common(event.checkpoint.job for event in events) or ""  # a node may have a name of its own for it
         timed = on_one_clock(events)
         begun: dict[str, int] = {}
-        for one in timed:
-            begun.setdefault(one.event.host, one.start_ns)
+        for at in timed:
+            begun.setdefault(at.event.host, at.start_ns)
         hosts = {host: (start_ns, watched[host]) for host, start_ns in begun.items()}
         for kind in Kind:
             groups = joined([one for one in timed if one.event.checkpoint.kind is kind])
             found += with_past(_one(group, hosts, job) for group in groups)
     found.sort(key=lambda one: (one.whole.start_ns, one.whole.uid))
-    return tuple(_numbered(one, number) for number, one in enumerate(found, start=1))
-
-
-def _as_it_is(event: Event) -> Timed:
-    one = event.checkpoint
-    return Timed(event, one.start_ns, one.end_ns, bound_ns(one))
-
-
-def _numbered(one: ClusterCheckpoint, number: int) -> ClusterCheckpoint:
-    return msgspec.structs.replace(one, whole=msgspec.structs.replace(one.whole, id=number))
-
-
-def _watched(records: Iterable[NodeRecord]) -> dict[str, list[Watched]]:
-    found: dict[str, list[Watched]] = {}
-    for record in records:
-        found.setdefault(record.host, []).append(record.watched)
-    return found
+    return tuple(
+        msgspec.structs.replace(one, whole=msgspec.structs.replace(one.whole, id=number))
+        for number, one in enumerate(found, start=1)
+    )
 
 
 def _one(group: Sequence[Timed], hosts: Mapping[str, tuple[int, list[Watched]]], job: str) -> ClusterCheckpoint:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,9 +12,8 @@ import psutil
 from ckptprof import units
 from ckptprof.cli.checks import remedies
 from ckptprof.report.doctor import Check
-from ckptprof.service.probing.apart import NoAnswerError, apart
+from ckptprof.service.probing.apart import NoAnswerError, Say, apart
 from ckptprof_collectors import hostfacts
-from ckptprof_collectors.abandoned import in_time, sleep_of
 from ckptprof_collectors.gpus.gpudirect import GpuDirect
 from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
@@ -56,20 +53,16 @@ def capabilities(fs: KernelFs, *, uid: int) -> Check:
 
 def other_processes(fs: KernelFs, *, uid: int, patience_seconds: float = _PATIENCE_SECONDS) -> Check:
     """Try what matters: the byte counters and open files of a process of another user."""
-    tried, reader = list[int](), list[int]()
-
-    def look() -> tuple[int, int]:
-        reader.append(threading.get_native_id())
-        with hostfacts.reading(fs.proc):
-            return _tried(uid, tried)
-
-    try:  # the thread may never come back, and ends with this process
-        readable, refused = in_time("processes", look, patience_seconds)
-    except TimeoutError:
+    tried: list[str] = []
+    try:
+        readable, refused = apart(
+            lambda say: _tried(fs, uid, say), str(fs.proc), heard=tried.append, patience_seconds=patience_seconds
+        )
+    except NoAnswerError as error:
         who = f"process {tried[-1]}" if tried else "a process"
-        if not reader or sleep_of(reader[0]) is None:
+        if not error.hangs:
             text = f"{who} was not read within {patience_seconds:g} s: this host is too busy to tell"
-            return Check("processes", "note", text, "try again when this host is less busy")
+            return Check("processes", "note", text, error.hint)
         text = f"{who} holds whoever reads its files in /proc: what other processes do was not tried"
         return Check("processes", "warn", text, "end it, or the file server that it waits for")
     if readable:
@@ -80,34 +73,26 @@ def other_processes(fs: KernelFs, *, uid: int, patience_seconds: float = _PATIEN
     return Check("processes", "note", "there is no process of another user, so it is not known whether one can be read")
 
 
-def _tried(uid: int, tried: list[int]) -> tuple[int, int]:
-    """Return how many could be read and how many not; the first that can be read ends it. Whom it reads is `tried`."""
+def _tried(fs: KernelFs, uid: int, say: Say) -> tuple[int, int]:
+    """Return how many could be read and how many not; the first that can be read ends it. Says whom it reads."""
     refused = 0
-    for process in _of_others(uid, tried):
-        with contextlib.suppress(psutil.NoSuchProcess, OSError):  # it ended meanwhile
-            try:
-                process.io_counters()
-                process.num_fds()
-            except psutil.AccessDenied:
-                refused += 1
-            else:
-                return 1, refused
-        if refused >= _LOOKED_AT:
-            break
+    with hostfacts.reading(fs.proc), contextlib.suppress(OSError):
+        for pid in sorted(psutil.pids()):
+            say(str(pid))
+            with contextlib.suppress(psutil.Error, OSError):  # it ended meanwhile
+                process = psutil.Process(pid)
+                if process.uids().effective == uid or not process.cmdline():  # the kernel's own threads have none
+                    continue
+                try:
+                    process.io_counters()
+                    process.num_fds()
+                except psutil.AccessDenied:
+                    refused += 1
+                else:
+                    return 1, refused
+            if refused >= _LOOKED_AT:
+                break
     return 0, refused
-
-
-def _of_others(uid: int, tried: list[int]) -> Iterator[psutil.Process]:
-    try:
-        pids = psutil.pids()
-    except OSError:
-        return
-    for pid in sorted(pids):
-        tried.append(pid)
-        with contextlib.suppress(psutil.Error, OSError):
-            process = psutil.Process(pid)
-            if process.uids().effective != uid and process.cmdline():  # the kernel's own threads have none
-                yield process
 
 
 def io_accounting(fs: KernelFs) -> Check:

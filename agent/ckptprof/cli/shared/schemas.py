@@ -117,12 +117,9 @@ def _described(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
     for name in _WORKED_OUT.get(kind, ()):
         (worked_out,), _ = msgspec.json.schema_components([_returned(kind, name)])
         told[name] = _plain(worked_out, _sentence(getattr(kind, name).__doc__))
-    return {"description": _sentence(kind.__doc__), **_closed(told, _OPTIONAL.get(kind, ()))}
-
-
-def _closed(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
+    required = [name for name in told if name not in _OPTIONAL.get(kind, ())]
+    closed = {"type": "object", "additionalProperties": False, "required": required, "properties": told}
+    return {"description": _sentence(kind.__doc__), **closed}
 
 
 def _plain(schema: dict[str, Any], said: str) -> dict[str, Any]:
@@ -152,11 +149,7 @@ def _remarks(kind: type) -> list[str]:
                 if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                     lines = [comments[line] for line in range(node.lineno, end) if line in comments]
                     said[node.target.id] = _sentence(" ".join(lines))
-    return [said[name] for name in _names(kind)]
-
-
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(getattr(kind, "__struct_fields__", ())) or tuple(get_type_hints(kind))
+    return [said[name] for name in getattr(kind, "__struct_fields__", ()) or get_type_hints(kind)]
 
 
 def _sentence(said: str | None) -> str:

@@ -38,10 +38,6 @@ def look(width: int, height: int, *, colour: bool) -> Look:
     return Look(width, height, output.LocalZone(), colour=colour, unicode=output.is_unicode())
 
 
-def _nothing(_width: int, _height: int) -> list[str]:
-    return []
-
-
 class Viewing:
     """Goes on until it is enough."""
 
@@ -52,7 +48,7 @@ class Viewing:
         interval: float,
         *,
         colour: bool,
-        below: Callable[[int, int], list[str]] = _nothing,
+        below: Callable[[int, int], list[str]] = lambda _width, _height: [],
     ) -> None:
         """`interval`: seconds between two looks; `below` returns what stands under it, for a screen of such a size."""
         self._screen = screen

@@ -21,12 +21,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 import msgspec
 
 from ckptprof.service.options import SamplerOptions
-from ckptprof.service.sampler.descriptors import raise_descriptor_limit
 from ckptprof.service.sampler.main import Sampler
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.title import set_title
@@ -50,23 +48,6 @@ class Abandoned(BaseException):
     """Raised in a loop that another thread has taken over."""
 
 
-class Relieved(Protocol):
-    """What is run in turns."""
-
-    @property
-    def calm(self) -> bool:
-        """Whether no bytes move that would be missed while it is held."""
-
-    def run(self) -> None:
-        """Begin, and go on to the end."""
-
-    def go_on(self) -> None:
-        """Go on to the end after a relief."""
-
-    def relieve(self) -> None:
-        """Leave what the loop was at when it was held; nothing else runs meanwhile."""
-
-
 class _Turn:
     def __init__(self, ident: int, native_id: int) -> None:
         self.ident = ident
@@ -84,14 +65,10 @@ class _Turn:
             return None
 
 
-def _nothing() -> None:
-    pass
-
-
 class Relay:
     """Runs the loop in the thread that calls, and in another one whenever that is held."""
 
-    def __init__(self, loop: Relieved, end: Callable[[int], None], *, begin: Callable[[], None] = _nothing) -> None:
+    def __init__(self, loop: Sampler, end: Callable[[int], None], *, begin: Callable[[], None] = lambda: None) -> None:
         """Take what to run, what ends this process with a code, and what each thread does before it runs the loop."""
         self._loop = loop
         self._end = end
@@ -218,7 +195,9 @@ def main() -> None:
         for number in options.witness_signals:
             signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the recorder blocks those that it takes itself
-    raise_descriptor_limit()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     output = OutputQueue(os.dup(1))
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)  # nothing that prints may reach the stream of frames

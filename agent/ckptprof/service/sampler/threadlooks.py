@@ -98,7 +98,11 @@ class _ThreadGroup:
         at_files = [tid for tid, thread in self.followed.items() if thread.at_files]
         if not watching.activity.in_burst() or not watching.activity.urgent(now_ns):
             # no bytes move: a sync of what was written goes on, old files are deleted, or nothing is done
-            return list(dict.fromkeys((*at_files, *self._deleting(now_ns))))
+            clears = now_ns - self._urgent_ns <= CLEARS_NS
+            deleting = (
+                [tid for tid, one in self.followed.items() if now_ns - one.deleted_ns <= DELETED_NS] if clears else []
+            )
+            return list(dict.fromkeys((*at_files, *deleting)))
         self._urgent_ns = now_ns
         if traced:
             movers = watching.traced.movers
@@ -108,11 +112,6 @@ class _ThreadGroup:
             found = self._workers(now_ns)
         main = [watching.process.pid] if watching.trains else []
         return list(dict.fromkeys((*main, *at_files, *found)))[:MAX_EACH]
-
-    def _deleting(self, now_ns: int) -> list[int]:
-        if now_ns - self._urgent_ns > CLEARS_NS:
-            return []
-        return [tid for tid, thread in self.followed.items() if now_ns - thread.deleted_ns <= DELETED_NS]
 
     def _workers(self, now_ns: int) -> list[int]:
         """Return all threads if there are few, else those that have run since they were swept before.

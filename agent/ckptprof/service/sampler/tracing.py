@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -50,12 +50,7 @@ LOSES_NS = 10_000_000_000  # so long after something was lost counters are read 
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
 
-class Maker(Protocol):
-    """Makes one; raises UnavailableError."""
-
-    def __call__(self, fs: KernelFs, /, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Trace:
-        """`family_of`: only what these processes start from now on; `ignore`: processes to leave out."""
-        ...
+Maker = Callable[..., "Trace"]  # of `KernelFs`, as `attach`; raises UnavailableError
 
 
 def foreign_namespace(fs: KernelFs) -> str | None:
@@ -66,7 +61,10 @@ def foreign_namespace(fs: KernelFs) -> str | None:
 
 
 def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Trace:
-    """Attach the eBPF programs, imported only here: polling needs none of that. Raises UnavailableError."""
+    """Attach the eBPF programs, imported only here: polling needs none of that. Raises UnavailableError.
+
+    `family_of`: only what these processes start from now on; `ignore`: processes to leave out.
+    """
     if (namespace := foreign_namespace(fs)) is not None:
         raise UnavailableError(namespace)
     from ckptprof_collectors.ebpf.trace import Trace  # noqa: PLC0415 - as the docstring says
@@ -212,9 +210,7 @@ class Tracing:
 
     def _is_told(self, sample: Sample, watched: Mapping[int, Watching] | None) -> bool:
         if isinstance(sample, FileActivity):
-            if (
-                sample.session in self._open
-            ):  # begun when its path was not known, or when it was larger: told to its end
+            if sample.session in self._open:  # its path was not known, or it was larger, when it began: told to its end
                 if sample.closed_ns is not None:
                     del self._open[sample.session]
                 return True

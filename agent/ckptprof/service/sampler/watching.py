@@ -223,7 +223,11 @@ class Watching:
         if not activity.scan_due(now_ns) or (traced and not mappings):
             return
         spent_ns = self._mappings.spent_ns
-        scan, raw_paths = self._scan_mappings() if traced else self._scan_all(mappings=mappings)
+        if traced:
+            mapped = self._mappings.look()
+            scan, raw_paths = FileScan(self.process.pid, self.process.start_ticks, (), mapped), self._mappings.raw_paths
+        else:
+            scan, raw_paths = self._scan_all(mappings=mappings)
         spent_ns = self._mappings.spent_ns - spent_ns
         self._for_mappings.spend(spent_ns)
         self.allowance.spend(-spent_ns)  # of which it is a part otherwise
@@ -231,15 +235,11 @@ class Watching:
         if mappings:
             activity.mappings_read(now_ns, found=bool(scan.mapped))
         samples.append(scan)
-        for mapped in scan.mapped or ():
-            if mapped.writable:
-                self._remember((mapped.device, mapped.inode), raw_paths.get((mapped.device, mapped.inode)))
+        for one in scan.mapped or ():
+            if one.writable:
+                self._remember((one.device, one.inode), raw_paths.get((one.device, one.inode)))
         if not traced:
             self._note_descriptors(scan, raw_paths)
-
-    def _scan_mappings(self) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
-        mapped = self._mappings.look()
-        return FileScan(self.process.pid, self.process.start_ticks, (), mapped), self._mappings.raw_paths
 
     def _scan_all(self, *, mappings: bool) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
         files = self._files or OpenFiles(self.process, self._highest)
