@@ -60,9 +60,9 @@ def read_all(path: Path) -> Checkpoint:
     return checkpoint
 
 
-@pytest.mark.parametrize("version", range(OLDEST, LATEST + 1))
+@pytest.mark.parametrize("version", [OLDEST, 10, 11, LATEST])
 def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> None:
-    """A database of each version, as it was then, opens, keeps its rows and can be read."""
+    """That of 0.1.0 by each step there is, and later ones of development: it opens, keeps its rows and can be read."""
     put_released(db, version)
     StoreWriter(db).close()
     checkpoint = read_all(db)
@@ -196,7 +196,7 @@ def test_all_views_work_for_who_does_not_trust_the_schema(
 
 def test_what_is_damaged_keeps_no_database_from_being_brought_up_to_date(db: Path) -> None:
     """A verdict that is no JSON has no limit."""
-    put_released(db, 5)
+    put_released(db)
     with contextlib.closing(sqlite3.connect(db)) as damaged:
         damaged.execute("UPDATE checkpoints SET verdict = 'x'")
         damaged.commit()
