@@ -18,8 +18,8 @@ from typing import Any
 
 import psutil
 
-from ckptprof.service.sampler.descriptors import raise_descriptor_limit
 from ckptprof.service.sampler.population import Population, page_bytes
+from ckptprof.service.sampler.threadlooks import raise_descriptor_limit
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import Sample
 from contenders import sleepers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import socket
 import sys
@@ -20,7 +21,6 @@ from ckptprof.errors import CkptprofError
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.service.probing.apart import END_THE_MOUNT, NoAnswerError, Say, apart
-from ckptprof.service.sampler.population import page_bytes
 from ckptprof.store.connection import has_wal_reset_fix, log_bytes, sqlite_version
 from ckptprof.store.location import path_to_read, shown, to_path, where_to_get_data
 from ckptprof.store.lock import log_readers, writer_is_alive
@@ -256,7 +256,7 @@ def _daemons(fs: KernelFs, far: Sequence[MountInfo]) -> Mapping[_Device, FuseDae
 
     def look(_: Say) -> list[FuseDaemon]:
         found.look(lacking, ())
-        return found.read(page_bytes())
+        return found.read(mmap.PAGESIZE)
 
     with contextlib.suppress(OSError, NoAnswerError):
         return {(one.major, one.minor): one for one in apart(look, str(fs.proc), patience_seconds=_PATIENCE_SECONDS)}

@@ -7,7 +7,6 @@ import fnmatch
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ckptprof.model import Checkpoint, CheckpointQuery
@@ -127,11 +126,6 @@ class Follower:
         self._devices = devices
         self._job = job
 
-    @property
-    def path(self) -> Path:
-        """The database."""
-        return self._reader.path
-
     def state(self, now_ns: int) -> State:
         """Return what goes on; raises StoreError."""
         self._reader.renew()
@@ -168,4 +162,4 @@ class Follower:
 
     @cached_property
     def _diagnosis(self) -> Diagnosis:
-        return Diagnosis(ceilings=ceilings_beside(self.path))
+        return Diagnosis(ceilings=ceilings_beside(self._reader.path))

@@ -8,6 +8,7 @@ At the level `trace` the kernel counts for it, by eBPF, what every thread does t
 
 from __future__ import annotations
 
+import mmap
 import os
 import select
 import time
@@ -27,7 +28,7 @@ from ckptprof.service.sampler.folders import WAKING_BYTES, Folders
 from ckptprof.service.sampler.health import HealthCounters
 from ckptprof.service.sampler.looks import Looks
 from ckptprof.service.sampler.outputqueue import OutputQueue
-from ckptprof.service.sampler.population import Population, page_bytes
+from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors import privileges, registry
 from ckptprof_collectors.abandoned import ABANDONED
@@ -76,7 +77,7 @@ class Sampler:
         self._control_buffer = b""
         self._poll = select.poll()
         self._poll.register(control_fd, select.POLLIN | select.POLLHUP)
-        self._page_bytes = page_bytes()
+        self._page_bytes = mmap.PAGESIZE
         self._folders = Folders()
         for events_fd in self._folders.filenos():
             self._poll.register(events_fd, select.POLLIN)
@@ -114,7 +115,7 @@ class Sampler:
             boot_id=read_text(KernelFs().proc / "sys/kernel/random/boot_id") or "",
             kernel=os.uname().release,
             ckptprof=__version__,
-            level=self._tracing.level,
+            level="trace" if self._tracing.active else "poll",
             level_reason=self._tracing.reason,
             level_denied=self._tracing.denied,
             at_ns=time.monotonic_ns(),
