@@ -38,11 +38,6 @@ class NotStartedError(CkptprofError):
     """The command could not be started; the exit code is the one that a shell would give."""
 
 
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends, so that they are still seen as descendants."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 class Command:
     """A running command."""
 
@@ -250,7 +245,8 @@ class Attended:
 
         Raises NotStartedError and what `levels` refuses, nothing once it runs.
         """
-        adopt_orphans()
+        # The parent of descendants whose own parent ends, so that they are still seen as descendants
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._await_sampler()
         self._begun = True
         ready(self._header)

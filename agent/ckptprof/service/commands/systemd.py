@@ -32,14 +32,10 @@ class Notifier:
         """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; nothing is opened before the first message."""
         environ = os.environ if environ is None else environ
         self._address = _address(environ.get("NOTIFY_SOCKET", ""))
-        self.watchdog_seconds = _watchdog_seconds(environ) if self._address is not None else None
+        self.is_active = self._address is not None  # a service manager listens
+        self.watchdog_seconds = _watchdog_seconds(environ) if self.is_active else None
         self._next_beat = 0.0
         self._status: tuple[str, ...] = ()
-
-    @property
-    def is_active(self) -> bool:
-        """True if a service manager listens."""
-        return self._address is not None
 
     def ready(self, status: str = "") -> bool:
         """Say that the service has started; True if it was heard."""

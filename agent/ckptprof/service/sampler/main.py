@@ -198,8 +198,6 @@ class Sampler:
         if now_ns >= self._next_host_ns:
             fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS
             rate = min(_HOST_FAST_HZ, self._options.base_hz) if fast else self._options.idle_hz
-            if self._options.fixed_rate:
-                rate = self._options.base_hz
             self._next_host_ns = now_ns + int(_SECOND_NS / rate) - _SLACK_NS
             samples.extend(self._connections.follow(now_ns, self._population.watched))
             read += [collector.name for collector in self._collectors if self._read(collector, samples)]
@@ -226,8 +224,6 @@ class Sampler:
         if urgent:
             counted = told and not any(activity.has_mappings for activity in urgent)
             rate = options.burst_hz * (tracing.BURST_RATE_SHARE if counted else 1.0)
-        elif options.fixed_rate:
-            rate = options.base_hz
         elif self._population.watched:
             rate = options.base_hz * (tracing.RATE_SHARE if self._tracing.active else 1.0)
             if told and not self._population.rounds.awake:
