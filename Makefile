@@ -108,7 +108,7 @@ clean: ## remove what the other targets made
 packages: ## as root on Debian and Ubuntu: install the programs that tests run against
 	@.ci/packages prometheus prometheus-node-exporter fio mkfs.xfs:xfsprogs systemd-analyze:systemd \
 		systemd-nspawn:systemd-container mmdebstrap clang llvm-strip:llvm libbpf.so.1:libbpf1 \
-		/usr/include/bpf/bpf_helpers.h:libbpf-dev bpftool strace bindfs mkfs.btrfs:btrfs-progs \
+		/usr/include/bpf/bpf_helpers.h:libbpf-dev bpftool strace bpftrace bindfs mkfs.btrfs:btrfs-progs \
 		rsync zstd unzip git gcc curl wget /usr/sbin/logrotate:logrotate \
 		pg_createcluster:postgresql sshfs /usr/sbin/sshd:openssh-server s3fs rclone pgbouncer socat man:man-db tc:iproute2 /usr/lib/openssh/sftp-server:openssh-sftp-server zsh fish chromium tmux
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.diagnose.hand import GIB, START_NS, device, measured, ns, save, thread
 
-from ckptprof.diagnose.accounts.accounts import account, accounts
+from ckptprof.diagnose.accounts.accounts import account
 from ckptprof.diagnose.judging import diagnose
 from ckptprof.diagnose.sight import look
 from ckptprof.diagnose.verdict.gains import gain
@@ -151,16 +151,16 @@ def test_threads_that_overlap_add_up_to_the_path_once(spans: list[tuple[float, f
         one = thread(Level.TRACE, length, begin=begin, user=length / 2, copy=length / 4, sync=length / 4)
         threads.append(msgspec.structs.replace(one, pid=pid, tid=number))
     whole = max(begin + length for begin, length, _ in spans)
-    found = accounts(save(Level.TRACE, whole, measured(*threads)))
+    found = account(look(save(Level.TRACE, whole, measured(*threads)))).accounts
     assert sum(one.seconds for one in found) == pytest.approx(whole, abs=1e-6)
 
 
 def test_more_time_before_the_first_byte_is_more_path() -> None:
     """It begins when training stood still for it."""
     at = thread(Level.TRACE, 2, copy=2)
-    assert sum(one.seconds for one in accounts(save(Level.TRACE, 2, measured(at)))) == pytest.approx(2)
+    assert sum(one.seconds for one in account(look(save(Level.TRACE, 2, measured(at)))).accounts) == pytest.approx(2)
     from ckptprof.measures import BeforeMeasure  # noqa: PLC0415 - of this test only
 
     before = BeforeMeasure(held_ns=ns(3))
     longer = save(Level.TRACE, 2, measured(at, before=before), stall_ns=ns(5))
-    assert sum(one.seconds for one in accounts(longer)) == pytest.approx(5)
+    assert sum(one.seconds for one in account(look(longer)).accounts) == pytest.approx(5)

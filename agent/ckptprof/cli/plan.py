@@ -12,8 +12,7 @@ import typer
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import named, reading_report
 from ckptprof.cli.shared import figures
-from ckptprof.diagnose.plan.basis import Measured, measure
-from ckptprof.diagnose.plan.figures import Given, check
+from ckptprof.diagnose.plan.basis import Given, Measured, check, measure
 from ckptprof.diagnose.plan.planning import plan
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery

@@ -50,6 +50,7 @@ class Cause(Enum):
     TARGET = auto()  # one of several servers, or what takes a share of the data there, was far slower than the others
     QUEUED = auto()  # without a CPU in the kernel
     STARVED = auto()  # without a CPU in its own code
+    STARVED_AFTER = auto()  # without a CPU, when what was read was parsed
     COPYING = auto()  # into or out of the page cache
     OWN_CODE = auto()
     LOCK = auto()  # other threads of its process ran one at a time, as Python's lock has it
@@ -78,6 +79,7 @@ WORDS = {  # what a checkpoint that was limited is called
     Limit.CLEAN_UP: "blocked by deletion",
     Limit.PAGE_FAULT: "bound by page faults",
 }
+WITHOUT_CPU = "but without a CPU: other threads had them, or its quota was used up"
 _ASLEEP = {
     Limit.SERVER: "waiting for the server of the mount",
     Limit.NETWORK: "waiting for the network",
@@ -117,7 +119,6 @@ class Spent:
     alone: bool = False  # by the single writer of several ranks: more writers would have shared it out
 
     def __str__(self) -> str:
-        """Return it with its duration."""
         return f"{seconds(self.seconds)} {self.text}"
 
     @property

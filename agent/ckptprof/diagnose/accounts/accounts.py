@@ -36,13 +36,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ckptprof.diagnose.accounts import claims, outside, ranks
-from ckptprof.diagnose.accounts.claims import Claim, Known, pauses
+from ckptprof.diagnose.accounts.claims import Claim, Known
 from ckptprof.diagnose.accounts.parts import IDLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, critical, had_cpu
 from ckptprof.diagnose.causes import Cause, Spent, Wait
-from ckptprof.diagnose.ceilings import Ceilings
-from ckptprof.diagnose.sight import Sight, look
-from ckptprof.model import Checkpoint
+from ckptprof.diagnose.sight import Sight
 from ckptprof.verdicts import Limit
 
 
@@ -117,20 +115,13 @@ class Accounting:
         return sum(one.seconds for one in self.accounts if one.limit is limit)
 
 
-def accounts(
-    checkpoint: Checkpoint, history: Sequence[Checkpoint] = (), ceilings: Sequence[Ceilings] | None = None
-) -> tuple[Spent, ...]:
-    """Return the accounts of a checkpoint, largest first; they add up to the seconds of its critical path."""
-    return account(look(checkpoint, history, ceilings)).accounts
-
-
 def account(sight: Sight) -> Accounting:
     """Return the account of time of what is known."""
     path = critical(sight)
     parts, ran = path.time.parts, had_cpu(path.thread)
     deleted, deleted_after = outside.deletion(sight)
     late = ranks.straggler(sight, parts.of(*STORED) / sight.span if sight.span else 0.0)
-    known = Known(sight, path, pauses(sight, path), late, max(deleted, parts.of(Part.UNLINK)))
+    known = Known(sight, path, late, max(deleted, parts.of(Part.UNLINK)))
     inside = claimed(known, parts)
     only, deletion = ranks.alone(sight), outside.deletion_text(sight)
     found = [one if only is None else _shared(one, only, inside.storage) for one in inside.spent]
@@ -175,7 +166,6 @@ def _merged(found: Sequence[Spent]) -> list[Spent]:
 
 
 def _shared(one: Spent, only: ranks.Alone, storage: Wait | None) -> Spent:
-    """Return an account as one of the single writer, if more writers would have shared it out."""
     slow_copy = one.limit is Limit.PAGE_CACHE and one.cause is Cause.COPYING
     if one.limit not in ranks.SHARED_OUT and not slow_copy:
         return one

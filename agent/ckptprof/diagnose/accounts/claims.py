@@ -14,7 +14,7 @@ from ckptprof.diagnose.accounts.path import CriticalPath, had_cpu
 from ckptprof.diagnose.accounts.ranks import Straggler, number_of_ranks
 from ckptprof.diagnose.accounts.storage import resolve, throttle
 from ckptprof.diagnose.accounts.witnesses import could_pass_the_cache
-from ckptprof.diagnose.causes import Cause, Spent, Wait
+from ckptprof.diagnose.causes import WITHOUT_CPU, Cause, Spent, Wait
 from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, seconds, some
 from ckptprof.model import Mode
 from ckptprof.units import percent, plural, rate, size
@@ -26,8 +26,6 @@ _NEARLY = 0.9  # of where the kernel begins to hold writers: it holds them, and 
 MEMORY_SPEED = 200e6  # bytes per second and thread; no slower on a healthy host, whose own host gives it the pages
 MANY_FILES = 200
 SMALL_FILE_BYTES = 128 << 10
-_QUEUED = "ready to go on in the kernel, but without a CPU: other threads had them, or its quota was used up"
-_STARVED = "ready to run, but without a CPU: other threads had them, or its quota was used up"
 _ROUNDING_SECONDS = 1e-6  # what the rounding of sums leaves is no time; Python 3.12 adds up otherwise than 3.11
 _TOUCHED = 1e9  # bytes per second that a copy may take of unexplained kernel time, where files are many
 _OF_NAMES = 0.15  # of the time: then many small files are what all of it is paid for
@@ -42,70 +40,11 @@ _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, th
 
 
 @dataclass(frozen=True)
-class Pauses:
-    """Dirty pauses on the critical path."""
-
-    seconds: float
-    lowered: bool  # the threshold is what is at fault: memory would hold the checkpoint
-    text: str
-
-
-def pauses(sight: Sight, path: CriticalPath) -> Pauses:
-    """Return how long the critical thread was held because too much was dirty; part of its sleep in data calls."""
-    asleep = path.time.parts.of(Part.DATA)
-    if not sight.writes or sight.direct or not asleep:
-        return Pauses(0.0, lowered=False, text="")
-    held = _paused_seconds(sight, path)
-    if held is None:
-        held = asleep if _at_threshold(sight) and not sight.remote else 0.0
-    lowered = is_lowered(sight)
-    if lowered and _at_threshold(sight):
-        held = asleep  # what it waited for beside the pauses themselves was pages that were being written back
-    held = min(held, asleep)
-    threshold = sight.memory.dirty_threshold_bytes
-    text = "blocked because too much was dirty"
-    if threshold is not None:
-        text += f" (threshold {size(threshold)}, checkpoint {size(sight.moved)})"
-    return Pauses(held, lowered=lowered, text=text)
-
-
-def is_lowered(sight: Sight) -> bool:
-    """Return whether the dirty threshold is small against the checkpoint, and memory would hold it."""
-    memory = sight.memory
-    threshold, total = memory.dirty_threshold_bytes, memory.total_bytes
-    if threshold is None or threshold >= sight.moved:
-        return False
-    available = memory.available_min_bytes
-    if available is not None and available + threshold < sight.moved:
-        return False
-    return threshold < (_LOW_SHARE * total if total else _LOW_BYTES)
-
-
-def _paused_seconds(sight: Sight, path: CriticalPath) -> float | None:
-    """Return the pauses of the critical thread: its share, by bytes, of those of its process."""
-    process = sight.process(path.pid) if path.pid is not None else None
-    held = seconds(process.dirty_pause_ns) if process is not None else None
-    if held is None or process is None or path.thread is None:
-        return None
-    return held * (min(1.0, path.thread.bytes / process.bytes) if process.bytes else 1.0)
-
-
-def _at_threshold(sight: Sight) -> bool:
-    """Return whether dirty memory was where the kernel begins to hold writers: halfway to the threshold, or above."""
-    memory = sight.memory
-    threshold, dirty = memory.dirty_threshold_bytes, memory.dirty_max_bytes
-    if not threshold or dirty is None:
-        return False
-    return dirty >= (threshold + some(memory.dirty_background_bytes)) / 2 * _NEARLY
-
-
-@dataclass(frozen=True)
 class Known:
     """What a claim is decided by, besides the parts."""
 
     sight: Sight
     path: CriticalPath
-    held: Pauses
     late: Straggler | None
     deleted: float  # seconds of deletion within the span
 
@@ -184,12 +123,44 @@ def dirty(known: Known, parts: Parts) -> Claim:
 
     Either way a limit on the device goes on while the thread waits for a CPU.
     """
-    paused, left = parts.take(known.held.seconds, Part.DATA)
-    if not known.held.lowered or not paused:
+    sight = known.sight
+    lowered, threshold = _is_lowered(sight), sight.memory.dirty_threshold_bytes
+    paused, left = parts.take(_paused_seconds(known, lowered=lowered), Part.DATA)
+    if not lowered or not paused:
         waiting = parts.of(*STORED) - paused
-        return Claim(parts.move(_paced(known.sight, parts, waiting), Part.QUEUED, Part.DATA))
-    paced, left = left.take(_paced(known.sight, parts, paused), Part.QUEUED)
-    return _claimed(left, Cause.DIRTY, Limit.PAGE_CACHE, paused + paced, known.held.text)
+        return Claim(parts.move(_paced(sight, parts, waiting), Part.QUEUED, Part.DATA))
+    paced, left = left.take(_paced(sight, parts, paused), Part.QUEUED)
+    text = f"blocked because too much was dirty (threshold {size(threshold)}, checkpoint {size(sight.moved)})"
+    return _claimed(left, Cause.DIRTY, Limit.PAGE_CACHE, paused + paced, text)
+
+
+def _is_lowered(sight: Sight) -> bool:
+    """Return whether the dirty threshold is at fault: small against the checkpoint, which memory would hold."""
+    memory = sight.memory
+    threshold, total, available = memory.dirty_threshold_bytes, memory.total_bytes, memory.available_min_bytes
+    if threshold is None or threshold >= sight.moved:
+        return False
+    if available is not None and available + threshold < sight.moved:
+        return False
+    return threshold < (_LOW_SHARE * total if total else _LOW_BYTES)
+
+
+def _paused_seconds(known: Known, *, lowered: bool) -> float:
+    """Return how long the critical thread was held because too much was dirty; part of its sleep in data calls."""
+    sight, thread, asleep = known.sight, known.path.thread, known.path.time.parts.of(Part.DATA)
+    if not sight.writes or sight.direct or not asleep:
+        return 0.0
+    threshold, dirtied = sight.memory.dirty_threshold_bytes, sight.memory.dirty_max_bytes
+    # Where the kernel begins to hold writers: halfway to the threshold
+    holds = (some(threshold) + some(sight.memory.dirty_background_bytes)) / 2 * _NEARLY
+    at_threshold = bool(threshold) and dirtied is not None and dirtied >= holds
+    if lowered and at_threshold:
+        return asleep  # what it waited for beside the pauses themselves was pages that were being written back
+    process = sight.process(known.path.pid) if known.path.pid is not None else None
+    held = seconds(process.dirty_pause_ns) if process is not None else None
+    if held is None or process is None or thread is None:
+        return asleep if at_threshold and not sight.remote else 0.0
+    return min(asleep, held * (min(1.0, thread.bytes / process.bytes) if process.bytes else 1.0))
 
 
 def _paced(sight: Sight, parts: Parts, waiting: float) -> float:
@@ -250,7 +221,9 @@ def stored(known: Known, parts: Parts) -> Claim:
 def queued(_: Known, parts: Parts) -> Claim:
     """Take the time without a CPU in the kernel."""
     spent = parts.of(Part.QUEUED)
-    return _claimed(parts.without(Part.QUEUED), Cause.QUEUED, Limit.CPU, spent, _QUEUED)
+    return _claimed(
+        parts.without(Part.QUEUED), Cause.QUEUED, Limit.CPU, spent, f"ready to go on in the kernel, {WITHOUT_CPU}"
+    )
 
 
 def copying(known: Known, parts: Parts) -> Claim:
@@ -279,7 +252,7 @@ def own_code(known: Known, parts: Parts) -> Claim:
 def starved(_: Known, parts: Parts) -> Claim:
     """Take the time in which its own code waited for a CPU."""
     spent = parts.of(Part.STARVED)
-    return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, _STARVED)
+    return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, f"ready to run, {WITHOUT_CPU}")
 
 
 def _in_what(sight: Sight, pid: int | None) -> str:
@@ -302,7 +275,7 @@ def gathering(known: Known, parts: Parts) -> Claim:
     """Take the time asleep outside of file calls, where something tells why: state that came in over the network."""
     sight = known.sight
     asleep, looked = parts.of(Part.NETWORK, *IDLE), parts.of(Part.NETWORK)
-    came = max((one.received_bytes for one in sight.measures.links), default=0.0)
+    came = max((one.received_bytes for one in sight.measures.links), default=0)
     if not asleep or not sight.writes:
         return Claim(parts)
     slight = asleep < SLIGHT * sight.span or number_of_ranks(sight) == 1  # then nobody sent it

@@ -6,7 +6,7 @@ import math
 
 from ckptprof import units
 from ckptprof.diagnose.accounts.ranks import alone, number_of_ranks, ranks_here
-from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.causes import WITHOUT_CPU, Cause, Spent
 from ckptprof.diagnose.sight import MOST, NS, Sight, pace, seconds, some
 from ckptprof.figures import stall_seconds
 from ckptprof.measures import BeforeMeasure
@@ -23,7 +23,6 @@ _COPIES = 2.0  # a copy of the state is not so much larger than what is written 
 _COMPUTES = 0.7  # cores
 _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
 _PARSING = "memory went on to grow after the last byte, as what was read was parsed"
-_PARSING_STARVED = "ready to parse what was read, but without a CPU: other threads had them, or its quota was used up"
 _PACKS = 0.5  # of a core: it compresses, or sums
 _PACKING_TEXT = "waiting for programs of its own that read what it had saved"
 
@@ -143,7 +142,6 @@ def blocked_by(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
 
 
 def _cores(before: BeforeMeasure) -> float:
-    """Return the cores that were busy with it."""
     return some(before.busy) + some(before.helpers_busy)
 
 
@@ -170,7 +168,7 @@ def parsed(sight: Sight, had_cpu: float) -> list[Spent]:
     after = sum(max(0, one.end_ns - max(one.start_ns, end_ns)) for one in sight.checkpoint.blocked) / NS
     return [
         Spent(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, _PARSING),
-        Spent(Cause.STARVED, Limit.CPU, after * (1 - had_cpu), _PARSING_STARVED),
+        Spent(Cause.STARVED_AFTER, Limit.CPU, after * (1 - had_cpu), f"ready to parse what was read, {WITHOUT_CPU}"),
     ]
 
 

@@ -106,7 +106,6 @@ def _asleep(thread: ThreadMeasure, rest: float) -> dict[Part, float]:
 
 
 def _seen(thread: ThreadMeasure, parts: tuple[Part, ...]) -> dict[Part, float]:
-    """Return how many looks saw a thread in each of these."""
     looks = {part: some((thread.looks_in or {}).get(_LOOKED[part])) for part in parts}
     return {part: count for part, count in looks.items() if count}
 
@@ -226,7 +225,6 @@ def critical(sight: Sight) -> CriticalPath:
 
 
 def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasure | None:
-    """Return the thread of most bytes, the last of several alike, of the rank that ended last."""
     for rank in reversed(ranks(sight)):
         mine = [one for one in threads if one.pid == rank.pid]
         if mine and rank.bytes >= _SHARE * max(sight.moved, 1) / max(1, len(ranks(sight))):

@@ -207,7 +207,6 @@ def _behind_fabric(sight: Sight, waiting: float, found: Wait) -> Wait:
 
 
 def _of_network(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
-    """Return what the link shows, and TCP where it shows more."""
     shown, tcp = _of_link(sight, waiting, flush), witnesses.transport(sight, waiting)
     if tcp is None:
         return shown
@@ -287,7 +286,6 @@ def _of_link(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
 
 
 def _at_server(mount: MountMeasure | None) -> str | None:
-    """Return the words for a wait for it, where requests without an answer were counted."""
     if mount is None or mount.waiting_share is None:
         return None
     looks = percent(min(1.0, mount.waiting_share))
@@ -295,7 +293,6 @@ def _at_server(mount: MountMeasure | None) -> str | None:
 
 
 def _daemon(mount: MountMeasure | None) -> str:
-    """Return who serves a FUSE mount here."""
     if mount is None or mount.daemon is None:
         return "what serves the mount here"
     return f"{mount.daemon}, which serves the mount here,"

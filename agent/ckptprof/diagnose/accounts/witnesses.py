@@ -233,7 +233,6 @@ def _queued(sight: Sight, mount: MountMeasure, data: _Requests, waiting: float) 
 
 
 def _answered(sight: Sight, data: _Requests) -> Wait | None:
-    """Return that the server took long, by how long a round to it takes."""
     round_ = max((value for one in of_storage(sight) if (value := one.min_rtt_seconds)), default=math.inf)
     if data.answer < LONG * round_:
         return None
@@ -276,7 +275,6 @@ def slow_one(sight: Sight, waiting: float) -> ServerMeasure | None:
 
 
 def _timed(sight: Sight) -> list[ServerMeasure]:
-    """Return the targets of which a mean is told."""
     return [one for one in targets_of(sight) if one.seconds is not None and some(one.operations) >= _FEW]
 
 

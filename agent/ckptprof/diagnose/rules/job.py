@@ -25,7 +25,6 @@ def _little_came_in(sight: Sight) -> bool:
 
 
 def _daemon_first(_sight: Sight, accounts: tuple[Spent, ...]) -> Spent | None:
-    """Return the time in which what serves the mount was at work, if the job itself was for less."""
     most = spent(accounts, Limit.SERIALIZE)
     return most if most is not None and most.cause is Cause.DAEMON else None
 
@@ -47,7 +46,6 @@ def _lock(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
 
 
 def _copied(sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
-    """Say how often it was met copying, and what its GPUs sent."""
     told = stacks_in("copy")(sight, accounts)
     sent = some(sight.measures.gpu_sent_bytes)
     if told is None or sent < MUCH * max(1, sight.checkpoint.bytes):

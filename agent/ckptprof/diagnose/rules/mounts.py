@@ -43,7 +43,6 @@ def _lost(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
 
 
 def _detour(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    """Say which paths were used that the target does not call optimized."""
     found = detours(sight)
     if not found:
         return None
@@ -72,7 +71,6 @@ def _connections(one: ServerMeasure, kind: str) -> int:
 
 
 def _fell_back(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    """Say which servers are reached over TCP, though this client has RDMA."""
     mount = sight.measures.mount
     if mount is None:
         return None
@@ -92,7 +90,6 @@ def _is_lustre(sight: Sight) -> bool:
 
 
 def _keep_off(sight: Sight) -> str | None:
-    """Return what to do about the one that is named."""
     slow = slow_one(sight, 0.0)
     if slow is None or not _is_lustre(sight):
         return None
@@ -164,7 +161,6 @@ def _not_switched(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
 
 
 def _switch(sight: Sight) -> str | None:
-    """Return what would have switched these pieces."""
     known = hybrid(sight)
     if known is None:
         return None

@@ -33,7 +33,6 @@ def _as_long_as_a_timeout(sight: Sight, _accounts: tuple[Spent, ...]) -> str | N
 
 
 def _what_was_not_done(sight: Sight) -> str:
-    """Return how to see more: nothing of what was there already."""
     processes = sight.measures.processes
     steps = [] if sight.checkpoint.level is Level.TRACE else ["watch at --level trace"]
     steps += [] if any(one.stacks for one in processes) else ["install py-spy"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.storage import throttle
@@ -19,8 +19,7 @@ _MAPPED = 4e9  # bytes per second, of page faults without a disk: more is not pr
 _MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is not promised
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(NamedTuple):
     """A promise."""
 
     expected_seconds: float  # of the path
@@ -75,7 +74,6 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
 
 
 def _waits(sight: Sight, found: Accounting) -> bool:
-    """Return whether the save waits until its bytes are on the device."""
     return (
         sight.writes
         and not sight.remote

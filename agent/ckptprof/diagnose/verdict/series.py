@@ -78,7 +78,6 @@ def waited_for(sight: Sight) -> str | None:
 
 
 def _by_another(save: Checkpoint) -> bool:
-    """Return whether somebody else than the thread that trains wrote most of it."""
     whole = sum(one.bytes for one in save.writers)
     other = sum(one.bytes for one in save.writers if one.role in ("thread", "child", "daemon"))
     return other > whole / 2

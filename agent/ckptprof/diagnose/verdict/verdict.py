@@ -66,40 +66,28 @@ class _Choice:
 def verdict(found: Accounting) -> Verdict:
     """Return what the accounts say."""
     choice = _choose(found)
-    missing = lacking(found)
-    accounts = tuple(one.account for one in found.accounts)
-    sure = _confidence(found, choice, len(missing))
-    rule, shown = _rule(found, choice.limit)
-    remedy = rule.remedy_for(found.sight) if rule else None
-    if choice.limit in (Limit.NONE, Limit.UNCLEAR):
-        told = sentences.nothing if choice.limit is Limit.NONE else sentences.unclear
-        return Verdict(
-            limit=choice.limit, sentence=told(found, choice.why or ""), confidence=sure, seconds=found.seconds,
-            accounts=accounts, evidence=evidence(found, choice.limit, choice.why), excluded=(), lacking=missing,
-            candidates=choice.candidates, cause=rule.name if rule else None, remedy=remedy,
-            reference=rule.reference if rule else None,
-        )  # fmt: skip
-    promised = gain(found, choice.limit)
+    limit, missing, (rule, shown) = choice.limit, lacking(found), _rule(found, choice.limit)
+    is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
+    promised = gain(found, limit) if is_named else None
     return Verdict(
-        limit=choice.limit,
-        sentence=sentences.limited(found, choice.limit, promised, rule, choice.why),
-        confidence=sure,
+        limit=limit,
+        sentence=sentences.sentence(found, limit, promised, rule, choice.why),
+        confidence=_confidence(found, choice, len(missing)),
         seconds=found.seconds,
-        accounts=accounts,
-        evidence=evidence(found, choice.limit, choice.why, shown),
-        excluded=excluded(found, choice.limit),
+        accounts=tuple(one.account for one in found.accounts),
+        evidence=evidence(found, limit, choice.why, shown if is_named else None),
+        excluded=excluded(found, limit) if is_named else (),
         lacking=missing,
         candidates=choice.candidates,
-        expected_seconds=promised.expected_seconds,
-        capped_by=promised.capped_by,
+        expected_seconds=promised.expected_seconds if promised is not None else None,
+        capped_by=promised.capped_by if promised is not None else None,
         cause=rule.name if rule else None,
-        remedy=remedy,
+        remedy=rule.remedy_for(found.sight) if rule else None,
         reference=rule.reference if rule else None,
     )
 
 
 def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, Spent | str | None]:
-    """Return the first rule that fits, and what shows it."""
     for rule in RULES:
         if limit in rule.limits:
             shown = rule.shown(found.sight, found.accounts)
@@ -177,7 +165,6 @@ def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choi
 
 
 def _disagreeing(found: Accounting, order: list[tuple[Limit, float]]) -> tuple[Limit, ...]:
-    """Return what the calls and the CPU time say each."""
     names = [limit for limit, _ in order if limit in _EITHER_OR]
     stored = found.storage.limit if found.storage is not None else None
     both = [*names[:1], *(one for one in (Limit.SERIALIZE, stored) if one is not None and one not in names[:1])]
@@ -203,23 +190,19 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     return round(min(1.0, max(0.0, sure - _BY_MISSING * missing)), _DIGITS)
 
 
-def evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None = None) -> tuple[str, ...]:
+def evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None) -> tuple[str, ...]:
     """Return what speaks for it, with numbers; `shown`: what a rule adds, unless it is an account that is told here."""
     first = [why] if why else []
-    speaking = [one for one in found.accounts if _speaks(one, limit)][: _MOST - len(first)]
-    told = first + [_with_share(one, found.seconds) for one in speaking]
+    speaking = list(found.accounts)
+    if limit is Limit.PREVIOUS_SAVE:  # and what makes each of them slow
+        speaking = [one for one in speaking if one.limit is not Limit.NONE]
+    elif limit not in (Limit.NONE, Limit.UNCLEAR):
+        speaking = [one for one in speaking if one.limit is limit]
+    speaking, whole = speaking[: _MOST - len(first)], found.seconds
+    told = first + [f"{seconds(one.seconds)} ({percent(one.seconds / whole)}) {one.text}" for one in speaking]
     if limit in _WAITS:
         told += _of_storage(found)
     return (*told[:_MOST], *([str(shown)] if shown is not None and shown not in speaking else ()))
-
-
-def _speaks(one: Spent, limit: Limit) -> bool:
-    beside = limit is Limit.PREVIOUS_SAVE and one.limit is not Limit.NONE  # what makes each of them slow
-    return one.limit is limit or beside or limit in (Limit.NONE, Limit.UNCLEAR)
-
-
-def _with_share(one: Spent, whole: float) -> str:
-    return f"{seconds(one.seconds)} ({percent(one.seconds / whole) if whole else '0 %'}) {one.text}"
 
 
 def _of_storage(found: Accounting) -> list[str]:
@@ -252,13 +235,10 @@ def excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
                     continue
                 told.append(f"{words}: {seconds(spent)}")
         if limit not in _WAITS and found.path.time.calls_known and found.waiting < _LITTLE * found.seconds:
-            told.append(f"not storage: {seconds(found.waiting)} asleep in reads, writes and syncs{_room(found)}")
+            busy = found.sight.device_busy if not found.sight.remote else None
+            room = f", device {percent(busy)} busy" if busy is not None else ""
+            told.append(f"not storage: {seconds(found.waiting)} asleep in reads, writes and syncs{room}")
     return tuple(told[:_MOST])
-
-
-def _room(found: Accounting) -> str:
-    busy = found.sight.device_busy
-    return f", device {percent(busy)} busy" if busy is not None and not found.sight.remote else ""
 
 
 def lacking(found: Accounting) -> tuple[str, ...]:
