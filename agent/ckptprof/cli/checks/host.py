@@ -1,4 +1,4 @@
-"""What `ckptprof doctor` looks at: this installation, its database and the room it has."""
+"""What `ckptprof doctor` looks at: this installation, its database and the room it has, and the mounts of this host."""
 
 from __future__ import annotations
 
@@ -42,6 +42,10 @@ _OURS = {"Name:\tckptprof:sample": "sampler", "Name:\tpy-spy": "py-spy"}  # as m
 _KILLED = 1 << 8  # SIGKILL, in the masks of pending signals of proc_pid_status(5)
 _LARGE_LOG_BYTES = 64 << 20  # eight times what it takes when nobody holds it
 _PATIENCE_SECONDS = 5.0  # with a file system, or a process, that answers nothing
+MAX_MOUNTS = 16  # of which each has a line
+_BLIND = "what limits a save there is told by links and connections alone"
+_LIVE = ("live", None)  # or not known
+_Device = tuple[int, int]
 
 
 class Recorded(NamedTuple):
@@ -221,12 +225,6 @@ def metrics_port(port: int, *, mine: bool = False) -> Check:
             shows = remedies.first_there(f"ss -tlnp sport = :{port}", otherwise="")
             return Check("metrics-port", "note", text, f"{shows} shows by which program" if shows else None)
     return Check("metrics-port", "ok", f"port {port} is free for /metrics")
-
-
-MAX_MOUNTS = 16  # of which each has a line
-_BLIND = "what limits a save there is told by links and connections alone"
-_LIVE = ("live", None)  # or not known
-_Device = tuple[int, int]
 
 
 def remote(fs: KernelFs) -> list[Check]:

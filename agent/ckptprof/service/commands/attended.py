@@ -32,6 +32,17 @@ NOT_EXECUTABLE = 126
 SHELL = "/bin/sh"
 OUR_STREAMS: Mapping[int, int] = MappingProxyType({})  # it has all of ours
 _PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
+_PROC = Path("/proc")
+FORWARDED: set[signal.Signals] = {
+    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
+    signal.SIGALRM, signal.SIGXCPU,
+}  # fmt: skip
+TRAPPED = {*FORWARDED, signal.SIGCHLD}
+START_SECONDS = 10.0  # in which the sampler does not run at all: it hangs
+MOST_START_SECONDS = 60.0  # beside busy neighbours it takes long, and nobody's training waits longer
+DRAIN_SECONDS = 10.0
+BASE_HZ = 25.0
+BURST_HZ = 50.0
 
 
 class NotStartedError(CkptprofError):
@@ -131,9 +142,6 @@ def _not_started(argument: str, error: OSError) -> NotStartedError:
     return wrong
 
 
-_PROC = Path("/proc")
-
-
 class Joined:
     """A process that runs already; it stands where `run` has its command, and is sent nothing."""
 
@@ -184,18 +192,6 @@ class Joined:
 
 def _none(pid: int) -> CkptprofError:
     return CkptprofError(f"there is no process {pid}", hint="`pgrep -af python` lists those that run now")
-
-
-FORWARDED: set[signal.Signals] = {
-    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
-    signal.SIGALRM, signal.SIGXCPU,
-}  # fmt: skip
-TRAPPED = {*FORWARDED, signal.SIGCHLD}
-START_SECONDS = 10.0  # in which the sampler does not run at all: it hangs
-MOST_START_SECONDS = 60.0  # beside busy neighbours it takes long, and nobody's training waits longer
-DRAIN_SECONDS = 10.0
-BASE_HZ = 25.0
-BURST_HZ = 50.0
 
 
 def start_sampler(options: SamplerOptions) -> SamplerProcess | None:

@@ -125,7 +125,11 @@ class Run:
         )
 
         def ready(header: Header | None) -> None:
-            self._tell_level(header)
+            # What root, who could see more, does not see; who is not root knows to see less
+            if header is not None and self._level == "auto" and os.geteuid() == 0 and header.level != "trace":
+                level, *reasons = levels.describe(header)
+                for line in (f"recorded at {level}", *reasons):
+                    messages.say(line)
             if isinstance(what, Joined):
                 messages.say(f"watching process {what.pid} and its children until it ends, or until Ctrl-C")
 
@@ -143,13 +147,6 @@ class Run:
     def _last(self) -> tuple[Checkpoint, ...]:
         found = self._recorder.checkpoints if self._writer is None else self._writer.stored
         return tuple(sorted(found, key=lambda one: (one.start_ns, one.id), reverse=True)[:MAX_LAST])
-
-    def _tell_level(self, header: Header | None) -> None:
-        """Say what root, who could see more, does not see; who is not root knows to see less."""
-        if header is not None and self._level == "auto" and os.geteuid() == 0 and header.level != "trace":
-            level, *reasons = levels.describe(header)
-            for line in (f"recorded at {level}", *reasons):
-                messages.say(line)
 
     def _close(self, trap: SignalTrap) -> bool:
         try:

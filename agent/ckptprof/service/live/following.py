@@ -30,6 +30,8 @@ _SHORTEST_NS = 200_000_000  # between two readings: a rate over less says little
 _ENTITIES = {one.counted.gone: one.counted.entity for one in (DiskSample, NicSample, RdmaSample)}
 _Key = tuple[str, str]  # kind and name
 _Counts = tuple[int | None, int | None, int | None]  # read and written bytes, milliseconds busy
+_SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
+STOPPED = "no recorder is running for this database: this is its last state"
 
 
 class DeviceRates:
@@ -111,10 +113,6 @@ def _device(key: _Key, before: _Counts | None, now: _Counts, seconds: float, now
         name=key[1], kind=key[0], read_bytes_per_second=read, written_bytes_per_second=written,
         busy_share=None if busy_ms is None else min(busy_ms / 1000, 1.0), at_ns=now_ns,
     )  # fmt: skip
-
-
-_SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
-STOPPED = "no recorder is running for this database: this is its last state"
 
 
 class Follower:

@@ -33,6 +33,13 @@ if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 m
 
 
 _Told = TypeVar("_Told", Checkpoint, Pending)
+LATE_NS = 1_000_000_000
+BEHIND_NS = 10_000_000_000  # is said
+_SAID_AGAIN_NS = 300_000_000_000  # while it lasts
+SESSION_SECONDS = 10.0
+_PENDING_NS = 750_000_000  # what ended before is kept, whatever happens to this process
+_PENDING_SHARE = 0.05  # of a core at most
+_PENDING_SECONDS = 0.5  # at one time at most: frames wait meanwhile
 
 
 class Detection:
@@ -74,15 +81,6 @@ class Detection:
             self._past_forgotten_bytes = self.forgotten_bytes
             self.detector = Detector(self._header, saved_paths=self._saved_paths)
             return []
-
-
-LATE_NS = 1_000_000_000
-BEHIND_NS = 10_000_000_000  # is said
-_SAID_AGAIN_NS = 300_000_000_000  # while it lasts
-SESSION_SECONDS = 10.0
-_PENDING_NS = 750_000_000  # what ended before is kept, whatever happens to this process
-_PENDING_SHARE = 0.05  # of a core at most
-_PENDING_SECONDS = 0.5  # at one time at most: frames wait meanwhile
 
 
 class Audience(Protocol):

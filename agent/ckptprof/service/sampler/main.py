@@ -43,8 +43,6 @@ from ckptprof_collectors.privileges import RAISED
 from ckptprof_collectors.processes.process import ProcessGone, places
 from ckptprof_collectors.samples import FileEvent, FileFact, FileLifeEvent, Frame, Sample, SamplerHealth, Unavailable
 
-__all__ = ["Control", "Sampler", "SamplerOptions"]
-
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_HZ = 5.0
 _HOST_FAST_FOR_NS = 2 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it

@@ -1,7 +1,8 @@
 """The process of `ckptprof ship`. It may be killed at any instant: how far it got is kept where it ships to.
 
-A name is replaced by a hash, which is the same wherever the name is the same; paths and keys by one of each part, so
-that nodes still have one run, and folders one file system. It hides a name from who reads, not from who guesses it.
+Unless names are to be sent, a name is replaced by a hash, which is the same wherever the name is the same; paths and
+keys by one of each part, so that nodes still have one run, and folders one file system. It hides a name from who reads,
+not from who guesses it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ _PART = re.compile(r"[^:/@+]+")
 _KIND = re.compile(r"[a-z0-9.]+")
 _NUMBER = re.compile(r"\d+(\.\d+)?")  # of a job and its step, a port, an inode
 _Text = TypeVar("_Text", str, str | None)
+SPREAD_SECONDS = 120.0  # after something changed: a job of thousands of nodes ends a save on all of them at once
+HEARTBEAT_SECONDS = 300.0  # without a change: that the node is watched
+HOLD_SECONDS = 3600.0  # at most, for saves that follow each other without a pause
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 900.0
+_DOUBLINGS = 10  # until the longest
+LOOK_SECONDS = 5.0
 
 
 def without_names(batch: Batch) -> Batch:
@@ -110,14 +118,6 @@ def _part(found: re.Match[str]) -> str:
     return hashlib.sha256(part.encode("utf-8", "backslashreplace")).hexdigest()[:_DIGITS]
 
 
-SPREAD_SECONDS = 120.0  # after something changed: a job of thousands of nodes ends a save on all of them at once
-HEARTBEAT_SECONDS = 300.0  # without a change: that the node is watched
-HOLD_SECONDS = 3600.0  # at most, for saves that follow each other without a pause
-FIRST_RETRY_SECONDS = 1.0
-LONGEST_RETRY_SECONDS = 900.0
-_DOUBLINGS = 10  # until the longest
-
-
 class Pace:
     """All times are CLOCK_MONOTONIC, in seconds."""
 
@@ -173,9 +173,6 @@ class Taker(Protocol):
 
 
 Way = Callable[[str, str], AbstractContextManager[Taker]]  # of a node, and the uid of the first session of its database
-
-
-LOOK_SECONDS = 5.0
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
