@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ckptprof.detect.recognition import Judged
 from ckptprof.errors import CkptprofError, StoreError
-from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
+from ckptprof.model import Checkpoint, Gap, Report, Watched
 from ckptprof.recording import Header
 from ckptprof.report.live.state import MAX_LAST
 from ckptprof.service.commands import levels
@@ -171,13 +171,9 @@ class Run:
         session = self._recorder.session
         if session is None:
             return Report(host=None, watched=Watched(start_ns=None, end_ns=None), checkpoints=tuple(checkpoints))
-        return Report(host=session.host, watched=_watched(session, self._lost), checkpoints=tuple(checkpoints))
-
-
-def _watched(session: Session, lost: str) -> Watched:
-    seen = watched([session], None, None)
-    if not lost:
-        return seen
-    now_ns = time.time_ns()
-    gap = Gap(session.end_ns, now_ns, f"the command ran unwatched: {lost}")
-    return Watched(start_ns=seen.start_ns, end_ns=now_ns, gaps=(*seen.gaps, gap))
+        seen = watched([session], None, None)
+        if self._lost:
+            now_ns = time.time_ns()
+            gap = Gap(session.end_ns, now_ns, f"the command ran unwatched: {self._lost}")
+            seen = Watched(start_ns=seen.start_ns, end_ns=now_ns, gaps=(*seen.gaps, gap))
+        return Report(host=session.host, watched=seen, checkpoints=tuple(checkpoints))

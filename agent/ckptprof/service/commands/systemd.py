@@ -37,7 +37,10 @@ class Notifier:
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; nothing is opened before the first message."""
         environ = os.environ if environ is None else environ
-        self._address = _address(environ.get("NOTIFY_SOCKET", ""))
+        address = environ.get("NOTIFY_SOCKET", "")  # vsock: and others are for virtual machines
+        self._address: str | bytes | None = address if address.startswith("/") else None
+        if address.startswith("@"):  # abstract: the kernel wants a NUL in its place
+            self._address = b"\0" + os.fsencode(address[1:])
         self.is_active = self._address is not None  # a service manager listens
         self.watchdog_seconds = _watchdog_seconds(environ) if self.is_active else None
         self._next_beat = 0.0
@@ -92,12 +95,6 @@ class Notifier:
         except OSError:  # nobody listens any more: the service goes on without
             return False
         return True
-
-
-def _address(text: str) -> str | bytes | None:
-    if text.startswith("@"):  # abstract: the kernel wants a NUL in its place
-        return b"\0" + os.fsencode(text[1:])
-    return text if text.startswith("/") else None  # vsock: and others are for virtual machines
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
