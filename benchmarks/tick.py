@@ -8,7 +8,6 @@ not change; psutil makes Process objects once and calls io_counters, cpu_times a
 
 from __future__ import annotations
 
-import mmap
 import resource
 import shutil
 import subprocess
@@ -97,7 +96,7 @@ def population(pids: Sequence[int], *, watched: bool) -> Population:
 
 def tick_of(people: Population) -> Callable[[], None]:
     """Return what a sampler does at each tick with those it watches."""
-    size = mmap.PAGESIZE
+    size = resource.getpagesize()
 
     def tick() -> None:
         samples: list[Sample] = []
@@ -160,8 +159,7 @@ def main() -> None:
     arguments.add_argument("--counts", type=int, nargs="*", default=[10, 200, 2000])
     arguments.add_argument("--rounds", type=int, default=9)
     options = arguments.parse_args()
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)[1:] * 2)
     with tempfile.TemporaryDirectory(prefix="ckptprof-bench-") as directory:
         program = compiled(Path(directory))
         rows = [
