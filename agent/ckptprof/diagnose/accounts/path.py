@@ -5,12 +5,11 @@ What one thread did with its span are exclusive parts that add up to it, exact f
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.parts import BUSY, CALLS, Part, Parts
-from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, seconds, some
+from ckptprof.diagnose.sight import MOST, NS, Sight, seconds, some
 from ckptprof.measures import ThreadMeasure
 
 _ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by looks, outside of calls
@@ -285,17 +284,3 @@ def had_cpu(thread: ThreadMeasure | None) -> float:
     ran = some(thread.user_ns) + some(thread.system_ns) if exact is None else exact
     wanted = ran + some(thread.runqueue_ns)
     return ran / wanted if wanted > 0 else 1.0
-
-
-def excess(sight: Sight) -> tuple[float, Rank, tuple[Rank, ...]] | None:
-    """Return by how many seconds the last rank ended after the middle one of the others, with it and with them."""
-    found = ranks(sight)
-    if len(found) < 2:
-        return None
-    mean = sum(one.bytes for one in found) / len(found)
-    real = tuple(one for one in found if one.bytes >= SLIGHT * mean)
-    if len(real) < 2:
-        return None
-    last, others = real[-1], real[:-1]
-    middle_ns = statistics.median(one.end_ns for one in others)
-    return max(0.0, (last.end_ns - middle_ns) / NS), last, others

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts.parts import STORED, Part
-from ckptprof.diagnose.accounts.path import Rank, excess, foremost, time_of
+from ckptprof.diagnose.accounts.path import Rank, foremost, ranks, time_of
 from ckptprof.diagnose.accounts.storage import throttle
 from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, some
 from ckptprof.units import percent, seconds, size
@@ -55,12 +55,15 @@ def _told(sight: Sight) -> set[int]:
 
 
 def straggler(sight: Sight, asleep_share: float) -> Straggler | None:
-    """Return the excess of the last rank, unless the storage below was at its limit all the time."""
-    found = excess(sight)
-    if found is None:
+    """Return by how much the last rank ended after the middle one of the others, unless storage was at its limit."""
+    found = ranks(sight)
+    mean = sum(one.bytes for one in found) / max(1, len(found))
+    found = tuple(one for one in found if one.bytes >= SLIGHT * mean)
+    if len(found) < 2:
         return None
-    late, last, others = found
-    if late < _LATE_SECONDS or late < _LATE_SHARE * sight.span or _saturated(sight, asleep_share):
+    last, others = found[-1], found[:-1]
+    late = (last.end_ns - statistics.median(one.end_ns for one in others)) / NS
+    if late < max(_LATE_SECONDS, _LATE_SHARE * sight.span) or _saturated(sight, asleep_share):
         return None
     return Straggler(late, _why(late, last, others), _crowding(sight, last, others))
 

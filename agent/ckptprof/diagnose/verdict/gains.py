@@ -29,7 +29,10 @@ class Gain(NamedTuple):
 def gain(found: Accounting, limit: Limit) -> Gain:
     """Return the path if this limit went, and what bounds it then: the largest part that is left, if it is a third."""
     whole = found.seconds
-    own = _own(found, limit)
+    mine = [one for one in found.accounts if one.limit is limit]
+    if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:  # it has its own part to do in any case
+        mine = [one for one in mine if one.cause is Cause.LOCK]
+    own = sum(one.seconds for one in mine)
     floor, name = _floor(found, limit, own)
     expected = whole - own + floor
     if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and _waits(found.sight, found):
@@ -45,14 +48,6 @@ def gain(found: Accounting, limit: Limit) -> Gain:
     most = max(left, key=lambda one: left[one])
     expected = min(whole, max(0.0, expected))
     return Gain(expected, most if left[most] >= _BINDS * expected else None)
-
-
-def _own(found: Accounting, limit: Limit) -> float:
-    """Return what would not be spent. Who waits for Python's lock has its own part of the work to do in any case."""
-    mine = [one for one in found.accounts if one.limit is limit]
-    if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:
-        mine = [one for one in mine if one.cause is Cause.LOCK]
-    return sum(one.seconds for one in mine)
 
 
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | None]:
