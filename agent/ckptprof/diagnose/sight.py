@@ -14,7 +14,6 @@ from ckptprof.measures import (
     Measures,
     MemoryMeasure,
     PathMeasure,
-    ProcessMeasure,
 )
 from ckptprof.model import Checkpoint, Kind
 
@@ -160,10 +159,6 @@ class Sight:
         known = [one.syncs for one in self.measures.threads if one.syncs is not None]
         told = self.checkpoint.metadata.synced
         return max(sum(known), some(told)) if known or told is not None else None
-
-    def process(self, pid: int) -> ProcessMeasure | None:
-        """Return what is known of a process."""
-        return next((one for one in self.measures.processes if one.pid == pid), None)
 
     def stacks(self, pid: int | None = None) -> dict[str, float]:
         """Return the shares of what Python stacks of the writing threads showed; empty where nobody looked."""

@@ -120,10 +120,8 @@ def _without_grant(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
     if not short or not sight.writes:
         return None
     least = min(short, key=_grant)
-    return (
-        f"{name_of(least)} granted {size(_grant(least))} of space in advance at the last look, less than one request: each write "
-        "waits for it"
-    )
+    left = f"{name_of(least)} granted {size(_grant(least))} of space in advance at the last look"
+    return f"{left}, less than one request: each write waits for it"
 
 
 def _one_mount(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
