@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.diagnose.hand import device, measured, save, thread
+from tests.diagnose.hand import device, measured, ns, save, thread
 
 from ckptprof.diagnose.accounts.accounts import account
 from ckptprof.diagnose.accounts.parts import BUSY, IDLE, Part, Parts
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import look
-from ckptprof.model import Checkpoint, Level
+from ckptprof.measures import BeforeMeasure
+from ckptprof.model import Checkpoint, Level, Mode
 from ckptprof.verdicts import Limit
 
 _PARTS = Parts({Part.DATA: 3.0, Part.REST: 2.0, Part.USER: 1.0})
@@ -83,3 +84,15 @@ def test_sleep_that_nobody_looked_at_is_for_a_device_that_was_busy(busy: float, 
     checkpoint = save(Level.POLL, 10, measured(at, devices=(device(10, busy_seconds=busy),)))
 
     assert (_spent(checkpoint, Cause.DEVICE), _spent(checkpoint, Cause.UNEXPLAINED)) == (stored, 9.0 - stored)
+
+
+def test_training_that_stands_still_while_the_save_before_is_written_waits_for_it() -> None:
+    """Of the four seconds before the first byte the save before went on for three."""
+    at = thread(Level.TRACE, 2, copy=2)
+    earlier = save(Level.TRACE, 9, measured(at), begin=-10, mode=Mode.ASYNC)
+    held = measured(at, before=BeforeMeasure(held_ns=ns(4)))
+    later = save(Level.TRACE, 2, held, mode=Mode.ASYNC, stall_ns=ns(4))
+
+    spent = {one.cause: round(one.seconds, 2) for one in account(look(later, [earlier])).accounts}
+    assert spent[Cause.PREVIOUS_SAVE] == 3
+    assert spent[Cause.UNTOLD_BEFORE] == 1

@@ -116,7 +116,7 @@ def account(sight: Sight) -> Accounting:
     found = [one if only is None else _shared(one, only, inside.storage) for one in inside.spent]
     wanted = known.deleted - sum(one.seconds for one in found if one.cause is Cause.DELETION)
     blocked = outside.blocked_by(sight, outside.blocked_before(sight), ran)
-    found = [*_deleted_first(blocked, wanted, deletion), *outside.parsed(sight, ran), *outside.packed(sight, ran),
+    found = [*_deleted_first(blocked, wanted, deletion), *outside.parsed(sight, ran), outside.packed(sight, ran),
              Spent(Cause.DELETION, Limit.CLEAN_UP, deleted_after, deletion), *found]  # fmt: skip
     largest = tuple(sorted(_merged(found), key=lambda one: -one.seconds))
     return Accounting(largest, sight, path, inside.storage, late, only, inside.on_cpu)
