@@ -158,4 +158,4 @@ def _shared(one: Spent, only: ranks.Alone, storage: Wait | None) -> Spent:
         return one
     if storage is not None and storage.imposed and one.limit is storage.limit:
         return one
-    return replace(one, limit=Limit.SINGLE_WRITER, text=f"{only.text}: {one.text}", alone=True)
+    return replace(one, limit=Limit.SINGLE_WRITER, alone=only.text)

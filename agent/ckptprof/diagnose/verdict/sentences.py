@@ -54,7 +54,7 @@ def begin(found: Accounting) -> str:
 def subject(found: Accounting, one: Spent) -> str:
     """Return an account's text with who did it."""
     if one.alone or one.cause in _WHOLE:
-        return one.text
+        return one.words
     if one.cause in _OF_TRAINING:
         return f"training was {one.text}"
     verb = "reading" if found.sight.checkpoint.kind is Kind.RESTORE else "writing"
@@ -101,11 +101,10 @@ def _spent(found: Accounting, mine: list[Spent]) -> str:
         both = replace(mine[0], text=f"ready, {WITHOUT_CPU}") if several else mine[0]
         return f"{seconds(found.of(Limit.CPU))} {subject(found, both)}"
     told = [f"{seconds(mine[0].seconds)} {subject(found, mine[0])}"]
-    prefix = f"{found.alone.text}: " if found.alone is not None else ""
     for one in mine[1:]:
         if one.seconds >= SLIGHT * found.seconds:
             within = "in which " if one.cause in _WHOLE else ""
-            told.append(f"{seconds(one.seconds)} {within}{one.text.removeprefix(prefix)}")
+            told.append(f"{seconds(one.seconds)} {within}{one.text}")
     return ", and ".join(told)
 
 

@@ -199,7 +199,7 @@ def evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | st
     elif limit not in (Limit.NONE, Limit.UNCLEAR):
         speaking = [one for one in speaking if one.limit is limit]
     speaking, whole = speaking[: _MOST - len(first)], found.seconds
-    told = first + [f"{seconds(one.seconds)} ({percent(one.seconds / whole)}) {one.text}" for one in speaking]
+    told = first + [f"{seconds(one.seconds)} ({percent(one.seconds / whole)}) {one.words}" for one in speaking]
     if limit in _WAITS:
         told += _of_storage(found)
     return (*told[:_MOST], *([str(shown)] if shown is not None and shown not in speaking else ()))
