@@ -35,9 +35,11 @@ def gain(found: Accounting, limit: Limit) -> Gain:
     own = sum(one.seconds for one in mine)
     floor, name = _floor(found, limit, own)
     expected = whole - own + floor
-    if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and _waits(found.sight, found):
-        best = _best(found.sight)
-        least = ((found.sight.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
+    sight, waits = found.sight, found.waiting > SLIGHT * whole
+    waits = sight.writes and not sight.remote and (sight.direct or (sight.syncs or 0) > 0 or waits)
+    if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and waits:  # until its bytes are on the device
+        best = _best(sight)
+        least = ((sight.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
         if least > expected:
             return Gain(min(whole, least), "the device, which all of it has to reach")
     left: dict[str | None, float] = {name: floor}
@@ -66,14 +68,6 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
     if limit is Limit.STRAGGLER and found.straggler is not None:
         return found.straggler.crowding, None
     return 0.0, None
-
-
-def _waits(sight: Sight, found: Accounting) -> bool:
-    return (
-        sight.writes
-        and not sight.remote
-        and (sight.direct or (sight.syncs or 0) > 0 or found.waiting > SLIGHT * found.seconds)
-    )
 
 
 def _best(sight: Sight) -> float | None:

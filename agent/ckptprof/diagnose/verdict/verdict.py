@@ -66,7 +66,7 @@ class _Choice:
 def verdict(found: Accounting) -> Verdict:
     """Return what the accounts say."""
     choice = _choose(found)
-    limit, missing, (rule, shown) = choice.limit, lacking(found), _rule(found, choice.limit)
+    limit, missing, (rule, shown) = choice.limit, _lacking(found), _rule(found, choice.limit)
     is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
     promised = gain(found, limit) if is_named else None
     return Verdict(
@@ -75,8 +75,8 @@ def verdict(found: Accounting) -> Verdict:
         confidence=_confidence(found, choice, len(missing)),
         seconds=found.seconds,
         accounts=tuple(one.account for one in found.accounts),
-        evidence=evidence(found, limit, choice.why, shown if is_named else None),
-        excluded=excluded(found, limit) if is_named else (),
+        evidence=_evidence(found, limit, choice.why, shown if is_named else None),
+        excluded=_excluded(found, limit) if is_named else (),
         lacking=missing,
         candidates=choice.candidates,
         expected_seconds=promised.expected_seconds if promised is not None else None,
@@ -190,7 +190,7 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     return round(min(1.0, max(0.0, sure - _BY_MISSING * missing)), _DIGITS)
 
 
-def evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None) -> tuple[str, ...]:
+def _evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None) -> tuple[str, ...]:
     """Return what speaks for it, with numbers; `shown`: what a rule adds, unless it is an account that is told here."""
     first = [why] if why else []
     speaking = list(found.accounts)
@@ -224,8 +224,7 @@ def _of_storage(found: Accounting) -> list[str]:
     return told
 
 
-def excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
-    """Return what it was not, with numbers."""
+def _excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
     told = list(found.storage.excluded) if found.storage is not None and found.storage.limit is limit else []
     if found.seconds > 0:
         for other, words in _NAMED.items():
@@ -241,8 +240,7 @@ def excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
     return tuple(told[:_MOST])
 
 
-def lacking(found: Accounting) -> tuple[str, ...]:
-    """Return what was missing, each one clause."""
+def _lacking(found: Accounting) -> tuple[str, ...]:
     sight, time = found.sight, found.path.time
     if sight.checkpoint.measures is None:
         return ("nothing was measured around it",)
