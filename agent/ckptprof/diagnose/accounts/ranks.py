@@ -95,12 +95,8 @@ def _spent(sight: Sight, pid: int, parts: tuple[Part, ...]) -> float:
 
 def _saturated(sight: Sight, asleep_share: float) -> bool:
     """Return whether the ranks shared a device that was never idle: then who ends last is chance."""
-    if asleep_share < MOST:
-        return False
-    if (bound := throttle(sight, sight.span)) is not None:
-        return bound.share >= _BUSY
-    busy = sight.device_busy
-    return busy is not None and busy >= _BUSY
+    bound = throttle(sight, sight.span)
+    return asleep_share >= MOST and (bound.share if bound is not None else some(sight.device_busy)) >= _BUSY
 
 
 def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:
