@@ -99,6 +99,10 @@ class Accounting:
         whole = self.seconds if limit is Limit.CPU else self.quiet_seconds
         return self.of(limit) / whole if whole > 0 else 0.0
 
+    def waited_for(self, limit: Limit | None) -> Wait | None:
+        """Return what storage was waited for, if that is of this limit."""
+        return self.storage if self.storage is not None and self.storage.limit is limit else None
+
     def of(self, limit: Limit | None) -> float:
         """Return the seconds of a limit."""
         return sum(one.seconds for one in self.accounts if one.limit is limit)

@@ -54,8 +54,8 @@ def gain(found: Accounting, limit: Limit) -> Gain:
 
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | None]:
     """Return (seconds that are spent of a limit's own at least, in what)."""
-    stored = found.storage is not None and found.storage.limit is limit
-    if stored or limit in (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH):
+    waits = (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH)
+    if limit in waits or found.waited_for(limit) is not None:
         return _storage_floor(found, limit)
     if limit is Limit.PAGE_FAULT:
         return _read_floor(found)
@@ -75,17 +75,14 @@ def _best(sight: Sight) -> float | None:
 
     While it is held back, its bytes over the time in which it had work tell what it could do.
     """
-    shown = _of_speed(sight, sight.device.shown_bytes_per_second) if sight.device is not None else None
-    peak = _of_speed(sight, sight.device.peak_bytes_per_second) if sight.device is not None else None
-    busy = sight.device.busy_seconds if sight.device is not None else None
-    worked = (sight.device_bytes or 0.0) / busy if busy is not None and busy >= _TICK else None
-    return max((value for value in (sight.probed, shown, peak, worked) if value), default=None)
-
-
-def _of_speed(sight: Sight, best_second: float | None) -> float | None:
-    """Return the best second, unless it may be no more than a whole checkpoint that took less than a second."""
-    may_be_all = best_second is not None and abs(best_second - sight.moved) <= _ALIKE * sight.moved
-    return None if may_be_all else best_second
+    known, device = [sight.probed], sight.device
+    if device is not None:
+        best = (device.shown_bytes_per_second, device.peak_bytes_per_second)
+        # A best second may be no more than a whole checkpoint that took less than one
+        known += [one for one in best if one and abs(one - sight.moved) > _ALIKE * sight.moved]
+        if device.busy_seconds is not None and device.busy_seconds >= _TICK:
+            known.append((sight.device_bytes or 0.0) / device.busy_seconds)
+    return max((value for value in known if value), default=None)
 
 
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:

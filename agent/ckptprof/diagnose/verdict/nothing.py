@@ -87,7 +87,8 @@ def _at_its_best(found: Accounting, limit: Limit) -> str | None:
     sight = found.sight
     probed = sight.probed
     overall = sight.moved / found.seconds if found.seconds else 0.0
-    if found.storage is not None and found.storage.imposed and limit is found.storage.limit:
+    wait = found.waited_for(limit)
+    if wait is not None and wait.imposed:
         return None
     if probed is not None and overall >= CEILING_SHARE * probed:
         return f"{rate(overall)}, {percent(overall / probed)} of what `ckptprof ceiling` measured on this path"

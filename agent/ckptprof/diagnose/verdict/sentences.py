@@ -76,7 +76,7 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule 
     if cleared is not None:
         clause = f"{seconds(found.sight.span)}, and {cleared}: {WORDS[limit]}"
     elif mine:
-        is_one = limit is Limit.SINGLE_WRITER and _is_stored(found, limit)  # it may be that of all ranks
+        is_one = limit is Limit.SINGLE_WRITER and found.waited_for(limit) is not None  # it may be that of all ranks
         called = "bound by one connection" if is_one else WORDS[limit]
         clause = f"{begin(found)}, of which {_spent(found, mine)}{_beside(found, limit)}: {called}"
     else:
@@ -88,10 +88,6 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule 
     elif found.of(limit):
         clause += "; little would be gained without it"
     return f"{clause}{_comfort(found, limit)}"
-
-
-def _is_stored(found: Accounting, limit: Limit) -> bool:
-    return found.storage is not None and found.storage.limit is limit
 
 
 def _spent(found: Accounting, mine: list[Spent]) -> str:
@@ -132,9 +128,7 @@ def _beside(found: Accounting, limit: Limit) -> str:
 def _comfort(found: Accounting, limit: Limit) -> str:
     stored = sum(found.of(one) for one in STORAGE)
     if limit in _OF_JOB:
-        if _is_stored(found, limit):
-            return ""
-        known = found.path.time.calls_known
+        known = found.path.time.calls_known and found.waited_for(limit) is None
         return "; storage is not your problem" if known and stored < _STORED * found.seconds else ""
     if limit in STORAGE and found.of(Limit.SERIALIZE) < SLIGHT * found.seconds and found.path.time.cpu_known:
         code = "loads" if found.sight.checkpoint.kind is Kind.RESTORE else "saves"

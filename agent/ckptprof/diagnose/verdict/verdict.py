@@ -144,8 +144,8 @@ def _choose(found: Accounting) -> _Choice:
     contradiction = _contradiction(found, order)
     if contradiction is not None:
         return contradiction
-    rival = found.storage.rival if found.storage is not None and found.storage.limit is top else None
-    return _Choice(top, None, (rival,) if rival is not None else names[1:2])
+    wait = found.waited_for(top)
+    return _Choice(top, None, (wait.rival,) if wait is not None and wait.rival is not None else names[1:2])
 
 
 def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choice | None:
@@ -153,7 +153,8 @@ def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choi
     top, held = order[0]
     surplus = found.path.time.surplus
     if surplus > _DISAGREE * found.seconds and top in _EITHER_OR:
-        both = _disagreeing(found, order)
+        stored = found.storage.limit if found.storage is not None else None
+        both = tuple(dict.fromkeys(one for one in (top, Limit.SERIALIZE, stored) if one is not None))[:2]
         if len(both) == 2:
             over = percent(surplus / found.seconds)
             return _Choice(Limit.UNCLEAR, f"time on CPU and time in calls are {over} more than there was", both)
@@ -162,13 +163,6 @@ def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choi
         why = f"{seconds(held)} {WORDS[top]}, {seconds(other)} {WORDS[second]}"
         return _Choice(Limit.UNCLEAR, why, (top, second))
     return None
-
-
-def _disagreeing(found: Accounting, order: list[tuple[Limit, float]]) -> tuple[Limit, ...]:
-    names = [limit for limit, _ in order if limit in _EITHER_OR]
-    stored = found.storage.limit if found.storage is not None else None
-    both = [*names[:1], *(one for one in (Limit.SERIALIZE, stored) if one is not None and one not in names[:1])]
-    return tuple(both[:2])
 
 
 def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
@@ -185,8 +179,9 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
         if others and others[0] > _NEXT * own:
             sure -= _BY_NEXT
         sure -= _BY_UNEXPLAINED * found.of(None) / found.seconds
-    if found.storage is not None and found.storage.limit is choice.limit:
-        sure -= _BY_GUESS if not found.storage.sure else _BY_RIVAL if found.storage.rival is not None else 0.0
+    wait = found.waited_for(choice.limit)
+    if wait is not None:
+        sure -= _BY_GUESS if not wait.sure else _BY_RIVAL if wait.rival is not None else 0.0
     return round(min(1.0, max(0.0, sure - _BY_MISSING * missing)), _DIGITS)
 
 
@@ -225,7 +220,8 @@ def _of_storage(found: Accounting) -> list[str]:
 
 
 def _excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
-    told = list(found.storage.excluded) if found.storage is not None and found.storage.limit is limit else []
+    wait = found.waited_for(limit)
+    told = list(wait.excluded) if wait is not None else []
     if found.seconds > 0:
         for other, words in _NAMED.items():
             spent = found.of(other)
