@@ -233,10 +233,14 @@ def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dic
     parts: dict[Part, float] = {}
     open_ = [gap]
     for _ in range(_PIECES):
-        found = _longest(open_, threads, pid)
-        if found is None:
+        covered = [
+            (piece, max(piece[0], one.start_ns), min(piece[1], one.end_ns), one) for piece in open_ for one in threads
+        ]
+        covered = [one for one in covered if one[2] > one[1]]
+        if not covered:
             break
-        piece, (start_ns, end_ns), thread = found
+        # The thread that covers most of a gap, those of the same process first
+        piece, start_ns, end_ns, thread = max(covered, key=lambda one: (one[3].pid == pid, one[2] - one[1]))
         open_.remove(piece)
         open_ += [(piece[0], start_ns), (end_ns, piece[1])]
         length = (end_ns - start_ns) / NS
@@ -248,19 +252,6 @@ def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dic
         parts[Part.REST] = parts.get(Part.REST, 0.0) + max(0.0, length - busy * factor)
     parts[Part.REST] = parts.get(Part.REST, 0.0) + sum(max(0, end - start) for start, end in open_) / NS
     return parts
-
-
-def _longest(
-    gaps: list[tuple[int, int]], threads: list[ThreadMeasure], pid: int
-) -> tuple[tuple[int, int], tuple[int, int], ThreadMeasure] | None:
-    """Return (gap, overlap, thread) of the thread that covers most of a gap, those of the same process first."""
-    best: tuple[tuple[bool, int], tuple[int, int], tuple[int, int], ThreadMeasure] | None = None
-    for gap in gaps:
-        for thread in threads:
-            start_ns, end_ns = max(gap[0], thread.start_ns), min(gap[1], thread.end_ns)
-            if end_ns > start_ns and (best is None or (thread.pid == pid, end_ns - start_ns) > best[0]):
-                best = ((thread.pid == pid, end_ns - start_ns), gap, (start_ns, end_ns), thread)
-    return None if best is None else best[1:]
 
 
 def had_cpu(thread: ThreadMeasure | None) -> float:

@@ -237,35 +237,23 @@ def _excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
 
 
 def _lacking(found: Accounting) -> tuple[str, ...]:
-    sight, time = found.sight, found.path.time
+    sight, time, is_known = found.sight, found.path.time, found.path.thread is not None
     if sight.checkpoint.measures is None:
         return ("nothing was measured around it",)
-    missing = []
-    if sight.checkpoint.mode is Mode.ASYNC and sight.checkpoint.stall_ns is None:
-        missing.append("for how long training was blocked")
-    if found.path.thread is None:
-        missing.append("what its threads did")
-    else:
-        if not time.calls_known:
-            missing.append("what its threads were asleep in")
-        elif not time.exact and time.looks < _LOOKS and found.seconds > 0:
-            missing.append(f"more than {plural(time.looks, 'look')} at what its threads were in")
-        if not time.cpu_known:
-            missing.append("the time on CPU of its threads")
-    if found.waiting > _WAITED * found.seconds:
-        missing += _lacking_of_storage(found)
-    return tuple(missing)
-
-
-def _lacking_of_storage(found: Accounting) -> list[str]:
-    sight = found.sight
-    if sight.measures.mount is None:
-        return ["the mount that its files are on"]
-    if sight.remote:
-        return [] if sight.link is not None else ["the network link to its server"]
-    missing = []
-    if sight.device is None:
-        missing.append("the device under its files")
-    elif sight.device.busy_seconds is None:
-        missing.append("how busy the device was")
-    return missing
+    few = time.calls_known and not time.exact and time.looks < _LOOKS and found.seconds > 0
+    waited, mount = found.waiting > _WAITED * found.seconds, sight.measures.mount
+    near, far = (waited and mount is not None and sight.remote is is_far for is_far in (False, True))
+    blocked = sight.checkpoint.mode is Mode.ASYNC and sight.checkpoint.stall_ns is None
+    device_busy = None if sight.device is None else sight.device.busy_seconds
+    rows = (
+        (blocked, "for how long training was blocked"),
+        (not is_known, "what its threads did"),
+        (is_known and not time.calls_known, "what its threads were asleep in"),
+        (is_known and few, f"more than {plural(time.looks, 'look')} at what its threads were in"),
+        (is_known and not time.cpu_known, "the time on CPU of its threads"),
+        (waited and mount is None, "the mount that its files are on"),
+        (far and sight.link is None, "the network link to its server"),
+        (near and sight.device is None, "the device under its files"),
+        (near and sight.device is not None and device_busy is None, "how busy the device was"),
+    )
+    return tuple(text for is_missing, text in rows if is_missing)
