@@ -233,14 +233,16 @@ def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dic
     parts: dict[Part, float] = {}
     open_ = [gap]
     for _ in range(_PIECES):
-        covered = [
-            (piece, max(piece[0], one.start_ns), min(piece[1], one.end_ns), one) for piece in open_ for one in threads
+        covered = [  # a thread of the same process first, then the one that covers most of a gap
+            ((one.pid == pid, end_ns - start_ns), piece, (start_ns, end_ns), one)
+            for piece in open_
+            for one in threads
+            for start_ns, end_ns in [(max(piece[0], one.start_ns), min(piece[1], one.end_ns))]
+            if end_ns > start_ns
         ]
-        covered = [one for one in covered if one[2] > one[1]]
         if not covered:
             break
-        # The thread that covers most of a gap, those of the same process first
-        piece, start_ns, end_ns, thread = max(covered, key=lambda one: (one[3].pid == pid, one[2] - one[1]))
+        _, piece, (start_ns, end_ns), thread = max(covered, key=lambda one: one[0])
         open_.remove(piece)
         open_ += [(piece[0], start_ns), (end_ns, piece[1])]
         length = (end_ns - start_ns) / NS
