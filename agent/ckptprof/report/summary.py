@@ -41,8 +41,7 @@ class Summary:
     kinds: tuple[KindSummary, ...]
     watched_ns: int | None  # without the gaps; None if nothing was watched
     gap_ns: int
-    busy_ns: int  # time in which a save or a restore ran; what overlaps counts once
-    share: float | None  # of the watched time
+    share: float | None  # of the watched time, in which a save or a restore ran; what overlaps counts once
 
 
 def summarise(report: Report) -> Summary:
@@ -59,7 +58,7 @@ def summarise(report: Report) -> Summary:
         if (chosen := [checkpoint for checkpoint in report.checkpoints if checkpoint.kind is kind])
     )
     share = min(1.0, busy_ns / watched_ns) if watched_ns else None
-    return Summary(kinds=kinds, watched_ns=watched_ns, gap_ns=gap_ns, busy_ns=busy_ns, share=share)
+    return Summary(kinds=kinds, watched_ns=watched_ns, gap_ns=gap_ns, share=share)
 
 
 def without_copies(report: Report) -> Report:
