@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ckptprof import units
-from ckptprof.diagnose.plan.figures import Figure, Origin
+from ckptprof.diagnose.plan.basis import Figure, Origin
 from ckptprof.diagnose.plan.planning import DAY_SECONDS, Advice, Plan, Rule, Traffic, is_measured
 from ckptprof.report import account, document
 from ckptprof.report.clean import clean, shorten_end

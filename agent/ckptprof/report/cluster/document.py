@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
-from ckptprof.cluster.slowness import SlowNode, slow_nodes
+from ckptprof.cluster.stragglers import SlowNode, slow_nodes
 from ckptprof.model import CheckpointQuery, Kind, Report, Watched
 from ckptprof.report import answer
 from ckptprof.report import summary as summaries
