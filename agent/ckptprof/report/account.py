@@ -23,7 +23,6 @@ _BEST = "the best that is known of its storage"
 _SHOWN = 8  # accounts; the rest is one line
 _LEAST = 0.05  # of the whole: what has a bar of its own on a short page
 _ASCII_BAR = "#"
-_FINE = "bold green"
 GPUS_FROM = {"ranks": ", if each rank has one", "nvml": ", as NVML tells"}
 _TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Medium", "high": "DGX High"}
 
@@ -64,9 +63,14 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
     verdict = checkpoint.verdict
     if verdict is None:
         return []
-    drawn = _bars(checkpoint, summed(verdict), width, blocks, colour=colour)
-    told = _reasons(verdict, width, colour=colour)
-    return [*drawn, *([""] if drawn and told else []), *told]
+    lines = _bars(checkpoint, summed(verdict), width, blocks, colour=colour)
+    for heading, texts in reasons(verdict):
+        if texts:
+            lines += [*[""] * bool(lines), paint(heading, "bold", colour=colour), *bullets(texts, width)]
+    if verdict.reference:
+        pairs = [("Seen before", recorded(verdict.reference))]
+        lines += [*[""] * bool(lines), *facts(pairs, width, colour=colour)]
+    return lines
 
 
 def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
@@ -75,18 +79,12 @@ def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS,
     return [] if verdict is None else _bars(checkpoint, summed(verdict), width, blocks, least=_LEAST, colour=colour)
 
 
-def needs_sentence(verdict: Verdict) -> bool:
-    """Return whether the bars alone do not say it: their longest is not that of the limit."""
-    longest = next(iter(summed(verdict).accounts), None)
-    return longest is None or longest.limit is not verdict.limit
-
-
 def title(verdict: Verdict) -> str:
     """Return the limit and how sure it is: `device, likely (0.91)`."""
     if verdict.limit is Limit.UNCLEAR:
         named = " or ".join(limit.value for limit in verdict.candidates)
         return f"unclear, perhaps {named}" if named else "unclear"
-    return f"{verdict.limit.value}, {certainty.word(verdict)} ({verdict.confidence:.2f})"
+    return f"{verdict.limit.value}, {certainty.word(verdict.limit, verdict.confidence)} ({verdict.confidence:.2f})"
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
@@ -126,13 +124,6 @@ def ceiling(share: float | None) -> str | None:
 def tier(word: str) -> str:
     """Return a tier's name in full."""
     return _TIERS.get(word.lower(), clean(word))
-
-
-def style(verdict: Verdict) -> str:
-    """Return how the limit is painted."""
-    if verdict.limit is Limit.NONE:
-        return _FINE
-    return "bold" if certainty.is_told(verdict) else "yellow"
 
 
 def summed(verdict: Verdict) -> Verdict:
@@ -204,15 +195,6 @@ def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
         ("Speaks against others", verdict.excluded),
         ("Could not be seen", verdict.lacking),
     ]
-
-
-def _reasons(verdict: Verdict, width: int, *, colour: bool) -> list[str]:
-    lines: list[str] = []
-    for heading, texts in reasons(verdict):
-        if texts:
-            lines += ["", paint(heading, "bold", colour=colour), *bullets(texts, width)]
-    pairs = [("Seen before", recorded(verdict.reference))] if verdict.reference else []
-    return [*lines[1:], *([""] if lines and pairs else []), *facts(pairs, width, colour=colour)]
 
 
 def gain_text(verdict: Verdict) -> str | None:

@@ -73,7 +73,7 @@ def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None) -> list[
     is_plain = found.limit in (Limit.NONE, Limit.UNCLEAR)
     sure = certainty.name(found.limit)  # of most of the checkpoints that it is the verdict on
     told = [one.verdict.confidence for one in checkpoints if one.verdict and one.verdict.limit is found.limit]
-    sure = "" if is_plain else f"{sure}, {certainty.words(found.limit, median(told))}: " if told else f"{sure}: "
+    sure = "" if is_plain else f"{sure}, {certainty.word(found.limit, median(told))}: " if told else f"{sure}: "
     pairs = [("Answer", f"{sure}{recorded(found.sentence)}")]
     if found.remedy is not None:
         pairs.append(("Do first", recorded(found.remedy)))

@@ -13,7 +13,7 @@ from ckptprof.bounds import Count, one_of
 from ckptprof.figures import median, of_complete, quantile
 from ckptprof.model import Checkpoint, Kind, Report, Status
 from ckptprof.report import noise
-from ckptprof.report.conditions import Condition, Judged, Quantity, measure, show
+from ckptprof.report.conditions import SERIES, Condition, Judged, Quantity, show
 
 KINDS = (Kind.SAVE, Kind.RESTORE)
 FIGURES = ("duration", "stall", "size", "throughput")  # the first says it all
@@ -49,7 +49,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def quantity(self) -> Quantity:
         """What its values are of."""
-        return measure(self.name)[0]
+        return SERIES[self.name].quantity
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -119,8 +119,8 @@ def _compare(kind: Kind, before: list[Checkpoint], after: list[Checkpoint]) -> K
 
 
 def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]) -> Figure:
-    quantity, of = measure(name)
-    first, second = of_complete(before, of), of_complete(after, of)
+    series = SERIES[name]
+    first, second = of_complete(before, series.of), of_complete(after, series.of)
     before_all, after_all = _spread(first), _spread(second)
     change, relative = noise.Shift(), noise.Shift()
     if before_all is not None and after_all is not None:
@@ -130,7 +130,7 @@ def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]
             relative = noise.around(relative, after_all.median / before_all.median - 1)
     return Figure(
         name=name,
-        unit=UNITS[quantity],
+        unit=UNITS[series.quantity],
         before=before_all,
         after=after_all,
         change=change,
@@ -159,7 +159,7 @@ def _spread(values: Sequence[float]) -> Spread | None:
 _ASKED: dict[str, tuple[Kind, str]] = {name: (Kind.SAVE, name) for name in FIGURES} | {
     f"{kind.value}_{name}": (kind, name) for kind in KINDS for name in FIGURES if kind is Kind.SAVE or name != "stall"
 }
-NAMES: dict[str, Quantity] = {asked: measure(name)[0] for asked, (_, name) in _ASKED.items()}
+NAMES: dict[str, Quantity] = {asked: SERIES[name].quantity for asked, (_, name) in _ASKED.items()}
 
 
 def judge(comparison: Comparison, conditions: Sequence[Condition]) -> list[Judged]:

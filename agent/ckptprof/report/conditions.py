@@ -181,7 +181,7 @@ _IDS = 5  # that are named
 _Of = Callable[[Checkpoint], float | None]
 
 
-class _Series(NamedTuple):
+class Series(NamedTuple):
     """A figure that each checkpoint has: which ones, of what, and how it is read off."""
 
     quantity: Quantity
@@ -190,19 +190,19 @@ class _Series(NamedTuple):
 
 
 _BOTH, _SAVES, _RESTORES = (Kind.SAVE, Kind.RESTORE), (Kind.SAVE,), (Kind.RESTORE,)
-_SERIES = {
-    "duration": _Series(Quantity.TIME, _BOTH, figures.duration_seconds),
-    "save": _Series(Quantity.TIME, _SAVES, figures.duration_seconds),
-    "restore": _Series(Quantity.TIME, _RESTORES, figures.duration_seconds),
-    "stall": _Series(Quantity.TIME, _SAVES, figures.stall_seconds),
-    "at_risk": _Series(Quantity.TIME, _SAVES, lambda one: None if one.at_risk_ns is None else one.at_risk_ns / 1e9),
-    "gpu_seconds": _Series(Quantity.TIME, _SAVES, lambda one: None if one.cost is None else one.cost.gpu_seconds),
-    "throughput": _Series(Quantity.RATE, _BOTH, figures.rate_bytes_per_second),
-    "save_throughput": _Series(Quantity.RATE, _SAVES, figures.rate_bytes_per_second),
-    "restore_throughput": _Series(Quantity.RATE, _RESTORES, figures.rate_bytes_per_second),
-    "size": _Series(Quantity.SIZE, _SAVES, figures.size_bytes),
-    "amplification": _Series(Quantity.FACTOR, _SAVES, course.amplification),
-    "ceiling_share": _Series(Quantity.SHARE, _BOTH, lambda one: None if one.cost is None else one.cost.ceiling_share),
+SERIES = {
+    "duration": Series(Quantity.TIME, _BOTH, figures.duration_seconds),
+    "save": Series(Quantity.TIME, _SAVES, figures.duration_seconds),
+    "restore": Series(Quantity.TIME, _RESTORES, figures.duration_seconds),
+    "stall": Series(Quantity.TIME, _SAVES, figures.stall_seconds),
+    "at_risk": Series(Quantity.TIME, _SAVES, lambda one: None if one.at_risk_ns is None else one.at_risk_ns / 1e9),
+    "gpu_seconds": Series(Quantity.TIME, _SAVES, lambda one: None if one.cost is None else one.cost.gpu_seconds),
+    "throughput": Series(Quantity.RATE, _BOTH, figures.rate_bytes_per_second),
+    "save_throughput": Series(Quantity.RATE, _SAVES, figures.rate_bytes_per_second),
+    "restore_throughput": Series(Quantity.RATE, _RESTORES, figures.rate_bytes_per_second),
+    "size": Series(Quantity.SIZE, _SAVES, figures.size_bytes),
+    "amplification": Series(Quantity.FACTOR, _SAVES, course.amplification),
+    "ceiling_share": Series(Quantity.SHARE, _BOTH, lambda one: None if one.cost is None else one.cost.ceiling_share),
 }
 _SUMMABLE = (Quantity.TIME, Quantity.SIZE)
 _WHOLE = {
@@ -218,16 +218,10 @@ _WHOLE = {
 _WARNINGS = ("incomplete", "risks")  # counts that name what they count
 NAMES: Mapping[str, Quantity] = _WHOLE | {
     f"{name}_{statistic}": series.quantity
-    for name, series in _SERIES.items()
+    for name, series in SERIES.items()
     for statistic in STATISTICS
     if statistic != "total" or series.quantity in _SUMMABLE
 }
-
-
-def measure(name: str) -> tuple[Quantity, _Of]:
-    """Return what a figure is of, and the function that reads it off a checkpoint."""
-    series = _SERIES[name]
-    return series.quantity, series.of
 
 
 def judge(report: Report, conditions: Sequence[Condition]) -> list[Judged]:
@@ -260,7 +254,7 @@ def _figure(report: Report, name: str) -> tuple[float | None, str]:
     if name in ("share", "stall_share"):
         return _share(report, name)
     series_name, _, statistic = name.rpartition("_")
-    series = _SERIES[series_name]
+    series = SERIES[series_name]
     return _statistic([one for one in checkpoints if one.kind in series.kinds], series, statistic)
 
 
@@ -271,13 +265,13 @@ def _share(report: Report, name: str) -> tuple[float | None, str]:
     if name == "share":
         return found.share, "of the watched time"
     saves = [one for one in report.checkpoints if one.kind is Kind.SAVE]
-    held, told = _statistic(saves, _SERIES["stall"], "total") if saves else (0.0, "")
+    held, told = _statistic(saves, SERIES["stall"], "total") if saves else (0.0, "")
     if held is None:
         return None, told
     return held * 1e9 / found.watched_ns, f"of the watched time {told}".strip()
 
 
-def _statistic(chosen: Sequence[Checkpoint], series: _Series, statistic: str) -> tuple[float | None, str]:
+def _statistic(chosen: Sequence[Checkpoint], series: Series, statistic: str) -> tuple[float | None, str]:
     noun = "checkpoint" if len(series.kinds) > 1 else series.kinds[0].value
     if not chosen:
         return None, f"there was no {noun}"
@@ -301,14 +295,13 @@ def _statistic(chosen: Sequence[Checkpoint], series: _Series, statistic: str) ->
 def _judge_limit(checkpoints: Sequence[Checkpoint], condition: Condition, limit: Limit) -> Judged:
     """Judge `limit=X` (a checkpoint was at least probably limited by X) and `limit!=X` (one was by something else)."""
     told = [
-        one
+        (one, one.verdict.limit)
         for one in checkpoints
         if one.verdict is not None and (one.verdict.limit is Limit.UNCLEAR or certainty.is_told(one.verdict))
     ]
     if not told:
         return Judged(condition, None, "of no checkpoint is it known what limited it")
-    same = [one for one in told if certainty.limits(one, limit)]
-    chosen = same if condition.operator == "=" else [one for one in told if one not in same]
+    chosen = [one for one, own in told if (own is limit) is (condition.operator == "=")]
     shown = f"{len(chosen)} of {units.plural(len(told), 'checkpoint')} {_named(chosen)}".strip()
     return Judged(condition, bool(chosen), shown)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ckptprof import units
 from ckptprof.diagnose.plan.basis import Figure, Origin
 from ckptprof.diagnose.plan.planning import DAY_SECONDS, Advice, Plan, Rule, Traffic, is_measured
-from ckptprof.report import account, document
+from ckptprof.report import account
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
@@ -19,11 +17,6 @@ _RULES_TITLE = (
 )
 _NS = 1_000_000_000
 _ALIKE = 0.1  # of an interval: rules that differ by less say the same
-
-
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """Return the document of `plan --json`; seconds, bytes, bytes per second, shares of 0..1."""
-    return document.of(plan)
 
 
 def render(plan: Plan, *, width: int, colour: bool) -> str:

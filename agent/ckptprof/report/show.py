@@ -6,13 +6,13 @@ from datetime import timezone, tzinfo
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
-from ckptprof.report import account, course
+from ckptprof.report import account, certainty, course, mount
 from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.pictures import chart
 from ckptprof.report.rows import KIND_STYLE, LOW_CONFIDENCE, place
-from ckptprof.report.sections import mount
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
+from ckptprof.verdicts import Limit
 
 MAX_ROWS = 40  # of streams or writers; a sharded checkpoint has thousands, and --json has them all
 _CHART_ROWS = 6
@@ -91,7 +91,10 @@ def _first(checkpoint: Checkpoint, bars: list[str], width: int, *, colour: bool)
     if not lead:
         return []
     own = 1 if verdict is None else 2  # the limit, and its sentence where there is one
-    limit = lead[: 1 if bars and verdict is not None and not account.needs_sentence(verdict) else own]
+    accounts = () if verdict is None else account.summed(verdict).accounts
+    # the bars alone say it where their longest is that of the limit
+    is_said = bars and verdict is not None and [one.limit for one in accounts[:1]] == [verdict.limit]
+    limit = lead[: 1 if is_said else own]
     keys = max(len(key) for key, _ in lead) + len(_INDENT)
     lines = ["", *_painted(checkpoint, facts(limit, width, colour=colour, keys=keys), colour=colour)]
     lines += ["", *(_INDENT + line for line in bars), ""] if bars else []
@@ -106,8 +109,8 @@ def _painted(checkpoint: Checkpoint, lines: list[str], *, colour: bool) -> list[
     verdict = checkpoint.verdict
     if verdict is None:
         return lines
-    named, style = account.title(verdict), account.style(verdict)
-    painted = paint(named, style, colour=colour)
+    named, style = account.title(verdict), "bold" if certainty.is_told(verdict) else "yellow"
+    painted = paint(named, "bold green" if verdict.limit is Limit.NONE else style, colour=colour)
     return [line.replace(named, painted, 1) if i < 2 else line for i, line in enumerate(lines)]
 
 

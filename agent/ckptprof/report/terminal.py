@@ -191,7 +191,7 @@ def _damaged(moved_aside: Sequence[str]) -> str:
 
 def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
     gaps = report.watched.gaps
-    longest = summaries.longest_gap(gaps)
+    longest = max(gaps, key=lambda gap: gap.end_ns - gap.start_ns)
     length = units.duration(longest.end_ns - longest.start_ns)
     begin = units.stamp(longest.start_ns, zone)
     if len(gaps) == 1:

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 from ckptprof import units
 from ckptprof.diagnose.costs import SNIA_SHARE
 from ckptprof.model import Checkpoint, Kind, Report
-from ckptprof.report import account, answer, certainty, course, rows, show, summary
+from ckptprof.report import account, answer, certainty, course, mount, rows, show, summary
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import axis_of, path, shown
 from ckptprof.report.html.lanes import WHOLE, Lane, Lateness, label, lanes, lateness_by_job, slowest
 from ckptprof.report.html.offsets import offsets
 from ckptprof.report.html.rates import Counted, Throughput, throughputs
-from ckptprof.report.sections import mount
 from ckptprof.report.table import Cell, number
 from ckptprof.verdicts import JobCost, Limit
 
@@ -56,6 +55,7 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> dict[st
         folder = paths[0][: paths[0].rstrip("/").rfind("/") + 1]
     clock = "%m-%d %H:%M:%S" if axis is None or axis.is_of_a_year else "%Y-%m-%d %H:%M:%S"
     late = lateness_by_job(every)
+    classes = Counter(one.pattern.class_.value if one.pattern.class_ else "of an order not seen" for one in every)
     drawn = [] if axis is None or not every else lanes(every, axis, late)
     moved = [] if axis is None else throughputs(counted, axis, [(gap.start_ns, gap.end_ns) for gap in gaps])
     told = answer.of(report)
@@ -79,7 +79,7 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> dict[st
         "legend": _legend(every, drawn, moved, gaps=bool(gaps)),
         "accounts": _accounts(slowest(every, BARS)),
         "sizes": _sizes(every),
-        "patterns": _patterns(every),
+        "patterns": ", ".join(f"{units.plural(count, 'checkpoint')} {name}" for name, count in classes.most_common()),
         "orders": _orders(every),
         "ranks": [(clean(job) if len(late) > 1 else "", _ranks(mine)) for job, mine in late.items()],
         "offsets": offsets(every),
@@ -236,11 +236,6 @@ def _sizes(every: Iterable[Checkpoint]) -> list[list[Cell | Meter]]:
             ]
         )
     return told
-
-
-def _patterns(every: Iterable[Checkpoint]) -> str:
-    classes = Counter(one.pattern.class_.value if one.pattern.class_ else "of an order not seen" for one in every)
-    return ", ".join(f"{units.plural(count, 'checkpoint')} {name}" for name, count in classes.most_common())
 
 
 def _orders(every: Sequence[Checkpoint]) -> list[tuple[None, str, Parts, str]]:
