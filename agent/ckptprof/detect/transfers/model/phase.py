@@ -1,4 +1,4 @@
-"""The one table of a transfer's life: its phases, what moves it from one to the next, and which room does so.
+"""A transfer's life: its phases, what moves it from one to the next, and which module does so.
 
 Theory of operation. A transfer is what one process moves of one file in one direction, from an opening to the closing
 after it. Nobody sees all of that: frames tell it in parts, and a later part narrows what an earlier one left open.
@@ -34,7 +34,6 @@ No other room changes it. `ledger`, `edges` and `moved_bytes` return what they w
 So who, what file and which way are true from the start. Begin, end and bytes have bounds at any time. `closed_ns`,
 `fact` and the last `path` may come as late as in the round in which its event is judged. `name`, `start_ns`, `end_ns`,
 `bytes` and `staged` are true from its first round on, each until the next round.
-TRANSITIONS has all of this; `after` refuses what it has not.
 """
 
 from __future__ import annotations
@@ -50,39 +49,3 @@ class Phase(Enum):
     OPEN = "open"
     OVER = "over"
     JUDGED = "judged"
-
-
-class Change(Enum):
-    """What is done to a transfer."""
-
-    __hash__ = object.__hash__
-
-    USED = "its process has the file open, or moved more of it"
-    CLOSED = "its process closed the file, has ended, or stands still for long"
-    LEARNT = "its file has another name, size or stamp, or it began earlier than was known"
-    ESTIMATED = "its edges and bytes were estimated anew"
-    JUDGED = "its event was judged, or it carries nothing of a checkpoint's"
-    STORED = "a sync, or a closing that was heard of late, stored what it wrote"
-
-
-TRANSITIONS: dict[Phase, dict[Change, Phase]] = {
-    Phase.OPEN: {
-        Change.USED: Phase.OPEN,
-        Change.CLOSED: Phase.OVER,
-        Change.LEARNT: Phase.OPEN,
-        Change.ESTIMATED: Phase.OPEN,
-    },
-    Phase.OVER: {
-        Change.USED: Phase.OPEN,
-        Change.CLOSED: Phase.OVER,
-        Change.LEARNT: Phase.OVER,
-        Change.ESTIMATED: Phase.OVER,
-        Change.JUDGED: Phase.JUDGED,
-    },
-    Phase.JUDGED: {Change.STORED: Phase.JUDGED},
-}
-
-
-def after(phase: Phase, change: Change) -> Phase:
-    """Return the phase that a change leaves a transfer in; raises KeyError in a phase that has no such change."""
-    return TRANSITIONS[phase][change]
