@@ -20,7 +20,6 @@ from ckptprof.detect.events.decision_table import NEEDED, Hypothesis
 from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.signals import signals_of
@@ -46,7 +45,6 @@ class Judged:
     start_ns: int  # wall clock
     signals: tuple[Signal, ...]
     decision: Decision
-    life: Life  # what has become of it since
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -84,15 +82,12 @@ class Recogniser:
 
     def judge(self, candidate: Candidate) -> list[Checkpoint]:
         """Return what the candidate is, and with it what earlier ones were, as it shows."""
-        life = candidate.life
         if candidate.bytes < TELLING_BYTES:
-            life.turn(Trigger.TURNED_DOWN)
             return []
         event = Event(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
-        is_nothing = life.turn(_turn(decision, writes=event.writes)) is State.FINAL
-        made = None if is_nothing else self._describe(candidate, evidence_of(signals), decision)
+        made = None if decision.is_nothing else self._describe(candidate, evidence_of(signals), decision)
         if made is None or CUT_AT_END not in made.cuts:  # with what follows of it a part is no series
             past = event.remembered._replace(is_nothing=made is None)
             self._known.past.note(event.job, past, writes=event.writes)
@@ -107,30 +102,27 @@ class Recogniser:
             return []
         pending = self._pending(event, made, decision)
         if decision.deferral is not None:
-            self._hold(pending, life)
+            self._hold(pending)
             return []
         if decision.is_copy_or_stream:
             if event.writes:
                 self._stand_ins.note(made, event)
             others = None if event.writes else frozenset(move.path for move in counterparts(event))
-            return self._copies.add(made, event.remembered, others, life)
+            return self._copies.add(made, event.remembered, others)
         return self._recognised(pending)
 
-    def _hold(self, pending: Pending, life: Life) -> None:
+    def _hold(self, pending: Pending) -> None:
         """Let one wait; of what comes from an object store the first: a job restores before it fetches data."""
         known, job = self._known, pending.checkpoint.job
-        if pending.checkpoint.kind is Kind.RESTORE and known.deferred.fetched(job, pending.event, known.past):
-            life.turn(Trigger.NOTHING_ALONE)
-            return
-        known.deferred.hold(pending, life)
+        if pending.checkpoint.kind is not Kind.RESTORE or not known.deferred.fetched(job, pending.event, known.past):
+            known.deferred.hold(pending)
 
     def foresee(self, candidate: Candidate) -> Pending | None:
         """Return the save or restore that a candidate is if nothing more of it comes, or may be; nothing is noted."""
         event = Event(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
-        is_copy = decision.is_copy_or_stream and decision.deferral is None
-        if is_copy or _turn(decision, writes=event.writes) is Trigger.TURNED_DOWN:
+        if decision.is_nothing or (decision.is_copy_or_stream and decision.deferral is None):
             return None
         made, *_ = assemble(candidate, list(evidence_of(signals)), decision.confidence, self._known)
         return self._pending(event, made, decision)
@@ -148,7 +140,7 @@ class Recogniser:
             if one.if_alone is None:
                 reported += self._recognised(one)
             else:
-                self._known.deferred.hold(one, Life(State.DEFERRED))
+                self._known.deferred.hold(one)
         return reported
 
     def dismiss(self, candidate: Candidate) -> None:
@@ -164,13 +156,13 @@ class Recogniser:
         done = self._copies.take(now_ns, self._known.transfers.saved)
         done += self._stand_ins.tell(now_ns, self._known.world.ended)
         self._known.deferred.drop_answered(self._known.past)
-        for deferred, life in [] if goes_on else self._known.deferred.expire(now_ns, self._known.world.ended):
+        for deferred in [] if goes_on else self._known.deferred.expire(now_ns, self._known.world.ended):
             if deferred.if_alone is Hypothesis.SAVE:
                 done += self._fetched_before(deferred)
                 done.append(self._saved(deferred))
             else:
                 copy = self._as_copy(deferred.checkpoint, writes=True)
-                done += self._copies.add(copy, deferred.event, None, life)
+                done += self._copies.add(copy, deferred.event, None)
         return done
 
     def _pending(self, event: Event, made: Checkpoint, decision: Decision) -> Pending:
@@ -203,7 +195,7 @@ class Recogniser:
         """Return a save or a restore, and the earlier events that it shows to have been saves."""
         if sure.checkpoint.kind is Kind.SAVE:
             earlier = self._known.deferred.release(sure.checkpoint.job, sure.event)
-            return [*self._fetched_before(sure), *(self._saved(one) for one, _ in earlier), self._saved(sure)]
+            return [*self._fetched_before(sure), *map(self._saved, earlier), self._saved(sure)]
         if sure.checkpoint.sent is not None:
             earlier = self._known.deferred.fetched_back(sure.event, self._known.past)
         else:
@@ -211,12 +203,12 @@ class Recogniser:
             if any(reason.name == "resumes" for reason in sure.checkpoint.evidence):
                 self._known.past.note_resumed(sure.event)
                 earlier += self._known.deferred.resumed(sure.event)
-        return [self._saved(one) for one in (*(one for one, _ in earlier), sure)]
+        return [self._saved(one) for one in (*earlier, sure)]
 
     def _fetched_before(self, saved: Pending) -> list[Checkpoint]:
         """Return what a save shows to have been a restore from an object store."""
         job = saved.checkpoint.job
-        return [one.checkpoint for one, _ in self._known.deferred.saved_later(job, saved.event, self._known.past)]
+        return [one.checkpoint for one in self._known.deferred.saved_later(job, saved.event, self._known.past)]
 
     def _saved(self, sure: Pending) -> Checkpoint:
         """Take note of what was saved; return it. A restore is returned with what is known of its save."""
@@ -241,11 +233,4 @@ class Recogniser:
         uids = (made.uid, self._uid_of_copy(made, writes=candidate.writes)) if made is not None else ()
         start_ns = self._known.world.clock.wall(candidate.start_ns)
         own = (candidate.bytes, candidate.writes, candidate.job, start_ns)
-        self.judged.append(Judged(self._judged, uids, path, *own, signals, decision, candidate.life))
-
-
-def _turn(decision: Decision, *, writes: bool) -> Trigger:
-    if decision.deferral is not None or (decision.is_copy_or_stream and not writes):
-        return Trigger.IN_DOUBT
-    is_nothing = decision.hypothesis in (Hypothesis.DATA, Hypothesis.NOTHING)
-    return Trigger.TURNED_DOWN if is_nothing else Trigger.RECOGNISED
+        self.judged.append(Judged(self._judged, uids, path, *own, signals, decision))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from itertools import pairwise
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, further_gap_ns, group
-from ckptprof.detect.events.life import Trigger
 from ckptprof.detect.events.waits import LONGEST_CLOSING_NS, patience_ns
 from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, PATIENCE_NS
 from ckptprof.detect.transfers.estimates import is_nothing
@@ -24,6 +24,14 @@ _MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
 
 _Owner = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
 _BothWays = tuple[list[Transfer], list[Transfer]]  # written, read
+
+
+class Turn(Enum):
+    """What comes next for a candidate."""
+
+    WAITS = "more of it may follow"
+    OVER = "its last sign is old enough, or it has more files than can be kept"
+    ENDLESS = "it goes on and on under names of no framework"
 
 
 class Gatherer:
@@ -120,13 +128,12 @@ class Gatherer:
             ):
                 yield owner, transfer
 
-    def turn(self, candidate: Candidate, now_ns: int) -> Trigger:
-        """Return what happens to an open event."""
+    def turn(self, candidate: Candidate, now_ns: int) -> Turn:
+        """Return what comes next for a candidate."""
         if _is_endless(candidate):
-            return Trigger.ENDLESS
-        if len(candidate.parts) >= _MOST_NAMED:
-            return Trigger.TOO_MANY_FILES
-        return Trigger.PATIENCE_OVER if self._is_over(candidate, now_ns) else Trigger.SIGN
+            return Turn.ENDLESS
+        is_over = len(candidate.parts) >= _MOST_NAMED or self._is_over(candidate, now_ns)
+        return Turn.OVER if is_over else Turn.WAITS
 
     def _is_over(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether nothing more is to be expected of a candidate."""
@@ -153,7 +160,7 @@ class Gatherer:
         kept = [part for part in candidate.parts if not part.is_open and not self._is_none(part)]
         if len(kept) == len(candidate.parts):
             return candidate
-        closed = Candidate(candidate.job, candidate.writes, life=candidate.life, patience_ns=candidate.patience_ns)
+        closed = Candidate(candidate.job, candidate.writes, patience_ns=candidate.patience_ns)
         for part in kept:
             closed.add(part)
         return closed
