@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -18,9 +18,8 @@ from ckptprof.detect.events.copies import Copies
 from ckptprof.detect.events.decision import Decision, decide, evidence_of
 from ckptprof.detect.events.decision_table import NEEDED, Hypothesis
 from ckptprof.detect.events.deferred import Pending
-from ckptprof.detect.events.event import Event
+from ckptprof.detect.events.event import Event, is_weak
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.signals import signals_of
 from ckptprof.detect.events.signals.copies import counterparts
@@ -29,6 +28,7 @@ from ckptprof.detect.tolerances import TELLING_BYTES
 from ckptprof.detect.transfers.remembered import Saved
 from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.frameworks.names import read_name
 from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Kind, Status
 
 
@@ -218,9 +218,9 @@ class Recogniser:
         if checkpoint.sent is not None:
             return checkpoint
         if checkpoint.kind is not Kind.SAVE:
-            return recalled(paths, checkpoint, self._known)
+            return _recalled(paths, checkpoint, self._known)
         self._stand_ins.saved(sure.event)
-        checkpoint = named_as_its_like(paths, checkpoint, self._known)
+        checkpoint = _named_as_its_like(paths, checkpoint, self._known)
         for path in (*(stream.path for stream in checkpoint.streams), sure.directory):
             self._known.transfers.saved[path] = Saved(checkpoint.framework, checkpoint.step)
         return checkpoint
@@ -234,3 +234,32 @@ class Recogniser:
         start_ns = self._known.world.clock.wall(candidate.start_ns)
         own = (candidate.bytes, candidate.writes, candidate.job, start_ns)
         self.judged.append(Judged(self._judged, uids, path, *own, signals, decision))
+
+
+def _recalled(paths: Collection[str], restore: Checkpoint, known: Knowledge) -> Checkpoint:
+    """Return the restore with framework and step of the save that wrote its files, if all of them are of one."""
+    found = {known.transfers.saved.get(path) for path in paths}
+    if len(found) != 1:
+        return restore
+    save = found.pop()
+    if save is None:
+        return restore
+    step = save.step if restore.step is None and not _says_step(paths) else restore.step
+    return msgspec.structs.replace(restore, framework=save.framework or restore.framework, step=step)
+
+
+def _named_as_its_like(paths: Collection[str], save: Checkpoint, known: Knowledge) -> Checkpoint:
+    """Return the save of an alias alone with the framework of what was saved or restored beside it, if it is one."""
+    if _says_step(paths) or not is_weak(save.framework) or not all(read_name(path).alias for path in paths):
+        return save
+    folders = {path.rpartition("/")[0] for path in paths}
+    beside = (
+        path for folder in folders for path in (*known.transfers.saved.in_folder(folder), *known.past.in_folder(folder))
+    )
+    frameworks = {read_name(path).framework for path in beside}
+    found = {framework.name for framework in frameworks if framework is not None and not framework.weak}
+    return msgspec.structs.replace(save, framework=found.pop()) if len(found) == 1 else save
+
+
+def _says_step(paths: Collection[str]) -> bool:
+    return any(read_name(path).step is not None for path in paths)

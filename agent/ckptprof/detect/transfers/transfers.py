@@ -18,7 +18,6 @@ from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
 from ckptprof.detect.transfers.observed.sent_transfers import SentTransfers
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.remembered import RecentTransfers, Removals, SavedFiles, Writeback
-from ckptprof.detect.transfers.seen_twice import unexplained
 from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -28,6 +27,7 @@ from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity, FileEvent, FileFact, FileLifeEvent, FileScan, ProcessExit
 
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
+_INFERRED = ("directory", "opening")  # nobody saw the process at the file: it is credited by bytes and times
 
 
 class Transfers:
@@ -143,8 +143,8 @@ class Transfers:
         polled_open = self.polled.open_transfers()
         if not self.traced:
             return polled_open
-        polled_open = unexplained(polled_open, self.traced)
-        self.waiting = unexplained(self.waiting, self.traced)
+        polled_open = _unexplained(polled_open, self.traced)
+        self.waiting = _unexplained(self.waiting, self.traced)
         done = self.traced.take_done(now_ns)
         if done:
             waiting = {id(transfer) for transfer in self.waiting}
@@ -216,3 +216,28 @@ def _is_of_other_step(path: str, step: int | None) -> bool:
     """
     name = read_name(path)
     return not name.temporary and "/." not in path and None not in {name.step, step} and name.step != step
+
+
+def _unexplained(transfers: Sequence[Transfer], book: TracedTransfers) -> list[Transfer]:
+    """Return those that the traced ones do not explain: those are exact, what looks know besides goes to them."""
+    left = []
+    for transfer in transfers:
+        traced = [] if isinstance(transfer, TracedTransfer) else _explaining(transfer, book)
+        if not traced:
+            left.append(transfer)
+        for exact in (one for one in traced if one.phase is not Phase.JUDGED):
+            exact.take_mapping(transfer)
+            if exact.process == transfer.process and exact.writes == transfer.writes:
+                exact.take_over(transfer)
+                if transfer.closed_ns is not None:
+                    book.close(exact, transfer.closed_ns)
+    return left
+
+
+def _explaining(polled: Transfer, book: TracedTransfers) -> list[TracedTransfer]:
+    """Return the traced transfers of its file and time: its own process's, or anybody's if it was only credited."""
+    by_whom = None if polled.seen_by in _INFERRED and not polled.is_mapped else polled.process
+    near = book.near(polled.file, *polled.span, by_whom)
+    if polled.is_mapped:
+        return [exact for exact in near if exact.faulted_bytes > 0]
+    return [exact for exact in near if by_whom or exact.process == polled.process or exact.writes == polled.writes]

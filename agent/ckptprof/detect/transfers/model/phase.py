@@ -17,8 +17,8 @@ Who changes it, in the order in which that happens:
    observed/traced_transfers    makes it OPEN: sessions, `points`, `size`, `last_ns`; then OVER: `over_ns`
    observed/file_events         of a traced one: its creation, renames, syncs and `closed_ns`, whichever comes
 2. Twice a second (`Transfers.update`), those that are OPEN or OVER:
-   seen_twice                   drops a polled one that traced ones explain; what only looks knew goes to these
-   transfers                    a file that was emptied and written anew while it was open is one transfer, not two
+   transfers                    drops a polled one that traced ones explain; what only looks knew goes to these
+                                a file that was emptied and written anew while it was open is one transfer, not two
    file_facts                   `fact`, the last `path`, `size`; what was found of a file while it grew is its begin
    unseen_writes, unseen_reads  make one that is OVER: nobody was seen at the file, counters say who moved it
 3. Right after that (`Gatherer.gather`), those that are OVER, and beside them those that are OPEN, all of it anew:
