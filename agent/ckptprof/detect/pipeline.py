@@ -214,7 +214,6 @@ class Detector:
         return frozenset(one.process[0] for one in self._transfers.still_open() if one.writes)
 
     def _going_on(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return what of it may be told, the largest first."""
         ended = (one for one in candidates if self._gatherer.turn(one, self._end_ns) is not Turn.ENDLESS)
         wholes = map(self._gatherer.settled, ended)
         found = [whole for whole in wholes if whole.parts and whole.bytes >= TELLING_BYTES]
@@ -298,7 +297,6 @@ def _name_of(candidate: Candidate, first: Transfer) -> Hashable:
 
 
 def _is_open(candidate: Candidate) -> bool:
-    """Return whether a file of it is still open."""
     return any(part.phase is Phase.OPEN for part in candidate.parts)
 
 

@@ -68,7 +68,6 @@ class Recogniser:
     """Judges candidates one by one, in the order in which they were over."""
 
     def __init__(self, known: Knowledge, revisions: Revisions) -> None:
-        """Start with nothing; `revisions` follow what is made of candidates."""
         self._known = known
         self._revisions = revisions
         self._copies = Copies()

@@ -63,7 +63,6 @@ class Revisions:
     """Keeps the saves that were reported, bounded in number and time, and what is learnt of their files."""
 
     def __init__(self, known: Knowledge) -> None:
-        """Start with nothing."""
         self._known = known
         self._noted: dict[str, _Awaited] = {}  # held, or about to be reported
         self._awaited: dict[str, _Awaited] = {}

@@ -64,7 +64,6 @@ class Successors:
     """What some files of a save are, by whose place each may have taken: looked up once for each that failed."""
 
     def __init__(self, parts: Iterable[Transfer]) -> None:
-        """Take all of them, in any order."""
         rows: dict[str, list[Transfer]] = {}
         for part in sorted(parts, key=lambda part: part.start_ns):
             rows.setdefault(part.path, []).append(part)
@@ -107,7 +106,6 @@ def failures_of(failed: Sequence[Transfer]) -> str:
 
 
 def _failure_of(part: Transfer) -> str:
-    """Return what the last call that failed said."""
     error = part.error or 0
     said = _SAID.get(error) or errno.errorcode.get(error) or f"error {error}"
     return f"{part.file_name} failed after {size(part.bytes)}: {said}"
@@ -178,7 +176,6 @@ class Wholes:
     """Tells which files of a candidate one process wrote whole."""
 
     def __init__(self, candidate: Candidate, known: Knowledge) -> None:
-        """Look into these when asked."""
         self._parts, self._known = candidate.parts, known
         self._written: dict[ProcessKey, Overlaps] = {}  # all that a process wrote of it
 
@@ -210,7 +207,6 @@ def _replaced(candidate: Candidate, known: Knowledge) -> str | None:
 
 
 def _named(processes: Collection[ProcessKey], jobs: Jobs) -> str:
-    """Return the processes by their ranks, if they have such."""
     ranks = sorted({-1 if (rank := jobs.rank(process)) is None else rank for process in processes})
     if ranks[0] < 0 or len(ranks) != len(processes) or len(ranks) > _NAMED:
         noun = "processes" if ranks[0] < 0 else "ranks"

@@ -26,7 +26,6 @@ class Copies:
     """Remembers the sides of the last copies."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._written: deque[_Side] = deque(maxlen=MAX_RECENT)
         self._read: deque[_Side] = deque(maxlen=MAX_RECENT)
 

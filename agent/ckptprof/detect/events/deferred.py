@@ -57,7 +57,6 @@ class DeferredEvents:
     """Holds a bounded number of events; the oldest goes first."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self.held: list[Pending] = []  # what waits now, the oldest first
 
     def hold(self, held: Pending) -> None:

@@ -38,7 +38,6 @@ class Gatherer:
     """Knows whose each transfer is."""
 
     def __init__(self, world: World, transfers: Transfers) -> None:
-        """Look into these whenever asked."""
         self._world = world
         self._jobs = world.jobs
         self._transfers = transfers

@@ -140,7 +140,6 @@ def _is_row(candidate: Candidate) -> bool:
 
 
 def _is_known(candidate: Candidate) -> bool:
-    """Return whether it is named as something that is saved."""
     return all(part.name.framework is not None or part.name.hint for part in candidate.parts[:FEW])
 
 

@@ -36,7 +36,6 @@ class StandIns:
     """Follows copies until their files are written anew, or who saves beside them ends without it."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._all: Bounded[str, _StandIn] = Bounded(MAX_EACH)
         # who wrote copies of such a shape anew
         self._replacing: Bounded[str, frozenset[ProcessKey]] = Bounded(MAX_EACH, frozenset)

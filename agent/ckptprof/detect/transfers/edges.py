@@ -237,7 +237,6 @@ def _reach_back(transfer: Transfer, history: ProcessHistory) -> int:
 
 
 def _run_at(all_runs: list[Run], low: int, high: int) -> Run | None:
-    """Return the runs that overlap a time as one."""
     overlapping = [run for run in all_runs if run.end_ns >= low and run.start_ns <= high]
     if not overlapping:
         return None

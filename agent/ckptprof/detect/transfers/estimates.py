@@ -70,7 +70,6 @@ class Estimates:
     """Makes the best estimate of the transfers that wait anew, as far as something was observed of them since."""
 
     def __init__(self, world: World, openings: Openings, traced: TracedTransfers, recent: RecentTransfers) -> None:
-        """Start with nothing; what is given is looked into when an estimate is made."""
         self._recent = recent
         self._world = world
         self._openings = openings
@@ -97,7 +96,6 @@ class Estimates:
         return transfer.bytes > 0
 
     def _alone(self, transfer: Transfer) -> Estimate:
-        """Return (start, end, bytes) by what is known of this one."""
         if isinstance(transfer, TracedTransfer):
             return self._counted(transfer)
         return self._bracketed(transfer) if transfer.process in self._world.histories else NOTHING
@@ -146,7 +144,6 @@ class Estimates:
         return every.weight(frame) - same.weight(frame)
 
     def _bracketed(self, transfer: Transfer) -> Estimate:
-        """Return (start, end, bytes) as the looks, the counters and the file system leave them."""
         history = self._world.histories[transfer.process]
         if transfer.writes:
             edges = write_edges(transfer, history, self._world, self._openings)

@@ -40,7 +40,6 @@ class FileFacts:
     """The latest fact of each file, and which of them belong to a transfer already."""
 
     def __init__(self, world: World, traced: TracedTransfers, openings: Openings) -> None:
-        """Start with nothing."""
         self._world = world
         self._traced = traced
         self._openings = openings
@@ -157,7 +156,6 @@ class FileFacts:
         return found
 
     def _ended_ns(self, file: FileKey, claims: Claims) -> list[int]:
-        """Return when writings of a file had ended, as far as that is known."""
         closed_ns = [closing.at_ns for closing in self._openings.closings.of(file)]
         return [*closed_ns, *(transfer.end.most for transfer in claims.get(file, ()))]
 
@@ -324,7 +322,6 @@ def _writing(key: FileKey, fact: FileFact) -> int:
 
 
 def _goes_on(found: Transfer, other: Transfer) -> bool:
-    """Return whether another transfer of the same file is the later part of what was found in the folder."""
     if other.begin.least > found.last_ns + BESIDE_NS:
         return False
     later = other.end.most >= found.last_ns
@@ -367,7 +364,6 @@ def _is_of_before(fact: FileFact, transfer: Transfer, clock: Clock) -> bool:
 
 
 def _by_file(transfers: Iterable[Transfer], asked: Collection[FileKey]) -> Claims:
-    """Return what writes the files that are asked for: most of what waits is asked for once."""
     found: Claims = {}
     own = [one for one in transfers if one.writes and one.file in asked] if asked else []
     for transfer in sorted(own, key=lambda one: one.first_ns):

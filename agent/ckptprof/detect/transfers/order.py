@@ -99,7 +99,6 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
 
 
 def _with_stages(group: Iterable[Transfer]) -> Iterator[Transfer]:
-    """Yield the transfers, and the stages that some were copied from while these were still written."""
     for transfer in group:
         yield transfer
         yield from transfer.copied_from

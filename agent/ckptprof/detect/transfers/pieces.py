@@ -110,7 +110,6 @@ def _is_written_in_even_pieces(transfer: Transfer) -> bool:
 
 
 def _is_piece(size: float) -> bool:
-    """Return whether a buffer may have this size."""
     return _PAGE_BYTES <= size <= _LARGEST_PIECE_BYTES and size % _PAGE_BYTES == 0
 
 
@@ -143,7 +142,6 @@ def _goes_ahead(big: Iterable[Transfer], *, over: bool) -> bool:
 
 
 def _is_on_grid(big: Iterable[Transfer], *, least: int) -> bool:
-    """Return whether at each look the process stood at the end of an even piece."""
     inside = {(one.file, look.position) for one in big for look in one.looks if 0 < look.position < one.size}
     return len(inside) >= least and all(position % _GRID_BYTES == 0 for _, position in inside)
 

@@ -48,7 +48,6 @@ def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Tra
 
 
 def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Transfer | None:
-    """Return the reading of all of a file that was written just before."""
     if stage.is_open or stage.bytes < HEADER_BYTES:
         return None
     for part in readings:

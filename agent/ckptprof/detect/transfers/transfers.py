@@ -34,7 +34,6 @@ class Transfers:
     """What is open, what is over and waits to be judged, and what was moved of late. Times are CLOCK_MONOTONIC."""
 
     def __init__(self, world: World, saved_paths: tuple[str, ...] = ()) -> None:
-        """Start with nothing but the paths that were saved before."""
         self._world = world
         self._is_traced = world.header.level == Level.TRACE.value
         self.saved = SavedFiles(saved_paths)

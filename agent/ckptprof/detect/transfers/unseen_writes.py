@@ -95,7 +95,6 @@ def wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
 
 
 def _about(fact: FileFact, world: World) -> Span:
-    """Return about when a file was written."""
     birth, modified = born_and_written(fact, world.clock)
     return min(birth, modified) - STAMP_NS, modified + BESIDE_NS
 
@@ -128,7 +127,6 @@ def _suspects(fact: FileFact, askers: Iterable[ProcessKey], world: World) -> Ite
 
 
 def _written_between(history: ProcessHistory, fact: FileFact, world: World, ended_ns: Collection[int]) -> Span:
-    """Return when a file was born, or a process began to write it anew, and when it was last written."""
     birth, modified = born_and_written(fact, world.clock)
     if fact.size < TELLING_BYTES:
         return birth, modified
@@ -157,7 +155,6 @@ def _rewritten_since(
 
 
 def _is_beside(process: ProcessKey, fact: FileFact, world: World, ledger: Ledger) -> bool:
-    """Return whether it is a small file beside those that its process was seen writing."""
     folder = fact.path.rpartition("/")[0]
     return fact.size < TELLING_BYTES and ledger.is_beside(folder, process, *born_and_written(fact, world.clock))
 

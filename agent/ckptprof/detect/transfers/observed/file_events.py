@@ -23,7 +23,6 @@ class Places:
     """The transfers that write, by where their files were when they were placed; folders are entered once for all."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._path_of: dict[int, str] = {}  # by identity
         self._files: dict[str, dict[str, tuple[TracedTransfer, ...]]] = {}  # by folder, then by path
         self._folders: dict[str, dict[str, None]] = {}  # the folders that are in each
@@ -107,7 +106,6 @@ class FileEvents:
     """Finds the transfers of an event by file or by path; keeps the events of files that have no transfer yet."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._waiting: Bounded[FileKey, list[FileLifeEvent]] = Bounded(
             MAX_FILES, list, last_ns=lambda events: events[-1].at_ns
         )
@@ -143,7 +141,6 @@ class FileEvents:
                 self._note(transfer, event)
 
     def _note(self, transfer: TracedTransfer, event: FileLifeEvent) -> bool:
-        """Give the event to a transfer; return whether it is about it."""
         if event.kind in _OPENED:
             if transfer.phase is Phase.JUDGED or not 0 <= transfer.first_ns - event.at_ns <= COMMIT_NS:
                 return False
@@ -261,7 +258,6 @@ def _is_in_temporary(folder: str) -> bool:
 
 
 def _places(path: str) -> Iterator[str]:
-    """Yield a path and the folders above it, without the root."""
     for _ in range(MAX_EACH):
         if not path:
             return

@@ -48,7 +48,6 @@ class Openings(Latest[FileKey, Opening]):
     """The recent openings, and when files that were written were closed."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         super().__init__(MAX_FILES, lambda opening: opening.file, lambda opening: opening.opened_ns)
         self.closings: Latest[FileKey, Closing] = Latest(MAX_FILES, lambda one: one.file, lambda one: one.at_ns)
 

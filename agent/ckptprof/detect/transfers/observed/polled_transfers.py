@@ -41,7 +41,6 @@ class PolledTransfers:
     """Follows the open files of all processes."""
 
     def __init__(self, world: World, openings: Openings) -> None:
-        """Start with nothing."""
         self._world = world
         self._openings = openings
         self._processes: dict[ProcessKey, _Process] = {}

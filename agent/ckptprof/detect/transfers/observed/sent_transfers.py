@@ -148,7 +148,6 @@ class SentTransfers:
     """Knows what processes that train are sending and receiving, and since when."""
 
     def __init__(self, world: World) -> None:
-        """Start with nothing."""
         self._world = world
         self._looked: Bounded[_Endpoint, _Look] = Bounded(MAX_THINGS)
         self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(_MOST_COUNTED)
@@ -299,7 +298,6 @@ class SentTransfers:
                     stretch.answer(other[0], min(at_ns, traffic.received_ns))
 
     def _stretch(self, key: _Key, before_ns: int, at_ns: int) -> _Stretch:
-        """Return the stretch that goes on; one that begins now, if there is none."""
         stretch = self._open.get(key)
         if stretch is None:
             stretch = self._open[key] = _Stretch(before_ns, at_ns, at_ns)
@@ -352,7 +350,6 @@ def _goes_with(begun_ns: int, span: tuple[int, int, int], quiet_ns: int) -> bool
 
 
 def _span(stretches: Iterable[_Stretch]) -> tuple[int, int, int]:
-    """Return the look before something of them was seen, that look, and the last one."""
     every = list(stretches)
     return min(one.before_ns for one in every), min(one.first_ns for one in every), max(one.last_ns for one in every)
 

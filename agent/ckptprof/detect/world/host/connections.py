@@ -56,7 +56,6 @@ class Connections:
     """The recent past of each endpoint."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._pasts: CounterHistories[Endpoint] = CounterHistories(
             lambda: CounterHistory(len(_Column), rising=_Column.RTT, most_bytes=_EACH_BYTES)
         )
