@@ -69,7 +69,10 @@ class Successors:
             rows.setdefault(part.path, []).append(part)
             if part.earlier_path is not None and read_name(part.earlier_path).staging:
                 rows.setdefault(f"{part.folder}/", []).append(part)
-        self._rows = {place: (_starts(row), _largest_from(row)) for place, row in rows.items()}
+        self._rows = {}  # by place: when each began, and the size of the largest of it and those after it
+        for place, row in rows.items():
+            largest = [*accumulate((one.stored_size for one in reversed(row)), max)][::-1]
+            self._rows[place] = [one.start_ns for one in row], largest
 
     def supersede(self, attempt: Transfer, known: Knowledge) -> bool:
         """Return whether one took the place of another that had a temporary name: it was written again.
@@ -91,24 +94,12 @@ class Successors:
         return first < len(largest) and largest[first] >= attempt.bytes
 
 
-def _starts(row: Sequence[Transfer]) -> list[int]:
-    return [one.start_ns for one in row]
-
-
-def _largest_from(row: Sequence[Transfer]) -> list[int]:
-    """Return of each the size of the largest of it and those after it."""
-    return [*accumulate((one.stored_size for one in reversed(row)), max)][::-1]
-
-
 def failures_of(failed: Sequence[Transfer]) -> str:
     """Return what the last call that failed said of the last of some files, and how many more there are."""
-    return _failure_of(failed[-1]) + _more(len(failed))
-
-
-def _failure_of(part: Transfer) -> str:
-    error = part.error or 0
+    last = failed[-1]
+    error = last.error or 0
     said = _SAID.get(error) or errno.errorcode.get(error) or f"error {error}"
-    return f"{part.file_name} failed after {size(part.bytes)}: {said}"
+    return f"{last.file_name} failed after {size(last.bytes)}: {said}{_more(len(failed))}"
 
 
 def on_full_disk(parts: Iterable[Transfer], known: Knowledge) -> list[Transfer]:

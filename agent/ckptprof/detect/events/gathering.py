@@ -156,16 +156,14 @@ class Gatherer:
 
     def settled(self, candidate: Candidate) -> Candidate:
         """Return the candidate without what still goes on, and without what turned out to be none."""
-        kept = [part for part in candidate.parts if not part.is_open and not self._is_none(part)]
+        ended = (part for part in candidate.parts if not part.is_open)
+        kept = [part for part in ended if not (is_nothing(part) or self._transfers.is_nameless(part))]
         if len(kept) == len(candidate.parts):
             return candidate
         closed = Candidate(candidate.job, candidate.writes, patience_ns=candidate.patience_ns)
         for part in kept:
             closed.add(part)
         return closed
-
-    def _is_none(self, part: Transfer) -> bool:
-        return is_nothing(part) or self._transfers.is_nameless(part)
 
     def _patience_ns(self, candidate: Candidate) -> int:
         """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""

@@ -88,17 +88,15 @@ class Estimates:
         if state is not None and state == transfer.estimated_from:
             transfer.conclude(transfer.estimate)
         else:
-            counted = isinstance(transfer, TracedTransfer)
-            transfer.take_name(state, temporary=counted and is_temporary(transfer.path))
+            is_counted = isinstance(transfer, TracedTransfer)
+            transfer.take_name(state, temporary=is_counted and is_temporary(transfer.path))
             if is_nothing(transfer):
                 return False
-            transfer.conclude(self._alone(transfer))
+            if isinstance(transfer, TracedTransfer):
+                transfer.conclude(self._counted(transfer))
+            else:
+                transfer.conclude(self._bracketed(transfer))
         return transfer.bytes > 0
-
-    def _alone(self, transfer: Transfer) -> Estimate:
-        if isinstance(transfer, TracedTransfer):
-            return self._counted(transfer)
-        return self._bracketed(transfer) if transfer.process in self._world.histories else NOTHING
 
     def _counted(self, transfer: TracedTransfer) -> Estimate:
         """Return (start, end, bytes) as the operations tell; pages of a mapping count once, however often it is opened.
@@ -144,7 +142,9 @@ class Estimates:
         return every.weight(frame) - same.weight(frame)
 
     def _bracketed(self, transfer: Transfer) -> Estimate:
-        history = self._world.histories[transfer.process]
+        history = self._world.histories.get(transfer.process)
+        if history is None:
+            return NOTHING
         if transfer.writes:
             edges = write_edges(transfer, history, self._world, self._openings)
         else:

@@ -99,12 +99,9 @@ class FileFacts:
         """Return what files hold that have a name in a folder, the first in another, and were written before a time."""
         own = (fact for path, fact in self._links.items() if path.rpartition("/")[0] == folder)
         old = (fact for fact in own if self._world.clock.mono(fact.modified_ns) < before_ns)
-        return sum(fact.size for fact in old if self._is_of_other_folder(fact, folder))
-
-    def _is_of_other_folder(self, fact: FileFact, folder: str) -> bool:
-        """Return whether a file that is linked has its first name elsewhere: `best` beside it is no part of a save."""
-        first = self._facts.get((fact.device, fact.inode))
-        return first is not None and first[1].path.rpartition("/")[0] != folder
+        firsts = ((fact, self._facts.get((fact.device, fact.inode))) for fact in old)
+        # `best` beside it is no part of a save
+        return sum(fact.size for fact, first in firsts if first and first[1].path.rpartition("/")[0] != folder)
 
     @property
     def is_pressing(self) -> bool:
@@ -143,7 +140,9 @@ class FileFacts:
         states += [state for one in closings if (state := self._when_closed(one, claims)) is not None]
         for state in likeliest_first(states, world, ledger, self._unclaimed.values()):
             # what the others do not account for is left for these
-            alone = unseen_write(state, world, self._traced, ledger, self._ended_ns(state.file, claims))
+            ended_ns = [closing.at_ns for closing in self._openings.closings.of(state.file)]
+            ended_ns += (transfer.end.most for transfer in claims.get(state.file, ()))
+            alone = unseen_write(state, world, self._traced, ledger, ended_ns)
             if alone is not None:
                 found.append(alone)
                 self._claim(alone)
@@ -154,10 +153,6 @@ class FileFacts:
                 self._unclaimed[state.file] = shape(state.fact.path)
             self._settle(state.file)
         return found
-
-    def _ended_ns(self, file: FileKey, claims: Claims) -> list[int]:
-        closed_ns = [closing.at_ns for closing in self._openings.closings.of(file)]
-        return [*closed_ns, *(transfer.end.most for transfer in claims.get(file, ()))]
 
     def _when_closed(self, closing: Closing, claims: Claims) -> FileState | None:
         """Return what a file was when it was closed; None: it is known who had written it."""

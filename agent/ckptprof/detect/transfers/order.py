@@ -7,9 +7,9 @@ word). Of a polled file only a position that comes back shows another order: gap
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, NEARLY_ALL, STAMP_NS
 from ckptprof.detect.transfers.edges import born_within
@@ -81,7 +81,8 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     """Return the order and the sizes of the operations of a group."""
     order = Order()
     traced = level_of(group) is Level.TRACE
-    telling = [transfer for transfer in _with_stages(group) if transfer.bytes >= HEADER_BYTES]
+    with_stages = chain.from_iterable((one, *one.copied_from) for one in group)
+    telling = [transfer for transfer in with_stages if transfer.bytes >= HEADER_BYTES]
     writers = Counter(file for file, _ in {(one.file, one.process) for one in telling if one.writes})
     beside = _Beside(telling)
     for transfer in group:
@@ -96,12 +97,6 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     _infer(order, sum(transfer.bytes for transfer in group) - untold, sizes)
     order.gap = None
     return order, sizes
-
-
-def _with_stages(group: Iterable[Transfer]) -> Iterator[Transfer]:
-    for transfer in group:
-        yield transfer
-        yield from transfer.copied_from
 
 
 def share_of(part: int, whole: int) -> float | None:

@@ -52,15 +52,12 @@ def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Tr
         return None
     for part in readings:
         after = stage.end_ns - STAMP_NS <= part.end_ns and part.start_ns <= stage.end_ns + COMMIT_NS
-        whole = part.is_open or part.bytes >= stage.bytes * ALL_SHARE or _may_be_whole(stage, part)
+        # of a file in a folder of `tempfile` more may have been read than polling saw
+        unseen = part.operations is None and read_name(stage.folder).staging
+        whole = part.is_open or unseen or part.bytes >= stage.bytes * ALL_SHARE
         if id(part) not in gone and after and whole and part.start_ns >= stage.start_ns:
             return part
     return None
-
-
-def _may_be_whole(stage: Transfer, reading: Transfer) -> bool:
-    """Return whether more may have been read of a file in a folder of `tempfile` than was seen: it was polled."""
-    return reading.operations is None and read_name(stage.folder).staging
 
 
 def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], taken: set[int]) -> Transfer | None:

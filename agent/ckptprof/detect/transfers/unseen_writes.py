@@ -66,7 +66,10 @@ def unseen_write(
     if not fact.size or _is_database(fact) or any(one.writes for one in traced.near(file, modified_ns, modified_ns)):
         return None  # or who wrote it is known
     for process in _suspects(fact, askers, world):
-        if not world.trains([process]) and _was_heir(process, fact, world, ended_ns):
+        history = world.histories[process]
+        began, modified = _written_between(history, fact, world, ended_ns)
+        heir = history.was_heir(min(began, modified) - STAMP_NS, modified + BESIDE_NS)
+        if heir and not world.trains([process]):
             continue  # it may have its counters by the child that it waited for
         if traced.has_moved(process) and not _is_beside(process, fact, world, ledger):
             continue  # whose calls are counted has written it by none: a trace misses but small ones among many
@@ -91,19 +94,9 @@ def unseen_write(
 
 def wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
     """Return whether a process, or children that it has waited for, wrote as much as a file holds about then."""
-    return world.histories[process].wrote_bytes(*_about(fact, world)) >= MOST_SHARE * fact.size
-
-
-def _about(fact: FileFact, world: World) -> Span:
     birth, modified = born_and_written(fact, world.clock)
-    return min(birth, modified) - STAMP_NS, modified + BESIDE_NS
-
-
-def _was_heir(process: ProcessKey, fact: FileFact, world: World, ended_ns: Collection[int]) -> bool:
-    """Return whether a child of a process ended, or was waited for, while the file was written."""
-    history = world.histories[process]
-    began, modified = _written_between(history, fact, world, ended_ns)
-    return history.was_heir(min(began, modified) - STAMP_NS, modified + BESIDE_NS)
+    wrote = world.histories[process].wrote_bytes(min(birth, modified) - STAMP_NS, modified + BESIDE_NS)
+    return wrote >= MOST_SHARE * fact.size
 
 
 def _is_database(fact: FileFact) -> bool:

@@ -74,7 +74,11 @@ def received(event: Event) -> bool:
         return True
     # others receive, too, and what waited in buffers came before the file was there: then its pieces must tell
     came = event.world.devices.received_bytes(event.start_ns - BESIDE_NS, event.end_ns)
-    return came is not None and came >= low * event.bytes and _is_written_in_even_pieces(event)
+    return (
+        came is not None
+        and came >= low * event.bytes
+        and (bool(pieces.big_of(event.parts)) and pieces.is_written_in_even_pieces(event.parts, _alone(event)))
+    )
 
 
 def _is_read_in_even_pieces(event: Event) -> bool:
@@ -82,17 +86,9 @@ def _is_read_in_even_pieces(event: Event) -> bool:
     # a rank may put arrays of one size into memory that is there
     counters = None if event.has_rank else _alone(event)
     is_read_in_even_pieces = pieces.is_read_in_even_pieces(
-        event.parts, counters, pooled=not gpu, over=_ends_at_once(event)
+        event.parts, counters, pooled=not gpu, over=all(_ends_at_once(one, event) for one in event.processes)
     )
     return is_read_in_even_pieces and (_kept_share(event) or 0.0) < _KEPT
-
-
-def _is_written_in_even_pieces(event: Event) -> bool:
-    """Return whether every big file was written from its begin, in pieces of one size, page upon page.
-
-    So is written what comes in pieces from elsewhere. The arrays of a model, and what stands before them, differ.
-    """
-    return bool(pieces.big_of(event.parts)) and pieces.is_written_in_even_pieces(event.parts, _alone(event))
 
 
 def _is_of_other_threads(part: Transfer, event: Event) -> bool:
@@ -119,12 +115,8 @@ def _alone(event: Event) -> list[Interval] | None:
     return event.world.histories[event.processes[0]].between(event.start_ns, event.end_ns)
 
 
-def _ends_at_once(event: Event) -> bool:
-    """Return whether all its processes were over as soon as they had moved it, or before anybody looked at them."""
-    return all(_ends(process, event) for process in event.processes)
-
-
-def _ends(process: ProcessKey, event: Event) -> bool:
+def _ends_at_once(process: ProcessKey, event: Event) -> bool:
+    """Return whether a process was over as soon as it had moved it, or before anybody looked at it."""
     if event.world.jobs.info(process) is None:
         return True
     ended_ns = event.world.ended.get(process)

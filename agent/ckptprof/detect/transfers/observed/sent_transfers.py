@@ -206,7 +206,7 @@ class SentTransfers:
         """Return whether an object store may be at a port of this host: nobody who trains is."""
         if look.port in self._served or look.port in PORTS_OF_OTHERS:
             return False
-        if look.remote != look.local and not _is_loopback(look.remote):
+        if look.remote not in {look.local, "::1"} and not look.remote.startswith("127."):
             return False
         if len(self._world.jobs.living_ranks(process)) > MOST_RANKS:
             return False
@@ -341,12 +341,8 @@ def _ready(moved: _Moved, now_ns: int, quiet_ns: int) -> list[tuple[ProcessKey, 
         for place, stretches in moved.items()
         if place not in quiet and not any(one.is_endless for one in stretches.values())
     ]
-    return [place for place in quiet if not any(_goes_with(begun_ns, spans[place], quiet_ns) for begun_ns in busy)]
-
-
-def _goes_with(begun_ns: int, span: tuple[int, int, int], quiet_ns: int) -> bool:
-    before_ns, _, last_ns = span
-    return before_ns - quiet_ns <= begun_ns <= last_ns
+    frames = {place: (before_ns - quiet_ns, last_ns) for place, (before_ns, _, last_ns) in spans.items()}
+    return [place for place in quiet if not any(frames[place][0] <= begun_ns <= frames[place][1] for begun_ns in busy)]
 
 
 def _span(stretches: Iterable[_Stretch]) -> tuple[int, int, int]:
@@ -398,7 +394,3 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTran
         ),
         points=(*early, *stretch.later),
     )
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"
