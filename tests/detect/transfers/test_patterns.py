@@ -99,15 +99,16 @@ def test_a_reader_in_order_is_sequential_large() -> None:
     assert restore.pattern.class_ == PatternClass.SEQUENTIAL_LARGE
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_a_directory_at_the_end_that_is_read_first_says_nothing_of_the_rest(*, first: bool) -> None:
-    """Zip files are read so; a position that comes from the end later on is another thing."""
-    end = 80 * MIB
-    positions = [end, 10 * MIB, 40 * MIB, 70 * MIB] if first else [10 * MIB, 40 * MIB, end, 70 * MIB]
+@pytest.mark.parametrize(
+    ("positions", "back"),
+    [((80, 10, 40, 70), 0), ((10, 40, 80, 70, 80), 0), ((10, 40, 70, 40, 80), 0), ((10, 60, 30, 70), 30)],
+    ids=["the-directory-first", "the-directory-later", "ahead-and-back", "again"],
+)
+def test_only_a_position_that_comes_back_shows_another_order(positions: tuple[int, ...], back: int) -> None:
+    """Readers of zip files go to the directory at the end, others patch or look up a header: no byte is read twice."""
+    order, _ = layout_of([reading(*(position * MIB for position in positions))], Histories())
 
-    order, _ = layout_of([reading(*positions)], Histories())
-
-    assert (order.back == 0) is first
+    assert (order.back, order.consecutive) == (back * MIB, (80 - back) * MIB)
 
 
 @pytest.mark.parametrize(("moved", "inferred"), [(103 * MIB, 80 * MIB), (120 * MIB, 0)])
@@ -158,6 +159,15 @@ def test_a_file_that_two_fill_tells_of_neither_that_it_went_in_order() -> None:
     own, _ = layout_of(ranks[:1], Histories())
 
     assert (shared.known, own.inferred) == (0, 80 * MIB)
+
+
+@pytest.mark.parametrize(("sizes", "seen"), [((20, 40, 80), 80), ((80, 80, 80), 0), ((0, 0, 0), 0)])
+def test_a_file_that_grows_as_it_is_written_goes_in_order(sizes: tuple[int, ...], seen: int) -> None:
+    """By calls that name their offset: one that has its size from the begin, or shows none yet, tells nothing."""
+    transfer = filling(1)
+    transfer.looks = [Look(at_ns, 0, size * MIB) for at_ns, size in enumerate(sizes, 3)]
+
+    assert layout_of([transfer], Histories())[0].seen == seen * MIB
 
 
 def filling(process: int) -> Transfer:

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 
-from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, NEARLY_ALL, STAMP_NS
+from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, NEARLY_ALL
 from ckptprof.detect.transfers.edges import born_within
 from ckptprof.detect.transfers.model.group import edges_of, intervals_of, level_of
 from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.operations import LARGE_BYTES, Operations, silent_of
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Histories
-from ckptprof.detect.world.spans import Overlaps
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity
 
@@ -84,12 +82,11 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     with_stages = chain.from_iterable((one, *one.copied_from) for one in group)
     telling = [transfer for transfer in with_stages if transfer.bytes >= HEADER_BYTES]
     writers = Counter(file for file, _ in {(one.file, one.process) for one in telling if one.writes})
-    beside = _Beside(telling)
     for transfer in group:
         if (sums := transfer.operations) is not None:
             order.count(sums)
         elif not traced:
-            order.add(_order(transfer, beside, shared=writers[transfer.file] > 1))
+            order.add(_order(transfer, shared=writers[transfer.file] > 1))
     if traced:
         return order, sizes_of(group)
     sizes = _sizes_by_counters(group, histories)
@@ -166,38 +163,28 @@ def _infer(order: Order, total: int, sizes: Sizes) -> None:
         order.large += unseen
 
 
-class _Beside:
-    """Tells which of some files their process moved alone."""
+def _order(transfer: Transfer, *, shared: bool) -> Order:
+    """Return what looks show of the order: a position that comes back goes back, the rest is consecutive.
 
-    def __init__(self, parts: Sequence[Transfer]) -> None:
-        self._parts = parts
-        self._moved: dict[tuple[ProcessKey, bool], Overlaps] = {}
-        self._own = set(map(id, parts))
-
-    def is_alone(self, part: Transfer) -> bool:
-        """Return whether its process moved no other of the files at the same time, give or take a look."""
-        key = part.process, part.writes
-        if key not in self._moved:
-            own = (one for one in self._parts if (one.process, one.writes) == key)
-            self._moved[key] = Overlaps(((one.start_ns - STAMP_NS, one.end_ns), 1) for one in own)
-        return self._moved[key].weight((part.start_ns - STAMP_NS, part.end_ns)) <= (id(part) in self._own)
-
-
-def _order(transfer: Transfer, beside: _Beside, *, shared: bool) -> Order:
-    """Return what positions show of the order: what comes back goes back, the rest is consecutive.
-
-    `beside`: the files of its group that are more than a header. `shared`: other processes write the file, too.
+    Who goes ahead and is back at the next look has patched a header, or looked for one. `shared`: several processes
+    write the file; it grows by what all of them write.
     """
     order, looks = Order(), transfer.looks
     if transfer.is_mapped:
         return order
-    if not transfer.writes and len(looks) > 1 and looks[0].position >= looks[0].size - HEADER_BYTES:
-        looks = looks[1:]  # the directory of a zip file (torch, npz) is at its end and read first
     if looks and uses_position(looks, transfer.bytes):
-        steps = (before.position - after.position for before, after in pairwise(looks))
-        back = sum(step for step in steps if step > HEADER_BYTES) if beside.is_alone(transfer) else 0
+        positions = [look.position for look in looks]
+        if not transfer.writes:  # the directory of a zip file (torch, npz) is at its end
+            end = transfer.size - HEADER_BYTES
+            positions = [*(position for position in positions[:-1] if position < end), positions[-1]]
+        steps = zip([0, *positions], positions, positions[1:], strict=False)
+        back = sum(
+            here - after for before, here, after in steps if min(here - after, abs(after - before)) > HEADER_BYTES
+        )
         order.back = min(back, transfer.bytes)
         order.consecutive = transfer.bytes - order.back
+    elif looks and transfer.writes and not shared and 2 * looks[0].size < transfer.bytes <= 2 * looks[-1].size:
+        order.consecutive = transfer.bytes
     elif transfer.writes and not shared and born_within(transfer.fact, edges_of([transfer]), BESIDE_NS):
         order.inferred = transfer.bytes
     sequential = order.consecutive + order.inferred
