@@ -69,7 +69,8 @@ class Successors:
             rows.setdefault(part.path, []).append(part)
             if part.earlier_path is not None and read_name(part.earlier_path).staging:
                 rows.setdefault(f"{part.folder}/", []).append(part)
-        self._rows = {}  # by place: when each began, and the size of the largest of it and those after it
+        # by place: when each began, and the size of the largest of it and those after it
+        self._rows: dict[str, tuple[list[int], list[int]]] = {}
         for place, row in rows.items():
             largest = [*accumulate((one.stored_size for one in reversed(row)), max)][::-1]
             self._rows[place] = [one.start_ns for one in row], largest

@@ -66,11 +66,11 @@ def unseen_write(
     if not fact.size or _is_database(fact) or any(one.writes for one in traced.near(file, modified_ns, modified_ns)):
         return None  # or who wrote it is known
     for process in _suspects(fact, askers, world):
-        history = world.histories[process]
-        began, modified = _written_between(history, fact, world, ended_ns)
-        heir = history.was_heir(min(began, modified) - STAMP_NS, modified + BESIDE_NS)
-        if heir and not world.trains([process]):
-            continue  # it may have its counters by the child that it waited for
+        if not world.trains([process]):
+            history = world.histories[process]
+            began, modified = _written_between(history, fact, world, ended_ns)
+            if history.was_heir(min(began, modified) - STAMP_NS, modified + BESIDE_NS):
+                continue  # it may have its counters by the child that it waited for
         if traced.has_moved(process) and not _is_beside(process, fact, world, ledger):
             continue  # whose calls are counted has written it by none: a trace misses but small ones among many
         start_ns = _written_since(process, fact, world, ledger, ended_ns)
