@@ -52,9 +52,8 @@ def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Tr
         return None
     for part in readings:
         after = stage.end_ns - STAMP_NS <= part.end_ns and part.start_ns <= stage.end_ns + COMMIT_NS
-        # of a file in a folder of `tempfile` more may have been read than polling saw
-        unseen = part.operations is None and read_name(stage.folder).staging
-        whole = part.is_open or unseen or part.bytes >= stage.bytes * ALL_SHARE
+        unseen = part.operations is None and read_name(stage.folder).staging  # the rest was read between two looks
+        whole = part.is_open or part.bytes >= stage.bytes * ALL_SHARE or unseen
         if id(part) not in gone and after and whole and part.start_ns >= stage.start_ns:
             return part
     return None
