@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS, LATE_TICK_NS, STAMP_NS
+from ckptprof.detect.tolerances import COMMIT_NS, LATE_TICK_NS, STAMP_NS
 from ckptprof.detect.transfers.estimates import Estimates
 from ckptprof.detect.transfers.file_facts import FileFacts
-from ckptprof.detect.transfers.flows import Flow, flow_of
-from ckptprof.detect.transfers.model.group import edges_of, level_of
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -151,17 +148,6 @@ class Transfers:
         # one that was opened again goes back to those that are open
         self.waiting = [one for one in self.waiting if one.phase is Phase.OVER]
         return polled_open
-
-    def flow_of(self, group: Sequence[Transfer], own: AbstractSet[FileKey]) -> Flow | None:
-        """Return what the processes of a group moved in both directions while it went on, but for their `own` files.
-
-        None also if nobody was seen at what was written when somebody read it, as who checks it does.
-        """
-        start_ns, end_ns = edges_of(group)
-        polled = group[0].writes and level_of(group) is Level.POLL
-        if polled and any(self.openings.was_read(file, start_ns, end_ns + AT_ONCE_NS) for file in own):
-            return None
-        return flow_of(group, own, self._world, self.traced, self.recent)
 
     def written_of(self, job: str, paths: Collection[str]) -> set[str]:
         """Return which of some files a job was seen writing of late, or somebody, as far as the file system tells."""

@@ -28,7 +28,7 @@ Who changes it, in the order in which that happens:
 4. `pipeline`, once its event is over, makes it JUDGED.
    observed/file_events         syncs that come later, up to when it is durable
 
-No other room changes it. `ledger`, `edges` and `moved_bytes` return what they work out; `flows`, `order`, `pieces` and
+No other room changes it. `ledger`, `edges` and `moved_bytes` return what they work out; `order`, `pieces` and
 `remembered` answer what signals and descriptions ask of it once it was estimated.
 
 So who, what file and which way are true from the start. Begin, end and bytes have bounds at any time. `closed_ns`,
