@@ -28,8 +28,8 @@ Who changes it, in the order in which that happens:
 4. `pipeline`, once its event is over, makes it JUDGED.
    observed/file_events         syncs that come later, up to when it is durable
 
-No other room changes it. `ledger`, `edges` and `moved_bytes` return what they work out; `order`, `pieces` and
-`remembered` answer what signals and descriptions ask of it once it was estimated.
+No other room changes it. `ledger`, `edges` and `moved_bytes` return what they work out; `order` and `remembered`
+answer what signals and descriptions ask of it once it was estimated.
 
 So who, what file and which way are true from the start. Begin, end and bytes have bounds at any time. `closed_ns`,
 `fact` and the last `path` may come as late as in the round in which its event is judged. `name`, `start_ns`, `end_ns`,
