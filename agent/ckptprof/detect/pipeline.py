@@ -101,7 +101,7 @@ class Detector:
         """Take one frame; return the checkpoints that are over with it, and revisions of earlier ones."""
         self._fed_ns = frame.at_ns
         for process in self._world.drop_stalest():
-            self._transfers.let_go(process, frame.at_ns)
+            self._transfers.polled.end(process, frame.at_ns)  # no process looks at it any more
         samples = self._world.take(frame)
         self._transfers.take(samples, frame.at_ns)
         self.known.past.take(samples, self._world.jobs)

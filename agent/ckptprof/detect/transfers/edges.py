@@ -59,7 +59,8 @@ def write_edges(
         # its opening emptied it, or something of it is there
         begun = (look.at_ns for look in transfer.looks if look.position or not look.size)
         start = min(start, next(begun, start))
-    opened = openings.opened_to_write(transfer.file, transfer.before_ns, start + STAMP_NS) if transfer.looks else None
+    written_since = openings.opened_between(transfer.file, transfer.before_ns, start + STAMP_NS, written=True)
+    opened = written_since if transfer.looks else None
     if transfer.closed_ns is not None:  # what its process wrote later went elsewhere
         end = min(end, high)
     if fact is not None:

@@ -54,10 +54,6 @@ class Transfers:
             bool(self.waiting) or bool(self.polled.open_transfers()) or self.traced.is_moving(self._frame_ns - QUIET_NS)
         )
 
-    def let_go(self, process: ProcessKey, at_ns: int) -> None:
-        """Take note that nobody looks at a process any more."""
-        self.polled.end(process, at_ns)
-
     def take(self, samples: FrameSamples, at_ns: int) -> None:
         """Take what a frame tells of files; the world is to take the frame before."""
         self._take_events(samples.of(FileEvent))

@@ -66,15 +66,10 @@ class Openings(Latest[FileKey, Opening]):
             opening.closed_ns = event.at_ns
             opening.written = event.kind == "closed-written"
 
-    def opened_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
-        """Return when a file was opened in the given time, the first time if it was more than once."""
-        return next((one.opened_ns for one in self.of(file) if low_ns <= one.opened_ns <= high_ns), None)
-
-    def opened_to_write(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
-        """Return when a file was opened in the given time by who had written it when it was closed."""
-        return next(
-            (one.opened_ns for one in self.of(file) if one.written and low_ns <= one.opened_ns <= high_ns), None
-        )
+    def opened_between(self, file: FileKey, low_ns: int, high_ns: int, *, written: bool = False) -> int | None:
+        """Return when a file was first opened in a time, if `written`: by a process that then wrote it; None: never."""
+        inside = (one for one in self.of(file) if low_ns <= one.opened_ns <= high_ns)
+        return next((one.opened_ns for one in inside if one.written or not written), None)
 
     def was_read(self, file: FileKey, low_ns: int, high_ns: int) -> bool:
         """Return whether a file may have been read whole by who opened it in the given time, and did not write it."""
