@@ -117,7 +117,7 @@ def on_full_disk(parts: Iterable[Transfer], known: Knowledge) -> list[Transfer]:
         key = part.process, part.file[0]
         if key not in begun_ns:
             begun_ns[key] = sorted(
-                one.begin.least
+                one.before_ns
                 for one in known.transfers.recent.written(part.process)
                 if one.file[0] == part.file[0] and max(one.counted_bytes, one.stored_size) >= HEADER_BYTES
             )

@@ -158,7 +158,7 @@ class Estimates:
         """
         if isinstance(transfer, TracedTransfer):
             return None if transfer.mapping is not None else (transfer.version,)
-        last_ns, history = transfer.end.most, self._world.histories[transfer.process]
+        last_ns, history = transfer.span[1], self._world.histories[transfer.process]
         if not transfer.is_credited or history.last_ns < last_ns + LATE_NS:
             return None
         fact = transfer.fact
@@ -204,7 +204,7 @@ class Estimates:
         if transfer.size:
             return 0
         history = self._world.histories[transfer.process]
-        written = history.wrote_bytes(transfer.begin.least - BESIDE_NS, transfer.end.most)
+        written = history.wrote_bytes(transfer.before_ns - BESIDE_NS, transfer.span[1])
         return written if written >= TELLING_BYTES else 0
 
     def estimate_open(self, transfer: Transfer) -> bool:
@@ -277,7 +277,7 @@ class _Grown:
 
         A job that says nothing may have an empty file open for its output all the time.
         """
-        process, span = transfer.process, (transfer.begin.least - BESIDE_NS, transfer.end.most + 1)
+        process, span = transfer.process, (transfer.before_ns - BESIDE_NS, transfer.span[1] + 1)
         if process not in self._of:
             self._of[process] = self._recent.grown(process)
         left = written - self._of[process].weight(span)

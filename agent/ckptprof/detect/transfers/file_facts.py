@@ -141,7 +141,7 @@ class FileFacts:
         for state in likeliest_first(states, world, ledger, self._unclaimed.values()):
             # what the others do not account for is left for these
             ended_ns = [closing.at_ns for closing in self._openings.closings.of(state.file)]
-            ended_ns += (transfer.end.most for transfer in claims.get(state.file, ()))
+            ended_ns += (transfer.span[1] for transfer in claims.get(state.file, ()))
             alone = unseen_write(state, world, self._traced, ledger, ended_ns)
             if alone is not None:
                 found.append(alone)
@@ -250,16 +250,16 @@ class FileFacts:
         born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
         if born_ns > at_ns + STAMP_NS:  # the clock was set since then: nothing is born after it was looked at
             born_ns = 0
-        if born_ns > transfer.end.most + STAMP_NS:
+        if born_ns > transfer.span[1] + STAMP_NS:
             return True
         modified_ns = clock.mono(fact.modified_ns)
         if fact.size < TELLING_BYTES:  # counters tell nothing of it
             return transfer.is_credited and modified_ns > transfer.last_ns + BESIDE_NS
         over = transfer.is_credited or (transfer.closed_ns is not None and transfer.operations is None)
-        if not over or not transfer.end.most + STAMP_NS < modified_ns <= at_ns + STAMP_NS:
+        if not over or not transfer.span[1] + STAMP_NS < modified_ns <= at_ns + STAMP_NS:
             return False
         # its stamp alone may be of a server with another clock: its process must have written as much since
-        since_ns, held = (transfer.first_ns, transfer.stored_size) if transfer.is_credited else (transfer.end.most, 0)
+        since_ns, held = (transfer.first_ns, transfer.stored_size) if transfer.is_credited else (transfer.span[1], 0)
         history = self._world.histories[transfer.process]
         return history.wrote_bytes(since_ns, modified_ns + STAMP_NS) - held >= MOST_SHARE * fact.size
 
@@ -317,9 +317,9 @@ def _writing(key: FileKey, fact: FileFact) -> int:
 
 
 def _goes_on(found: Transfer, other: Transfer) -> bool:
-    if other.begin.least > found.last_ns + BESIDE_NS:
+    if other.before_ns > found.last_ns + BESIDE_NS:
         return False
-    later = other.end.most >= found.last_ns
+    later = other.span[1] >= found.last_ns
     return later and (not other.looks or other.looks[0].position >= found.size)
 
 
@@ -368,7 +368,7 @@ def _by_file(transfers: Iterable[Transfer], asked: Collection[FileKey]) -> Claim
 
 def _explains(transfer: Transfer, closing: Closing, of_file: Sequence[Closing]) -> bool:
     """Return whether a writing ended with that closing: it is in its bounds or, if none is, the first one after."""
-    low_ns, high_ns = transfer.begin.least - LATE_TICK_NS, transfer.end.most + LATE_TICK_NS
+    low_ns, high_ns = transfer.before_ns - LATE_TICK_NS, transfer.span[1] + LATE_TICK_NS
     if any(low_ns <= other.at_ns <= high_ns for other in of_file):
         return low_ns <= closing.at_ns <= high_ns
     return closing is next((other for other in of_file if other.at_ns > high_ns), None)

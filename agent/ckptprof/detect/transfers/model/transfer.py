@@ -149,18 +149,8 @@ class Transfer:
         self.is_awaited = self.is_awaited or stage.is_awaited or reading.is_open
 
     @property
-    def begin(self) -> Bounds:
-        """When it began: after the look before the first, and before it was first seen."""
-        return Bounds(self.before_ns, self.start_ns, self.first_ns)
-
-    @property
-    def end(self) -> Bounds:
-        """When it ended: after it was last seen open, and before it was known to be closed."""
-        return Bounds(self.last_ns, self.end_ns, max(self.last_ns, self.closed_ns or 0))
-
-    @property
     def span(self) -> tuple[int, int]:
-        """The longest time that it can have taken: the least of `begin`, the most of `end`."""
+        """The longest time that it can have taken: from the look before the first to when it was known to be closed."""
         return self.before_ns, max(self.last_ns, self.closed_ns or 0)
 
     @property

@@ -102,7 +102,7 @@ class Openings(Latest[FileKey, Opening]):
 
     def size_when_closed(self, transfer: Transfer) -> int:
         """Return how large a file was when it was closed after a transfer had written it; 0: nobody heard of it."""
-        low_ns, high_ns = transfer.last_ns - LATE_TICK_NS, transfer.end.most + LATE_TICK_NS
+        low_ns, high_ns = transfer.last_ns - LATE_TICK_NS, transfer.span[1] + LATE_TICK_NS
         closings = self.closings.of(transfer.file)  # another file may have its inode by now
         own = (one for one in closings if low_ns <= one.at_ns <= high_ns and one.path == transfer.path)
         return max((one.size for one in own), default=0)
