@@ -186,14 +186,14 @@ def test_a_series_is_the_same_before_and_after_compaction(
         before = answers()
         writer.maintain(end_ns)
         after = answers()
-        minutes = reader.series("disk:vda", start_ns + 1, end_ns, step_seconds=60, fields=["io_ms"])
-        cut = reader.series("disk:vda", start_ns + 101 * _SECOND_NS, start_ns + 105 * _SECOND_NS, fields=["io_ms"])
+        minutes = reader.series("disk:vda", start_ns + 1, end_ns, step_seconds=60)
+        cut = reader.series("disk:vda", start_ns + 101 * _SECOND_NS, start_ns + 105 * _SECOND_NS)
 
     assert before == after
     expected = [*range(60, 998, 60), *range(2040, 4999, 60)]
     assert [(time - start_ns) // _SECOND_NS for time in minutes.times_ns] == expected
-    assert minutes.columns == {"io_ms": expected}
-    assert cut.columns == {"io_ms": [100, 102, 104]}
+    assert minutes.columns["io_ms"] == expected
+    assert cut.columns["io_ms"] == [100, 102, 104]
 
 
 def test_an_unknown_entity_is_empty_and_a_step_of_nothing_an_error(writer: StoreWriter, db: Path) -> None:

@@ -21,11 +21,8 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
-from typing import NamedTuple
-
-from ckptprof.store import format1
 
 VERSION = 2
 MAX_COLUMNS = 256
@@ -34,15 +31,15 @@ MAX_POINTS = 1 << 22
 Column = Sequence["int | None"]
 
 _HEADER = struct.Struct("<BBHIII")
-_FIRST = struct.Struct("<q")
 _LINE = struct.Struct("<qq")
 _LENGTH = struct.Struct("<I")
 _NULL, _PLAIN, _LINEAR, _TEXT = range(4)  # the low bits of a kind
 _HAS_NONE = 0x80
+_LINEAR_1, _DENSE, _SPARSE, _TEXT_1 = range(2, 6)  # the low three bits of a kind of format 1, where 1 is constant
+_SCALED = 0x20  # there: the deltas are multiples of a unit
 _DELTA_BYTES = 8
 _TOP = _DELTA_BYTES - 1  # the plane with the signs
 _SMALL_BYTES = 8192
-_AT_ONCE = 8192  # deltas: of more those of each column by itself stay in the caches of a core
 _DIGITS = b"0" + b"1" * 255
 _FROM_DIGITS = bytes(byte == ord("1") for byte in range(256))
 _SIGNS = bytes(128) + b"\xff" * 128
@@ -86,10 +83,8 @@ def encode(times_ns: Sequence[int], columns: Sequence[Column], *, time_unit_ns: 
     return b"".join(parts)
 
 
-def decode(
-    block: bytes, max_bytes: int, wanted: Collection[int] | None = None
-) -> tuple[list[int], list[list[int | None] | None]]:
-    """Return the times in ns and the columns of a block; those not `wanted` (by index) are None.
+def decode(block: bytes, max_bytes: int) -> tuple[list[int], list[list[int | None]]]:
+    """Return the times in ns and the columns of a block.
 
     `max_bytes` bounds what the points may take at 8 bytes a value. Raises BlockError.
     """
@@ -97,7 +92,7 @@ def decode(
         version, _, width, points, unit, size = _HEADER.unpack_from(block)
     except (struct.error, TypeError) as error:
         raise BlockError("too short to be a block") from error
-    if version not in (format1.VERSION, VERSION):
+    if version not in (1, VERSION):
         raise BlockError(f"block format {version} is not known")
     if (
         width > MAX_COLUMNS
@@ -106,13 +101,15 @@ def decode(
         or size > 4 * max_bytes + 4096
     ):
         raise BlockError(f"a block that claims {points} points in {width} columns and {size} bytes")
-    body = _inflate(block, size)
+    read = _decode if version == VERSION else _decode_1
     try:
-        if version == format1.VERSION:
-            return format1.decode(body, points, width, unit, wanted)
-        return _decode(body, points, width, unit, wanted)
-    except (struct.error, StopIteration, IndexError, ValueError, OverflowError) as error:
+        times, *columns = read(_Body(_inflate(block, size)), points, width)
+        seen = [time * unit for time in times if time is not None]
+        if len(seen) != points:
+            raise ValueError("no times")  # noqa: TRY301 # one of the faults below
+    except (IndexError, ValueError, OverflowError) as error:
         raise BlockError(f"a damaged block: {error}") from error
+    return seen, columns
 
 
 def unit_of(block: bytes) -> int:
@@ -219,31 +216,6 @@ def _bits(plane: bytes | bytearray) -> bytes:
     return int(plane.translate(_DIGITS), 2).to_bytes((len(plane) + 7) // 8, "big")
 
 
-def _mask(bits: int, length: int) -> bytes:
-    """Return a byte of 0 or 1 for each of so many bits."""
-    return f"{bits:0{length}b}".encode().translate(_FROM_DIGITS)
-
-
-class _Plane(NamedTuple):
-    """One byte of each delta."""
-
-    number: int
-    length: int
-    bits: int  # 1 where it is not zero, of the first delta the highest
-    busy: bytes  # those that are not zero
-
-    def bytes_of(self, start: int, end: int) -> bytes:
-        """Return its bytes of the deltas [start, end)."""
-        length = end - start
-        bits = self.bits >> (self.length - end) & ((1 << length) - 1)
-        if not bits:
-            return bytes(length)
-        first = (self.bits >> (self.length - start)).bit_count()
-        busy = self.busy[first : first + bits.bit_count()]
-        # Zeros with places for the others: no loop and no index fills places as fast as formatting does
-        return busy if len(busy) == length else _mask(bits, length).replace(b"\1", b"%c") % tuple(busy)
-
-
 class _Body:
     """Takes an inflated body apart."""
 
@@ -259,104 +231,121 @@ class _Body:
         self._at += size
         return taken
 
-    def bits(self, length: int) -> int:
-        """Return so many bits as a number; raises ValueError if there are fewer or more."""
+    def number(self, size: int = _DELTA_BYTES, *, signed: bool = False) -> int:
+        return int.from_bytes(self.take(size), "little", signed=signed)
+
+    def text(self, points: int) -> list[int]:
+        text = self.take(self.number(_LENGTH.size))
+        if text.count(b",") != points - 1:
+            raise ValueError("a column of another length")
+        return [int(word) for word in text.split(b",")]
+
+    def mask(self, length: int) -> bytes:
+        """Return a byte of 0 or 1 for each of so many bits; raises ValueError if there are fewer or more."""
         bits = int.from_bytes(self.take((length + 7) // 8), "big")
         if bits.bit_length() > length:
             raise ValueError("more bits than values")
-        return bits
+        return f"{bits:0{length}b}".encode().translate(_FROM_DIGITS)
 
-    def planes(self, which: int, length: int) -> Iterator[_Plane]:
-        """Yield the planes that there are."""
-        for number in range(_DELTA_BYTES):
-            if which >> number & 1:
-                bits = self.bits(length)
-                yield _Plane(number, length, bits, self.take(bits.bit_count()))
+    def plane(self, length: int) -> bytes:
+        mask = self.mask(length)
+        busy = self.take(mask.count(1))
+        # Zeros with places for the others: no loop and no index fills places as fast as formatting does
+        return busy if len(busy) == length else mask.replace(b"\1", b"%c") % tuple(busy)
 
-
-class _Head(NamedTuple):
-    """What stands of a column before the planes."""
-
-    kind: int
-    seen: bytes | None  # 1 where a value was seen; None: all were
-    first: int
-    step: int
-    text: bytes
+    def shuffled(self, code: str, length: int) -> array[int]:
+        """Return the numbers of which all lowest bytes come first."""
+        width = array(code).itemsize
+        raw = self.take(length * width)
+        return _shuffled(code, [raw[at * length : (at + 1) * length] for at in range(width)])
 
 
-def _head(kind: int, points: int, body: _Body) -> _Head:
-    seen = _mask(body.bits(points), points) if kind & _HAS_NONE else None
-    form = kind & ~_HAS_NONE
-    if form == _PLAIN:
-        return _Head(form, seen, _FIRST.unpack(body.take(_FIRST.size))[0], 0, b"")
-    if form == _LINEAR:
-        first, step = _LINE.unpack(body.take(_LINE.size))
-        return _Head(form, seen, first, step, b"")
-    if form == _TEXT:
-        return _Head(form, seen, 0, 0, body.take(_LENGTH.unpack(body.take(_LENGTH.size))[0]))
-    if form != _NULL:
-        raise ValueError(f"column format {form} is not known")
-    return _Head(form, None, 0, 0, b"")
-
-
-def _decode(
-    block: bytes, points: int, width: int, unit: int, wanted: Collection[int] | None
-) -> tuple[list[int], list[list[int | None] | None]]:
-    body = _Body(block)
-    kinds = body.take(width + 1)
-    which = body.take(1)[0]
-    heads = [_head(kind, points, body) for kind in kinds]
-    if points and (heads[0].kind == _NULL or heads[0].seen is not None):
-        raise ValueError("no times")
-    length = points * sum(head.kind == _PLAIN for head in heads)
-    planes = list(body.planes(which, length))
-    known = _deltas(planes, 0, length) if wanted is None and length <= _AT_ONCE else None
-    columns: list[list[int | None] | None] = [None] * (width + 1)
-    start = 0
-    for number, head in enumerate(heads):
-        end = start + points * (head.kind == _PLAIN)
-        if wanted is None or number == 0 or number - 1 in wanted:
-            deltas = _deltas(planes, start, end) if known is None else known[start:end]
-            columns[number] = _column(head, points, deltas, unit if number == 0 else 1)
-        start = end
-    return columns.pop(0) or [], columns  # type: ignore[return-value] # just checked: no None in the times
-
-
-def _deltas(planes: Iterable[_Plane], start: int, end: int) -> array[int]:
-    """Return the deltas [start, end) of all columns."""
-    parts = {plane.number: plane.bytes_of(start, end) for plane in planes}
-    if _TOP in parts:
-        zeros = bytes(end - start)
-        parts = dict(enumerate(_inverted([parts.get(number, zeros) for number in range(_DELTA_BYTES)])))
-    raw = bytearray((end - start) * _DELTA_BYTES)
-    for number, part in parts.items():
-        raw[number::_DELTA_BYTES] = part
-    deltas = array("q")
-    deltas.frombytes(raw)
+def _shuffled(code: str, planes: Sequence[bytes]) -> array[int]:
+    raw = bytearray(len(planes[0]) * len(planes))
+    for number, plane in enumerate(planes):
+        raw[number :: len(planes)] = plane
+    numbers = array(code)
+    numbers.frombytes(raw)
     if _SWAP:  # pragma: no cover # no such machine has a GPU
-        deltas.byteswap()
-    return deltas
+        numbers.byteswap()
+    return numbers
 
 
-def _column(head: _Head, points: int, deltas: array[int], unit: int) -> list[int | None]:
-    """Return the values of a column, times a unit."""
-    if head.kind == _NULL:
-        return [None] * points
-    if head.kind == _LINEAR:
-        first, step = head.first * unit, head.step * unit
-        values = list(range(first, first + step * points, step)) if step else [first] * points
-    else:
-        if head.kind == _TEXT:
-            if head.text.count(b",") != points - 1:
-                raise ValueError("a column of another length")
-            values = [int(word) for word in head.text.split(b",")]
+def _decode(body: _Body, points: int, width: int) -> Iterator[list[int | None]]:
+    """Yield the times, in their unit, and the columns."""
+    kinds = body.take(width + 1)
+    which = body.number(1)
+    heads = [_head(kind, points, body) for kind in kinds]
+    length = points * sum(values is None for _, _, values in heads)
+    planes = [body.plane(length) if which >> number & 1 else bytes(length) for number in range(_DELTA_BYTES)]
+    deltas = _shuffled("q", _inverted(planes))
+    start = 0
+    for seen, first, values in heads:
+        if values is None:
+            deltas[start] = first
+            yield _with_holes(list(accumulate(deltas[start : start + points])), seen)
+            start += points
         else:
-            deltas[0] = head.first
-            values = list(accumulate(deltas))
-        if unit != 1:
-            values = [value * unit for value in values]
-    if len(values) != points:
-        raise ValueError("a column of another length")
-    if head.seen is None:
-        return values  # type: ignore[return-value] # list is invariant; nobody else holds this one
-    return [value if seen else None for value, seen in zip(values, head.seen, strict=True)]
+            yield _with_holes(values, seen)
+
+
+def _head(kind: int, points: int, body: _Body) -> tuple[bytes | None, int, Sequence[int | None] | None]:
+    """Return where a value was seen, None: everywhere; the first one; and all, None: the planes have them."""
+    seen = body.mask(points) if kind & _HAS_NONE else None
+    form = kind & ~_HAS_NONE
+    if form == _NULL:
+        return None, 0, [None] * points
+    if form == _TEXT:
+        return seen, 0, body.text(points)
+    first = body.number()
+    if form == _PLAIN:
+        return seen, first, None
+    if form != _LINEAR:
+        raise ValueError(f"column format {form} is not known")
+    step = body.number(signed=True)
+    return seen, first, range(first, first + step * points, step) if step else [first] * points
+
+
+def _with_holes(values: Sequence[int | None], seen: bytes | None) -> list[int | None]:
+    if seen is None:
+        return list(values)
+    return [value if was_seen else None for value, was_seen in zip(values, seen, strict=True)]
+
+
+def _decode_1(body: _Body, points: int, width: int) -> Iterator[list[int | None]]:
+    """Yield the same of format 1, which 0.1.0 wrote: each column in turn, its deltas in the smallest type that fits.
+
+    There are all of them (dense), or those that are not zero with the steps between their places (sparse).
+    """
+    for kind in body.take(width + 1):
+        form, code = kind & 7, "bhiq"[kind >> 3 & 3]
+        if form == _NULL:
+            yield [None] * points
+            continue
+        bits = int.from_bytes(body.take((points + 7) // 8), "little") if kind & _HAS_NONE else None
+        seen = None if bits is None else f"{bits:0{points}b}".encode().translate(_FROM_DIGITS)[: -points - 1 : -1]
+        values: Sequence[int]
+        if form == _TEXT_1:
+            values = body.text(points)
+        elif not points or form > _TEXT_1:
+            raise ValueError(f"column format {form} of {points} points is not known")
+        else:
+            first = body.number()
+            step = body.number(signed=form == _LINEAR_1) if form == _LINEAR_1 or kind & _SCALED else 1
+            deltas: Sequence[int] = [step] * (points - 1) if form == _LINEAR_1 else [0] * (points - 1)
+            if form in (_DENSE, _SPARSE):
+                moved = body.shuffled(code, points - 1) if form == _DENSE else _sparse(body, code, points - 1)
+                deltas = [delta * step for delta in moved]
+            values = list(accumulate(deltas, initial=first))
+        yield _with_holes(values, seen)
+
+
+def _sparse(body: _Body, code: str, length: int) -> list[int]:
+    busy = body.number(_LENGTH.size)
+    if busy > length:
+        raise ValueError("more changes than points")
+    steps = body.shuffled("BHI"[(length > 0x100) + (length > 0x10000)], busy)
+    deltas = [0] * length
+    for place, delta in zip(accumulate(steps), body.shuffled(code, busy), strict=True):
+        deltas[place] = delta
+    return deltas

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from sqlite3 import Connection
 
 from ckptprof.errors import StoreError
@@ -16,15 +16,13 @@ _MAX_GUESSES = 50_000
 _SECOND_NS = 1_000_000_000
 
 
-def read_series(
-    connection: Connection, entity: str, span: Span, step_seconds: int | None, fields: Collection[str] | None
-) -> Series:
+def read_series(connection: Connection, entity: str, span: Span, step_seconds: int | None) -> Series:
     """Return the series; raises StoreError if it would be too long, BlockError if a block is damaged."""
     known = connection.execute(compiled.ENTITY, {"known": entity}).fetchone()
     step_ns = None if step_seconds is None else step_seconds * _SECOND_NS
     if known is None:
         return Series(entity=entity, times_ns=[], columns={}, step_ns=step_ns)
-    source = _Source(connection, known[0], fields)
+    source = _Source(connection, known[0])
     if step_ns is None:
         strip = between(source.raw(*span), *span)
     elif step_ns % MINUTE_NS:
@@ -37,10 +35,9 @@ def read_series(
 class _Source:
     """The blocks of one entity."""
 
-    def __init__(self, connection: Connection, number: int, fields: Collection[str] | None) -> None:
+    def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
         self._number = number
-        self._fields = fields
         self._layouts = layouts(connection)
         self._values = 0
 
@@ -78,7 +75,7 @@ class _Source:
     def _strips(self, table: str, period_ns: int, since_ns: int, until_ns: int) -> list[Strip]:
         strips = []
         for _, layout, data in fetch(self._connection, table, self._ids(table, period_ns, since_ns, until_ns)):
-            strip = unpack(layout, data, self._layouts, self._fields)
+            strip = unpack(layout, data, self._layouts)
             self._values += len(strip.times_ns) * (1 + len(strip.columns))
             if self._values > MAX_VALUES:
                 raise StoreError("that is too much for one answer", hint="ask for a shorter time or a step of minutes")

@@ -53,8 +53,7 @@ def points_of(block: bytes) -> Iterator[tuple[int | None, Progress]]:
     starts, columns = decode(block, _MAX_POINTS * (_COLUMNS + 1) * 8)
     if len(columns) != _COLUMNS:
         raise BlockError("points of progress that are none")
-    rows: Iterator[tuple[int | None, ...]] = zip(*(column or () for column in columns), strict=True)
-    for start_ns, (place, *rest) in zip(starts, rows, strict=True):
+    for start_ns, place, *rest in zip(starts, *columns, strict=True):
         yield place, _point(start_ns, *rest)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -101,16 +101,8 @@ class StoreReader(PlainReader):
         with self._snapshot() as raw:
             return [name for (name,) in raw.execute(compiled.ENTITIES)]
 
-    def series(
-        self,
-        entity: str,
-        since_ns: int,
-        until_ns: int,
-        *,
-        step_seconds: int | None = None,
-        fields: Collection[str] | None = None,
-    ) -> Series:
-        """Return the points of an entity, none if it is unknown; `fields` names the columns that are wanted.
+    def series(self, entity: str, since_ns: int, until_ns: int, *, step_seconds: int | None = None) -> Series:
+        """Return the points of an entity, none if it is unknown.
 
         Without a step the first point may lie before `since_ns`: it says what held then. With a step of whole
         minutes the roll-ups are read, which is as fast for a month as for a day.
@@ -118,7 +110,7 @@ class StoreReader(PlainReader):
         if step_seconds is not None and step_seconds < 1:
             raise StoreError(f"a step of {step_seconds} s makes no series")
         with self._snapshot() as raw:
-            return read_series(raw, entity, (since_ns, until_ns), step_seconds, fields)
+            return read_series(raw, entity, (since_ns, until_ns), step_seconds)
 
     def ask(self, statement: str, *, seconds: float = MAX_SECONDS, rows: int = MAX_ROWS) -> Answer:
         """Return what a statement of SQL finds; raises UsageError for what is no SELECT, CkptprofError out of time."""

@@ -120,7 +120,7 @@ def _blocks(connection: Connection, block: Column[bytes], chosen: Select[tuple[i
 
 def _series(raw: Any, span: Span) -> Iterator[tuple[Any, ...]]:
     for (name,) in raw.execute(compiled.ENTITIES).fetchall():
-        series = read_series(raw, name, span, None, None)
+        series = read_series(raw, name, span, None)
         for place, time_ns in enumerate(series.times_ns):
             for field, values in series.columns.items():
                 if values[place] is not None:

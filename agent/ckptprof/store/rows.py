@@ -182,11 +182,7 @@ def checkpoint_of(text: str, timeline: bytes | None = None, progress: bytes | No
 def timeline_of(block: bytes) -> tuple[Point, ...]:
     """Return the points of a checkpoint's timeline; raises BlockError and msgspec's for one that is damaged."""
     starts, columns = decode(block, _MAX_TIMELINE_BYTES)
-    if len(columns) != 2 or None in columns:
+    if len(columns) != 2:
         raise BlockError("a timeline that is none")
-    lengths, sizes = columns
-    points = [
-        (start, start + (length or 0), size)
-        for start, length, size in zip(starts, lengths or (), sizes or (), strict=True)
-    ]
+    points = [(start, start + (length or 0), size) for start, length, size in zip(starts, *columns, strict=True)]
     return msgspec.convert(points, tuple[Point, ...])

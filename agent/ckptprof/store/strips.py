@@ -75,21 +75,17 @@ def fetch(connection: Connection, table: str, ids: Collection[int]) -> Iterator[
     yield from connection.execute(compiled.BLOCKS[table], {"ids": _encode(list(ids)).decode()})
 
 
-def unpack(
-    layout: int, data: bytes, known: Mapping[int, tuple[str, ...]], wanted: Collection[str] | None = None
-) -> Strip:
-    """Return the points of a block, of the wanted fields only; raises BlockError."""
+def unpack(layout: int, data: bytes, known: Mapping[int, tuple[str, ...]]) -> Strip:
+    """Return the points of a block; raises BlockError."""
     fields = known.get(layout)
     if fields is None:
         raise BlockError(f"layout {layout} is not known")
-    indexes = None if wanted is None else [index for index, field in enumerate(fields) if field in wanted]
-    times, columns = decode(data, MAX_BLOCK_BYTES, indexes)
+    times, columns = decode(data, MAX_BLOCK_BYTES)
     if unit_of(data) not in (TIME_UNIT_NS, _ROLLUP_UNIT_NS):
         raise BlockError("a block in another unit of time")  # it would lie in other years, and fill those in between
     if len(columns) != len(fields):
         raise BlockError("a block that does not fit its layout")
-    pairs = zip(fields, columns, strict=True)
-    return Strip(times, {field: column for field, column in pairs if column is not None})
+    return Strip(times, dict(zip(fields, columns, strict=True)))
 
 
 def pack(times_ns: Sequence[int], columns: Sequence[Column], *, compression: int = 6) -> bytes:

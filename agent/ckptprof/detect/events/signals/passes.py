@@ -28,7 +28,7 @@ from ckptprof.detect.transfers.model.group import edges_of, level_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
-from ckptprof.frameworks.runtimes import GPU_RUNTIMES
+from ckptprof.frameworks.programs import GPU_RUNTIMES
 from ckptprof.model import Level
 from ckptprof_collectors.samples import OperationKind
 
