@@ -16,7 +16,6 @@ class GpuDirect:
     """The recent past of its counters, and its users."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._users: Bounded[ProcessKey, None] = Bounded(MAX_THINGS)
         self._past = CounterHistory(len(_COUNTED), rising=len(_COUNTED))
         self.last: GpuDirectSample | None = None
