@@ -48,10 +48,9 @@ def has_the_hosts_pids(fs: KernelFs) -> bool | None:
 
 
 def start_ticks_of(folder: bytes) -> int | None:
-    """Return when the process of a folder of /proc started, in clock ticks; None if that cannot be read.
+    """Return when the process of a folder of /proc started, in clock ticks; None if it is not told. Raises OSError.
 
     Its main thread tells it at once; /proc/PID/stat adds up all threads (measured with 5,000: 314 us, not 11).
-    Raises OSError.
     """
     fields = read_once(folder + b"/task/" + os.path.basename(folder) + b"/stat", 1024).rpartition(b")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() else None

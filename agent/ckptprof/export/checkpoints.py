@@ -115,6 +115,25 @@ class _Counted(NamedTuple):
     diagnosed: bool = False
 
 
+def _seconds(checkpoint: Checkpoint) -> float:
+    return max(0, checkpoint.end_ns - checkpoint.start_ns) / 1e9
+
+
+_LAST = (
+    Column[Checkpoint](
+        "last_checkpoint_timestamp_seconds", "When the last checkpoint ended.", lambda c: c.end_ns / 1e9, kind="gauge"
+    ),
+    Column[Checkpoint]("last_checkpoint_duration_seconds", "Duration of the last checkpoint.", _seconds, kind="gauge"),
+    Column[Checkpoint]("last_checkpoint_bytes", "Bytes of the last checkpoint.", lambda c: c.bytes, kind="gauge"),
+)
+_AT_RISK = Column[int](
+    "last_checkpoint_at_risk_seconds",
+    "How long the last save counted as complete before it was on stable storage, at most.",
+    lambda at_risk_ns: at_risk_ns / 1e9,
+    kind="gauge",
+)
+
+
 class CheckpointFamilies:
     """Counters of checkpoints; by kind they start at zero, so that a rate sees the first one too."""
 
@@ -126,7 +145,10 @@ class CheckpointFamilies:
         self._bytes = Counter(
             "ckptprof_checkpoint_bytes_total", "Bytes of all checkpoints.", ["kind"], registry=registry
         )
-        self._last = _LastFamilies(registry)
+        self._last: dict[Kind, Checkpoint] = {}
+        self._risk_ns = 0
+        self._at_risk_ns: int | None = None
+        registry.register(self)
         self._course = _CourseFamilies(registry)
         self._diagnosis = DiagnosisFamilies(registry)
         self._newest = Newest()
@@ -157,7 +179,9 @@ class CheckpointFamilies:
         self._newest.add(checkpoint)
         if checkpoint.kind is Kind.SAVE:
             self._course.more(counted, earlier or _Counted())
-            self._last.risk(checkpoint)
+            if checkpoint.at_risk_ns is not None and checkpoint.end_ns >= self._risk_ns:
+                self._risk_ns = checkpoint.end_ns
+                self._at_risk_ns = checkpoint.at_risk_ns
         if checkpoint.kind is not Kind.COPY:
             before = earlier or _Counted()
             self._diagnosis.add(
@@ -177,7 +201,14 @@ class CheckpointFamilies:
         self._bytes.labels(kind).inc(max(0, checkpoint.bytes))
         self._duration.labels(kind).observe(_seconds(checkpoint), exemplar={"uid": checkpoint.uid})
         self._course.first(checkpoint)
-        self._last.first(checkpoint)
+        last = self._last.get(checkpoint.kind)
+        if checkpoint.status is not Status.INCOMPLETE and (last is None or checkpoint.end_ns >= last.end_ns):
+            self._last[checkpoint.kind] = checkpoint  # jobs end in any order
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what is told of the last save and the last restore."""
+        yield from collect(_LAST, [({"kind": kind.value}, last) for kind, last in self._last.items()])
+        yield from collect([_AT_RISK], unlabelled(self._at_risk_ns))
 
 
 class _CourseFamilies:
@@ -217,49 +248,6 @@ class _CourseFamilies:
             (self._at_risk, counted.at_risk_ns, earlier.at_risk_ns, 1e-9),
         ):
             counter.inc(max(0, now - before) * unit)  # a counter never goes back
-
-
-def _seconds(checkpoint: Checkpoint) -> float:
-    return max(0, checkpoint.end_ns - checkpoint.start_ns) / 1e9
-
-
-_LAST = (
-    Column[Checkpoint](
-        "last_checkpoint_timestamp_seconds", "When the last checkpoint ended.", lambda c: c.end_ns / 1e9, kind="gauge"
-    ),
-    Column[Checkpoint]("last_checkpoint_duration_seconds", "Duration of the last checkpoint.", _seconds, kind="gauge"),
-    Column[Checkpoint]("last_checkpoint_bytes", "Bytes of the last checkpoint.", lambda c: c.bytes, kind="gauge"),
-)
-_AT_RISK = Column[int](
-    "last_checkpoint_at_risk_seconds",
-    "How long the last save counted as complete before it was on stable storage, at most.",
-    lambda at_risk_ns: at_risk_ns / 1e9,
-    kind="gauge",
-)
-
-
-class _LastFamilies:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._last: dict[Kind, Checkpoint] = {}
-        self._risk_ns = 0
-        self._at_risk_ns: int | None = None
-        registry.register(self)
-
-    def first(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.status is Status.INCOMPLETE:  # none to start from
-            return
-        last = self._last.get(checkpoint.kind)
-        if last is None or checkpoint.end_ns >= last.end_ns:  # jobs end in any order
-            self._last[checkpoint.kind] = checkpoint
-
-    def risk(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.at_risk_ns is not None and checkpoint.end_ns >= self._risk_ns:
-            self._risk_ns = checkpoint.end_ns
-            self._at_risk_ns = checkpoint.at_risk_ns
-
-    def collect(self) -> Iterator[Metric]:
-        yield from collect(_LAST, [({"kind": kind.value}, last) for kind, last in self._last.items()])
-        yield from collect([_AT_RISK], unlabelled(self._at_risk_ns))
 
 
 def _counted(checkpoint: Checkpoint, earlier: _Counted | None) -> _Counted:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from posixpath import commonpath
+from typing import Any
 
 SMALL = 0.01  # MiB: a note beside the weights
 
@@ -58,6 +59,11 @@ class Save:
     def ranks(self) -> int:
         """The number of ranks that write it."""
         return max(file.rank for file in self.files) + 1
+
+
+def save(*files: Write, **told: Any) -> Save:
+    """Return a save of these files."""
+    return Save(files, **told)
 
 
 def filled(text: str, **numbers: int) -> str:

@@ -14,7 +14,6 @@ import platform
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import ClockSample, Sample
@@ -29,21 +28,7 @@ _TIMEX_BYTES = 256  # struct timex has 208
 _HEAD = struct.Struct("@Illlli")  # modes, offset, freq, maxerror, esterror, status: include/uapi/linux/timex.h
 
 
-class Timex(NamedTuple):
-    """What the kernel says of the clock."""
-
-    offset: int  # by how much it is still to be moved
-    max_error_us: int
-    expected_error_us: int
-    status: int
-
-    @property
-    def bound_us(self) -> int | None:
-        """By how much it is off at most; None: nobody has estimated that."""
-        if not 0 < self.expected_error_us < _PHASE_LIMIT_US:
-            return None
-        offset_us = -(-abs(self.offset) // 1000) if self.status & _NANOSECONDS else abs(self.offset)
-        return self.max_error_us + offset_us
+Timex = tuple[int, int, int, int]  # offset, greatest and expected error in microseconds, status
 
 
 def ask_kernel() -> Timex:
@@ -56,7 +41,7 @@ def ask_kernel() -> Timex:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     _modes, offset, _freq, maxerror, esterror, status = _HEAD.unpack_from(told)
-    return Timex(offset, maxerror, esterror, status)
+    return offset, maxerror, esterror, status
 
 
 class WallClock:
@@ -89,9 +74,12 @@ class WallClock:
         if now < self._next:
             return None
         self._next = now + LOOK_SECONDS
-        told = self._ask()
-        synchronised = not told.status & _UNSYNCHRONISED
-        last, self._last = self._last, ClockSample(synchronised=synchronised, max_error_us=told.bound_us)
+        offset, max_error_us, expected_error_us, status = self._ask()
+        bound_us = None
+        if 0 < expected_error_us < _PHASE_LIMIT_US:  # else nobody has estimated by how much it is off
+            offset_us = -(-abs(offset) // 1000) if status & _NANOSECONDS else abs(offset)  # still to be moved
+            bound_us = max_error_us + offset_us
+        last, self._last = self._last, ClockSample(synchronised=not status & _UNSYNCHRONISED, max_error_us=bound_us)
         return [self._last] if self._last != last else []
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ each reading, of as many paths as there is room for; where there is none, nothin
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import os
 import time
@@ -23,37 +24,23 @@ _MOST_BYTES = 64
 _LONGEST_PORT = 5
 
 
-class _RdmaPorts:
-    """The ports of RDMA by their addresses, looked up once, and only if asked: a port has hundreds of GIDs."""
+_Ports = Callable[[], dict[str, str]]  # looked up once, and only if asked: a port has hundreds of GIDs
 
-    def __init__(self, fs: KernelFs) -> None:
-        self._folder = fs.sys / "class/infiniband"
-        self._named: dict[str, str] | None = None
 
-    def having(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> str | None:
-        """Return the port that has an address: a GID of RoCE is that address, of IPv4 mapped into IPv6."""
-        if address is None:
-            return None
-        if self._named is None:
-            self._named = {}
-            self._look(self._named)
-        packed = address.packed if address.version == 6 else bytes(10) + b"\xff\xff" + address.packed
-        return self._named.get(packed.hex(":", 2))
-
-    def _look(self, found: dict[str, str]) -> None:
-        for device in entries(self._folder):
-            for port in entries(self._folder / device / "ports"):
-                folder = self._folder / device / "ports" / port
-                if read_text(folder / "link_layer") == "InfiniBand":
-                    continue  # its GIDs are no addresses of IP
-                for index in entries(folder / "gids"):
-                    gid = read_text(folder / "gids" / index)
-                    if gid is not None:
-                        found.setdefault(gid, f"{text(os.fsencode(device))}/{port}")
+def _rdma_ports(folder: Path) -> dict[str, str]:
+    """Return the ports of RDMA by their GIDs that are addresses of IP, as those of InfiniBand are not."""
+    found: dict[str, str] = {}
+    for device in entries(folder):
+        for port in entries(folder / device / "ports"):
+            if read_text(folder / device / "ports" / port / "link_layer") != "InfiniBand":
+                gids = folder / device / "ports" / port / "gids"
+                for gid in filter(None, (read_text(gids / index) for index in entries(gids))):
+                    found.setdefault(gid, f"{text(os.fsencode(device))}/{port}")
+    return found
 
 
 class _Path:
-    def __init__(self, fs: KernelFs, info: DeviceInfo, ports: _RdmaPorts) -> None:
+    def __init__(self, fs: KernelFs, info: DeviceInfo, ports: _Ports) -> None:
         self._folder = fs.sys / "class/block" / info.device
         self.info = info
         self.last: NvmePath | None = None
@@ -95,7 +82,7 @@ class NvmePaths:
         now = {one.device: one for one in devices if _is_path(one)}
         for name in [name for name, path in self._paths.items() if now.get(name) != path.info]:
             self._paths.pop(name).close()
-        ports = _RdmaPorts(self._fs)
+        ports = functools.cache(lambda: _rdma_ports(self._fs.sys / "class/infiniband"))
         for name, info in now.items():
             if name not in self._paths and len(self._paths) < MAX_PATHS:
                 self._paths[name] = _Path(self._fs, info, ports)
@@ -123,7 +110,7 @@ def _is_path(info: DeviceInfo) -> bool:
     return head_of(info.device) is not None or NVME_HEAD.fullmatch(info.device) is not None
 
 
-def _ends(info: DeviceInfo, ports: _RdmaPorts) -> tuple[str | None, int | None, str | None]:
+def _ends(info: DeviceInfo, ports: _Ports) -> tuple[str | None, int | None, str | None]:
     """Return address and port of the target, and what of this host it goes through, from the address of a controller.
 
     `traddr=10.0.0.1,trsvcid=4420,host_traddr=10.0.0.9,host_iface=eth1,src_addr=10.0.0.9` (nvmf_get_address).
@@ -135,7 +122,10 @@ def _ends(info: DeviceInfo, ports: _RdmaPorts) -> tuple[str | None, int | None, 
         return target or None, None, None
     link = said.get("host_iface") or None
     if link is None and info.transport == "nvme-rdma":
-        link = ports.having(_address(said.get("host_traddr")))
+        own = _address(said.get("host_traddr"))
+        if own is not None:  # a GID of RoCE is that address, of IPv4 mapped into IPv6
+            packed = own.packed if own.version == 6 else bytes(10) + b"\xff\xff" + own.packed
+            link = ports().get(packed.hex(":", 2))
     address = _address(target)
     return str(address) if address is not None else target or None, port, link
 

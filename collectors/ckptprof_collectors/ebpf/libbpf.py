@@ -146,8 +146,7 @@ class BpfObject:
         """Return the bytes of a section of global variables, such as `.bss`, `.data.control` or `.rodata.config`.
 
         Before `load`: the initial value, writable. After it, asked for again: the kernel's own memory, which is read
-        and written without a system call; `.rodata*` is read-only then. It stays mapped while a view of it is used.
-        Raises BpfError.
+        and written without a system call; `.rodata*` is read-only then. It stays mapped while used. Raises BpfError.
         """
         if self._loaded:
             return memoryview(self._mapped[name] if name in self._mapped else self._map_section(name))

@@ -66,10 +66,7 @@ _SUMMED = Counters.window_ns.offset // 8  # the fields before it are sums
 
 
 class Trace:
-    """Reads what the programs counted of every process.
-
-    After `close`, and when this process ends, nothing of it stays in the kernel.
-    """
+    """Reads what the programs counted of every process; after `close`, and our end, nothing stays in the kernel."""
 
     def __init__(  # noqa: PLR0913 - most of them are for tests and benchmarks
         self,
@@ -206,10 +203,7 @@ class Trace:
         self._set(Control.trifle_bytes, trifle_bytes)
 
     def trifles(self) -> Mapping[int, int]:
-        """Return the bytes that each process, by its pid, read of files that were left to the sums since the last call.
-
-        Raises BpfError, which is an OSError.
-        """
+        """Return the bytes by pid that were read of files left to the sums since the last call; raises BpfError."""
         _, keys, values = self._trifles.lookup_batch()
         for at in range(0, len(keys), 4):
             self._trifles.delete(bytes(keys[at : at + 4]))

@@ -47,10 +47,7 @@ class GpuDirect:
         return self._file is not None
 
     def read(self) -> Sequence[Sample] | None:
-        """Return the counters if they changed since the last call; raises OSError, once, where the driver is unloaded.
-
-        None: it was, and is not known to be loaded again.
-        """
+        """Return the counters if they changed; None: the driver was unloaded, at which OSError was raised once."""
         if self._next_open is not None and not self._opened_again(self._next_open):
             return None
         try:

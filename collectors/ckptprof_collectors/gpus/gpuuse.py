@@ -68,21 +68,7 @@ class GpuLooker:
 
     def _look(self, starts: dict[int, int]) -> list[GpuUse]:
         try:
-            seen = self._gpus.busy(starts.keys())
+            return self._gpus.busy(starts)
         except Exception as error:  # noqa: BLE001 - a binding that stumbles over its driver ends these looks, and nothing else
             self._gpus.reason = f"NVML: {error!r}"
             return []
-        behind_ns = time.time_ns() - time.monotonic_ns()  # the driver stamps by the wall clock
-        return [
-            GpuUse(
-                pid,
-                starts[pid],
-                one.number,
-                tuple((at_us * 1000 - behind_ns, percent) for at_us, percent in one.points),
-                one.others,
-                None if one.moved is None else one.moved[0],
-                None if one.moved is None else one.moved[1],
-            )
-            for one in seen
-            for pid in sorted(one.pids)
-        ]

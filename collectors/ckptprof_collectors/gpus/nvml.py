@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from ckptprof_collectors.samples import GpuUse
 
 LIBRARY = "libnvidia-ml.so.1"
 MAX_GPUS = 64
-Points = list[tuple[int, int]]  # (microseconds of the wall clock, percent)
 
 _MIB = 1 << 20
 _MOST = 1 << 62  # bytes; more is nonsense
@@ -31,10 +32,7 @@ class Pcie:
         self._gpus: dict[int, _Gpm | _Counters | None] = {}
 
     def read(self, number: int, handle: Any) -> tuple[int, int] | None:
-        """Return (sent, received) of a GPU, cumulative; None: it does not tell, or has been asked for the first time.
-
-        Never raises NVMLError.
-        """
+        """Return (sent, received) of a GPU, cumulative; None: not told, or asked for the first time. No NVMLError."""
         nvml = self._nvml
         try:
             if number not in self._gpus:
@@ -101,16 +99,6 @@ class _Counters:
         return sent, received
 
 
-class Seen(NamedTuple):
-    """What was seen of one GPU."""
-
-    number: int
-    pids: set[int]  # who of those that were asked for computes on it
-    others: int  # how many do besides
-    points: Points  # its use since it was told last
-    moved: tuple[int, int] | None  # bytes that it sent and received over PCIe, cumulative
-
-
 class Gpus:
     """The GPUs of this host. The driver is asked for at the first question, and not again where there is none."""
 
@@ -152,31 +140,37 @@ class Gpus:
             return None
         return found or None
 
-    def busy(self, pids: Collection[int]) -> list[Seen]:
-        """Return the GPUs on which one of these computes, with what was kept of their use since the last call.
+    def busy(self, starts: Mapping[int, int]) -> list[GpuUse]:
+        """Return the GPUs on which one of these pids (with its start in ticks) computes, with their use since then.
 
         A point is the share in percent of the sixth of a second to a second before it in which a kernel ran, whoever's;
         some seconds of them are kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES, NVML API reference).
         """
         nvml = self._driver()
-        if nvml is None or not pids:
+        if nvml is None or not starts:
             return []
-        wanted, found = set(pids), []
+        found: list[GpuUse] = []
         pcie = self._pcie = self._pcie or Pcie(nvml)
+        behind_ns = time.time_ns() - time.monotonic_ns()  # the driver stamps by the wall clock
         try:
             for number in range(min(MAX_GPUS, nvml.nvmlDeviceGetCount())):
                 handle = nvml.nvmlDeviceGetHandleByIndex(number)
                 running = {one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-                own = wanted & running
-                points = self._points(nvml, number, handle) if own else []
-                moved = pcie.read(number, handle) if own else None
-                if points or moved:
-                    found.append(Seen(number, own, len(running - own), points, moved))
+                own = sorted(starts.keys() & running)
+                if not own:
+                    continue
+                told = self._points(nvml, number, handle)
+                sent, received = pcie.read(number, handle) or (None, None)
+                if told or sent is not None:
+                    points = tuple((at_us * 1000 - behind_ns, percent) for at_us, percent in told)
+                    others = len(running) - len(own)
+                    found += [GpuUse(pid, starts[pid], number, points, others, sent, received) for pid in own]
         except nvml.NVMLError as error:
             self.reason = f"NVML: {error}"
         return found
 
-    def _points(self, nvml: Any, number: int, handle: Any) -> Points:
+    def _points(self, nvml: Any, number: int, handle: Any) -> list[tuple[int, int]]:
+        """Return (microseconds of the wall clock, percent) of what is new."""
         since_us = self._told_us.get(number, 0)
         try:
             _, samples = nvml.nvmlDeviceGetSamples(handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, since_us)

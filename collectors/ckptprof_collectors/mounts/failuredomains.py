@@ -12,8 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ckptprof_collectors.mounts.fuseconnections import is_fuse
-from ckptprof_collectors.mounts.mountinfo import RawMount, parse
+from ckptprof_collectors.mounts.mountinfo import RawMount, is_fuse, parse
 from ckptprof_collectors.mounts.remotefs import server_of
 from ckptprof_collectors.samples import text
 

@@ -17,7 +17,7 @@ import msgspec
 
 from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts.fuseconnections import is_fuse
+from ckptprof_collectors.mounts.mountinfo import is_fuse
 from ckptprof_collectors.mounts.remotefs import program_of
 from ckptprof_collectors.processes.process import Process, ProcessGone, list_pids
 from ckptprof_collectors.processes.socketowners import links_of
@@ -42,27 +42,6 @@ def names_of(mount: MountInfo) -> frozenset[bytes]:
     return frozenset(word.encode()[:_COMM_BYTES] for word in words)
 
 
-class _Daemon:
-    """The processes behind one mount, its server first."""
-
-    def __init__(self, mount: MountInfo, name: str, processes: list[Process]) -> None:
-        self.processes = processes
-        self._told = FuseDaemon(mount.major, mount.minor, name, tuple((one.pid, one.start_ticks) for one in processes))
-
-    def read(self, page_bytes: int) -> FuseDaemon | None:
-        """Return it with the processor time that they have used, if that changed; raises ProcessGone, OSError."""
-        ticks = 0
-        for process in self.processes:
-            HOLDERS.reading = process.pid
-            process.read_stat(page_bytes)
-            ticks += process.stat.user_ticks + process.stat.system_ticks if process.stat is not None else 0
-        HOLDERS.reading = 0
-        if ticks == self._told.cpu_ticks:
-            return None
-        self._told = msgspec.structs.replace(self._told, cpu_ticks=ticks)
-        return self._told
-
-
 class FuseDaemons:
     """Finds the processes behind FUSE mounts, each once, and reads what they use."""
 
@@ -70,24 +49,31 @@ class FuseDaemons:
         """Know of none; `peers` tells the other ends of local sockets, by inode."""
         self._fs = fs
         self._peers = peers
-        self._found: dict[tuple[int, int], _Daemon] = {}
+        self._found: dict[tuple[int, int], tuple[list[Process], FuseDaemon]] = {}  # by mount; its server is the first
 
     @property
     def processes(self) -> list[Process]:
-        return [process for found in self._found.values() for process in found.processes]
+        return [process for processes, _ in self._found.values() for process in processes]
 
     def read(self, page_bytes: int) -> list[FuseDaemon]:
         """Return those that have used a processor since the last call; who has ended is forgotten."""
         told = []
-        for key, daemon in list(self._found.items()):
-            if any(process.pid in HOLDERS for process in daemon.processes):
+        for key, (processes, known) in list(self._found.items()):
+            if any(process.pid in HOLDERS for process in processes):
                 continue
+            ticks = 0
             try:
-                now = daemon.read(page_bytes)
+                for process in processes:
+                    HOLDERS.reading = process.pid
+                    process.read_stat(page_bytes)
+                    ticks += process.stat.user_ticks + process.stat.system_ticks if process.stat is not None else 0
             except (ProcessGone, OSError):
                 del self._found[key]
                 continue
-            told += [now] if now is not None else []
+            HOLDERS.reading = 0
+            if ticks != known.cpu_ticks:
+                told.append(msgspec.structs.replace(known, cpu_ticks=ticks))
+                self._found[key] = (processes, told[-1])
         return told
 
     def lacking(self, mounts: Iterable[MountInfo]) -> list[MountInfo]:
@@ -97,10 +83,7 @@ class FuseDaemons:
         return [mount for key, mount in served.items() if key not in self._found and mount.fs_type != "virtiofs"]
 
     def look(self, mounts: Collection[MountInfo], moving: Collection[int]) -> None:
-        """Find who serves these mounts, as far as that can be seen; `moving` are pids that are looked at, too.
-
-        Raises OSError.
-        """
+        """Find who serves these mounts, as far as that can be seen, also among the pids `moving`; raises OSError."""
         named = [(mount, names_of(mount)) for mount in mounts]
         every = frozenset(name for _, names in named for name in names)
         pids = list_pids(self._fs)
@@ -135,7 +118,11 @@ class FuseDaemons:
                 processes.append(Process(self._fs, one, keeps=False))
         if processes and processes[0].pid == pid:
             name = text(self._comm(pid) or b"")
-            self._found[mount.major, mount.minor] = _Daemon(mount, name, processes)
+            served_by = tuple((one.pid, one.start_ticks) for one in processes)
+            self._found[mount.major, mount.minor] = (
+                processes,
+                FuseDaemon(mount.major, mount.minor, name, served_by),
+            )
 
     def _helpers(self, pid: int, links: Mapping[bytes, bytes], pids: Collection[int]) -> list[int]:
         """Return its children, and who has the other end of one of its sockets as standard input."""

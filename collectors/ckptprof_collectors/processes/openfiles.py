@@ -161,10 +161,7 @@ class Mappings:
         self.spent_ns = 0  # CPU time of all reads so far
 
     def look(self) -> tuple[MappedFile, ...] | None:
-        """Return what is mapped, None: not allowed; the sizes are those that the process had at its last `read_stat`.
-
-        Raises ProcessGone.
-        """
+        """Return what is mapped, as of the sizes of the last `read_stat`; None: not allowed. Raises ProcessGone."""
         sizes, now_ns = self.process.sizes, time.monotonic_ns()
         if not sizes or sizes != self._sizes or now_ns - self._read_ns >= AGAIN_NS:
             began = time.thread_time_ns()

@@ -54,10 +54,7 @@ class Process:
                  "pid", "run", "sizes", "start_ticks", "stat", "uid")  # fmt: skip
 
     def __init__(self, fs: KernelFs, pid: int, *, keeps: bool = True) -> None:
-        """Open it, and keep that open if it `keeps` its descriptors.
-
-        Raises ProcessGone, or PermissionError where another user's counters may not be read.
-        """
+        """Open it; raises ProcessGone, or PermissionError where another user's counters may not be read."""
         self.pid = pid
         self.keeps = keeps
         self.folder = os.fsencode(fs.proc) + b"/%d" % pid

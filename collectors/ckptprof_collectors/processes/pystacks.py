@@ -222,10 +222,7 @@ def dump(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS) ->
 
 
 def _drain(out: int, told: int, deadline: float) -> tuple[bool, bytes, bytes, int]:
-    """Read both pipes to their ends.
-
-    Returns (whether they ended in time and measure, the one, the other, when the one told something first).
-    """
+    """Return (whether both pipes ended in time and measure, the one, the other, when the one told something first)."""
     poll = select.poll()
     parts: dict[int, list[bytes]] = {out: [], told: []}
     for fd in parts:

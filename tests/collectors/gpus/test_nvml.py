@@ -118,7 +118,9 @@ _MOVED = """
 import json
 from ckptprof_collectors.gpus.nvml import Gpus
 gpus = Gpus()
-looks = [{one.number: one.moved for one in gpus.busy([100, 101])} for _ in range(3)]
+starts = {100: 1, 101: 2}
+moved = lambda one: None if one.sent_bytes is None else (one.sent_bytes, one.received_bytes)
+looks = [{one.gpu: moved(one) for one in gpus.busy(starts)} for _ in range(3)]
 print(json.dumps([looks, gpus.reason]))
 """
 _LOOK = """

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts.fuseconnections import MAX_CONNECTIONS, FuseConnections, is_fuse
-from ckptprof_collectors.mounts.mountinfo import Mounts
+from ckptprof_collectors.mounts.mountinfo import MAX_CONNECTIONS, FuseConnections, Mounts, is_fuse
 from ckptprof_collectors.samples import FuseSample, MountInfo
 
 

@@ -29,8 +29,7 @@ from ckptprof_collectors.files.statx import statx
 from ckptprof_collectors.gpus.nvml import Gpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 from ckptprof_collectors.mounts.clients import CLIENTS
-from ckptprof_collectors.mounts.fuseconnections import is_fuse
-from ckptprof_collectors.mounts.mountinfo import Mounts
+from ckptprof_collectors.mounts.mountinfo import Mounts, is_fuse
 from ckptprof_collectors.mounts.remotefs import program_of
 from ckptprof_collectors.networks.unixpeers import peers
 from ckptprof_collectors.processes.fusedaemons import FuseDaemons

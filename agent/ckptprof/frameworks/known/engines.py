@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.frameworks.examples import PICKLE, SMALL, TORCH_ZIP, Save, Write, dcp, each, safetensors, tensor
+from ckptprof.frameworks.examples import PICKLE, SMALL, TORCH_ZIP, Write, dcp, each, safetensors, save, tensor
 from ckptprof.frameworks.knowledge import Code, Framework, directory, mark, temporary
 
 _BELOW = (
@@ -27,8 +27,8 @@ FRAMEWORKS = (
         names="`SESSION/R/iter_0000500_R_local.pt` (`.dirty.pt` before)",
         completed_by="rename",
         saves=(
-            Save(
-                each(
+            save(
+                *each(
                     tensor(
                         "s/{rank}/iter_{step:07}_{rank}_local.pt",
                         temporary="s/{rank}/iter_{step:07}_{rank}_local.dirty.pt",
@@ -51,12 +51,10 @@ FRAMEWORKS = (
         names="`global_step_N/{model,optimizer,extra_state}/`",
         completed_by="`.metadata`",
         saves=(
-            Save(
-                (
-                    *dcp("global_step_{step}/model"),
-                    *dcp("global_step_{step}/optimizer"),
-                    *each(Write("global_step_{step}/extra_state/extra_state_rank_{rank}.pt", SMALL, magic=TORCH_ZIP)),
-                )
+            save(
+                *dcp("global_step_{step}/model"),
+                *dcp("global_step_{step}/optimizer"),
+                *each(Write("global_step_{step}/extra_state/extra_state_rank_{rank}.pt", SMALL, magic=TORCH_ZIP)),
             ),
         ),
     ),
@@ -91,16 +89,12 @@ FRAMEWORKS = (
         ),
         proven_by=("tests/e2e/jobs/accelerator.py",),
         saves=(
-            Save(
-                (
-                    safetensors("checkpoints/checkpoint_{step}/model.safetensors"),
-                    tensor("checkpoints/checkpoint_{step}/optimizer.bin", 80),
-                    *each(Write("checkpoints/checkpoint_{step}/random_states_{rank}.pkl", SMALL, magic=PICKLE)),
-                )
+            save(
+                safetensors("checkpoints/checkpoint_{step}/model.safetensors"),
+                tensor("checkpoints/checkpoint_{step}/optimizer.bin", 80),
+                *each(Write("checkpoints/checkpoint_{step}/random_states_{rank}.pkl", SMALL, magic=PICKLE)),
             ),
-            Save(
-                (*dcp("checkpoint_{step}/pytorch_model_fsdp_0"), *dcp("checkpoint_{step}/optimizer_0")), variant="fsdp"
-            ),
+            save(*dcp("checkpoint_{step}/pytorch_model_fsdp_0"), *dcp("checkpoint_{step}/optimizer_0"), variant="fsdp"),
         ),
     ),
     # DeepSpeed (deepspeed/runtime/engine.py): global_stepN/ (or any tag), then the text file `latest` beside it. The
@@ -130,26 +124,16 @@ FRAMEWORKS = (
         completed_by="`latest`",
         proven_by=("tests/e2e/jobs/deepspeed_zero.py",),
         saves=(
-            Save(
-                (
-                    tensor("global_step{step}/mp_rank_00_model_states.pt"),
-                    *each(
-                        Write(
-                            "global_step{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", 40, magic=TORCH_ZIP
-                        )
-                    ),
-                    Write("latest", SMALL),
-                )
-            ),
-            Save(
-                (
-                    *each(
-                        Write("global_step{step}/zero_pp_rank_{rank}_mp_rank_00_model_states.pt", 20, magic=TORCH_ZIP)
-                    ),
-                    *each(
-                        Write("global_step{step}/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", 40, magic=TORCH_ZIP)
-                    ),
+            save(
+                tensor("global_step{step}/mp_rank_00_model_states.pt"),
+                *each(
+                    Write("global_step{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", 40, magic=TORCH_ZIP)
                 ),
+                Write("latest", SMALL),
+            ),
+            save(
+                *each(Write("global_step{step}/zero_pp_rank_{rank}_mp_rank_00_model_states.pt", 20, magic=TORCH_ZIP)),
+                *each(Write("global_step{step}/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", 40, magic=TORCH_ZIP)),
                 variant="zero3",
             ),
         ),
@@ -178,27 +162,23 @@ FRAMEWORKS = (
         completed_by="rename of the folder, `commit_success.txt`",
         proven_by=("tests/e2e/jobs/orbax_manager.py",),
         saves=(
-            Save(
-                (
-                    *each(
-                        Write(
-                            "{step}/default/ocdbt.process_{rank}/d/0123456789abcdef0123456789abcdef",
-                            40,
-                            held_s=0.05,
-                            temporary="{step}.orbax-checkpoint-tmp/default/ocdbt.process_{rank}/d/0123456789abcdef0123456789abcdef",
-                        )
-                    ),
+            save(
+                *each(
                     Write(
-                        "{step}/_CHECKPOINT_METADATA",
-                        SMALL,
-                        temporary="{step}.orbax-checkpoint-tmp/_CHECKPOINT_METADATA",
-                    ),
+                        "{step}/default/ocdbt.process_{rank}/d/0123456789abcdef0123456789abcdef",
+                        40,
+                        held_s=0.05,
+                        temporary="{step}.orbax-checkpoint-tmp/default/ocdbt.process_{rank}/d/0123456789abcdef0123456789abcdef",
+                    )
+                ),
+                Write(
+                    "{step}/_CHECKPOINT_METADATA", SMALL, temporary="{step}.orbax-checkpoint-tmp/_CHECKPOINT_METADATA"
                 ),
                 path="{step}",
                 runtimes=("jax", "numpy"),
             ),
-            Save(
-                tuple(
+            save(
+                *tuple(
                     Write(
                         f"ckpt_{{step}}/default/params.layer{n}.kernel/0.0",
                         30,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ckptprof.frameworks.examples import GGUF, GZIP, HDF5, NPZ, PICKLE, SMALL, Save, Write, each, safetensors, tensor
+from ckptprof.frameworks.examples import GGUF, GZIP, HDF5, NPZ, PICKLE, SMALL, Write, each, safetensors, save, tensor
 from ckptprof.frameworks.knowledge import PACKED, Code, Framework, mark, temporary
 
 FRAMEWORKS = (
@@ -21,9 +21,9 @@ FRAMEWORKS = (
         completed_by="rename",
         proven_by=("examples/train_torch.py", "tests/e2e/jobs/torch_save.py"),
         saves=(
-            Save((safetensors("step_{step}/model.safetensors"),), mapped=True),
-            Save(
-                tuple(safetensors(f"step_{{step}}/model-0000{n}-of-00002.safetensors") for n in (1, 2)),
+            save(safetensors("step_{step}/model.safetensors"), mapped=True),
+            save(
+                *tuple(safetensors(f"step_{{step}}/model-0000{n}-of-00002.safetensors") for n in (1, 2)),
                 mapped=True,
                 variant="shards",
             ),
@@ -46,10 +46,10 @@ FRAMEWORKS = (
         ),
         proven_by=("examples/train_torch.py", "tests/e2e/jobs/torch_save.py"),
         saves=(
-            Save((tensor("ckpt_{step}.pt"),)),
-            Save(each(tensor("model_step_{step}_rank_{rank}.pt")), variant="ranks"),
-            Save((Write("model_{step}.pt", 40, magic=b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."),), variant="legacy"),
-            Save((Write("ckpt_{step}.pt.gz", 40, magic=GZIP),), variant="compressed"),
+            save(tensor("ckpt_{step}.pt")),
+            save(*each(tensor("model_step_{step}_rank_{rank}.pt")), variant="ranks"),
+            save(Write("model_{step}.pt", 40, magic=b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."), variant="legacy"),
+            save(Write("ckpt_{step}.pt.gz", 40, magic=GZIP), variant="compressed"),
         ),
     ),
     # XGBoost (callback.py, TrainingCheckPoint: model_12.ubj), LightGBM (snapshot_freq: model.txt.snapshot_iter_12).
@@ -58,7 +58,7 @@ FRAMEWORKS = (
         weight=0.3,
         files=(mark(r".*_(?P<step>\d{1,12})\.ubj"), mark(r".*\.ubj"), mark(r".*\.snapshot_iter_(?P<step>\d{1,12})")),
         names="`.ubj`, `.snapshot_iter_N` (XGBoost, LightGBM)",
-        saves=(Save((Write("model_{step}.ubj", 20),), runtimes=("numpy",)),),
+        saves=(save(Write("model_{step}.ubj", 20), runtimes=("numpy",)),),
     ),
     # GGUF (ggml/docs/gguf.md): weights for llama.cpp, mostly converted or downloaded, seldom saved by what trains.
     Framework(
@@ -68,7 +68,7 @@ FRAMEWORKS = (
         files=(mark(r".*\.gguf"),),
         magics=((b"GGUF", "gguf"),),
         names="`.gguf`",
-        saves=(Save((Write("checkpoint-{step}.gguf", 40, magic=GGUF),)),),
+        saves=(save(Write("checkpoint-{step}.gguf", 40, magic=GGUF)),),
     ),
     # HDF5 (h5py): weights of older Keras and much else that is no checkpoint.
     Framework(
@@ -79,7 +79,7 @@ FRAMEWORKS = (
         code=Code(saves=(r"h5py/_hl/\w+",), writes=(r"h5py/_hl/\w+",)),
         magics=((b"\x89HDF", "hdf5"),),
         names="`.h5`, `.hdf5`",
-        saves=(Save((Write("weights_step_{step}.h5", 40, magic=HDF5),)),),
+        saves=(save(Write("weights_step_{step}.h5", 40, magic=HDF5)),),
     ),
     # numpy.save and savez (numpy/lib/_npyio_impl.py): the weakest of marks, since data sets bear them too.
     Framework(
@@ -91,7 +91,7 @@ FRAMEWORKS = (
         magics=((b"\x93NUMPY", "npy"),),
         names="`.npy`, `.npz`",
         proven_by=("examples/train_numpy.py",),
-        saves=(Save((Write("params_step_{step}.npz", 40, magic=NPZ),), runtimes=("jax", "numpy")),),
+        saves=(save(Write("params_step_{step}.npz", 40, magic=NPZ), runtimes=("jax", "numpy")),),
     ),
     # pickle, cloudpickle and joblib (joblib/numpy_pickle.py): anything is stored so, checkpoints among it.
     Framework(
@@ -102,8 +102,8 @@ FRAMEWORKS = (
         names="`.pkl`, `.pickle`, `.joblib`, `.cloudpickle`, also with `.gz`, `.zst` and the like",
         proven_by=("tests/e2e/jobs/torch_save.py",),
         saves=(
-            Save((Write("ckpt_{step}.pkl.gz", 40, magic=GZIP),), variant="compressed"),
-            Save((Write("policy_step_{step}.pkl", 40, magic=PICKLE),)),
+            save(Write("ckpt_{step}.pkl.gz", 40, magic=GZIP), variant="compressed"),
+            save(Write("policy_step_{step}.pkl", 40, magic=PICKLE)),
         ),
     ),
     # Zarr (v2 and v3, zarr/storage/_local.py, _zip.py): a folder or a zip of chunks, which data sets are, too.
@@ -119,21 +119,19 @@ FRAMEWORKS = (
         durability="rename",
         names="`NAME.zarr/`: `zarr.json`, `.zarray`, chunks (`c/0/1`, `0.1`); `NAME.zarr.zip`",
         saves=(
-            Save(
-                (
-                    *(
-                        Write(
-                            f"step_{{step}}.zarr/layer{n}/c/0/0",
-                            20,
-                            temporary=f"step_{{step}}.zarr/layer{n}/c/0/0.{'0123456789abcdef' * 2}.partial",
-                        )
-                        for n in range(3)
-                    ),
-                    *(Write(f"step_{{step}}.zarr/layer{n}/zarr.json", SMALL) for n in range(3)),
+            save(
+                *(
+                    Write(
+                        f"step_{{step}}.zarr/layer{n}/c/0/0",
+                        20,
+                        temporary=f"step_{{step}}.zarr/layer{n}/c/0/0.{'0123456789abcdef' * 2}.partial",
+                    )
+                    for n in range(3)
                 ),
+                *(Write(f"step_{{step}}.zarr/layer{n}/zarr.json", SMALL) for n in range(3)),
                 runtimes=("jax", "numpy"),
             ),
-            Save((Write("step_{step}.zarr.zip", 20),), runtimes=("numpy",)),
+            save(Write("step_{step}.zarr.zip", 20), runtimes=("numpy",)),
         ),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.frameworks.examples import HDF5, NPZ, SAFETENSORS, SMALL, Save, Write, dcp, each, safetensors
+from ckptprof.frameworks.examples import HDF5, NPZ, SAFETENSORS, SMALL, Write, dcp, each, safetensors, save
 from ckptprof.frameworks.knowledge import Code, Framework, companion, mark, temporary
 
 FRAMEWORKS = (
@@ -30,9 +30,9 @@ FRAMEWORKS = (
         completed_by="`.metadata`",
         proven_by=("examples/train_torch.py", "tests/e2e/jobs/dcp.py"),
         saves=(
-            Save(dcp("step-{step}")),
-            Save(
-                each(
+            save(*dcp("step-{step}")),
+            save(
+                *each(
                     Write(
                         "step_{step}/sharded/shard-{rank1:05}-model-00001-of-00001.safetensors",
                         30,
@@ -70,15 +70,13 @@ FRAMEWORKS = (
         names="`PREFIX-N.data-*`, `PREFIX-N.index`, `variables/variables.*`",
         completed_by="`checkpoint`",
         saves=(
-            Save(
-                (
-                    Write(
-                        "ckpt-{step}.data-00000-of-00001",
-                        60,
-                        temporary="ckpt-{step}_temp/part-00000-of-00001.data-00000-of-00001",
-                    ),
-                    Write("ckpt-{step}.index", SMALL, temporary="ckpt-{step}.index.tempstate123"),
+            save(
+                Write(
+                    "ckpt-{step}.data-00000-of-00001",
+                    60,
+                    temporary="ckpt-{step}_temp/part-00000-of-00001.data-00000-of-00001",
                 ),
+                Write("ckpt-{step}.index", SMALL, temporary="ckpt-{step}.index.tempstate123"),
                 path="",
                 runtimes=("tensorflow", "numpy"),
             ),
@@ -97,7 +95,7 @@ FRAMEWORKS = (
         asynchronous=("thread", "child"),
         launchers=("msrun",),
         names="`PREFIX-E_N.ckpt`, `_breakpoint`, `rank_R/`",
-        saves=(Save((Write("CKP-2_{step}.ckpt", 40),), runtimes=("mindspore", "numpy")),),
+        saves=(save(Write("CKP-2_{step}.ckpt", 40), runtimes=("mindspore", "numpy")),),
     ),
     # Apache MXNet (mxnet/module/module.py): PREFIX-0012.params and .states, the epoch with four digits.
     Framework(
@@ -105,9 +103,8 @@ FRAMEWORKS = (
         files=(mark(r".+-(?P<step>\d{4})\.(?:params|states)"),),
         names="`PREFIX-000N.params`, `.states`",
         saves=(
-            Save(
-                (Write("resnet-{step:04}.params", 40), Write("resnet-{step:04}.states", 40)),
-                runtimes=("mxnet", "numpy"),
+            save(
+                Write("resnet-{step:04}.params", 40), Write("resnet-{step:04}.states", 40), runtimes=("mxnet", "numpy")
             ),
         ),
     ),
@@ -122,7 +119,7 @@ FRAMEWORKS = (
         code=Code(saves=(r"flax/(?:training/checkpoints|serialization)",)),
         names="`checkpoint_N` (a file), `.msgpack`",
         completed_by="rename",
-        saves=(Save((Write("checkpoint_{step}", 40, temporary="checkpoint_tmp"),), runtimes=("jax", "numpy")),),
+        saves=(save(Write("checkpoint_{step}", 40, temporary="checkpoint_tmp"), runtimes=("jax", "numpy")),),
     ),
     # Keras 3 (keras/src/saving/saving_lib.py, callbacks/model_checkpoint.py): a zip `.keras` or `.weights.h5`, in
     # place. BackupAndRestore writes latest.weights.h5 and then training_metadata.json.
@@ -137,10 +134,8 @@ FRAMEWORKS = (
         completed_by="`training_metadata.json` (BackupAndRestore)",
         proven_by=("tests/e2e/jobs/keras_fit.py",),
         saves=(
-            Save((Write("ckpt-epoch={step}.keras", 40, magic=NPZ),), runtimes=("tensorflow", "numpy")),
-            Save(
-                (Write("step_{step}.weights.h5", 40, magic=HDF5),), runtimes=("tensorflow", "numpy"), variant="weights"
-            ),
+            save(Write("ckpt-epoch={step}.keras", 40, magic=NPZ), runtimes=("tensorflow", "numpy")),
+            save(Write("step_{step}.weights.h5", 40, magic=HDF5), runtimes=("tensorflow", "numpy"), variant="weights"),
         ),
     ),
     # PEFT (peft/utils/constants.py): adapter_model.safetensors or .bin, with adapter_config.json beside it.
@@ -151,7 +146,7 @@ FRAMEWORKS = (
         durability="rename",
         names="`adapter_model.safetensors`, `.bin`",
         completed_by="rename",
-        saves=(Save((safetensors("step_{step}/adapter_model.safetensors"),)),),
+        saves=(save(safetensors("step_{step}/adapter_model.safetensors")),),
     ),
     # MLX LM (mlx_lm/tuner/trainer.py): adapters.safetensors and a second, numbered copy of it in the same folder.
     Framework(
@@ -159,6 +154,6 @@ FRAMEWORKS = (
         files=(mark(r"(?P<step>\d{7})_adapters\.safetensors"), mark(r"adapters\.safetensors")),
         copies_whole=True,
         names="`000N_adapters.safetensors`",
-        saves=(Save((Write("{step:07}_adapters.safetensors", 40, magic=SAFETENSORS),), runtimes=("numpy",)),),
+        saves=(save(Write("{step:07}_adapters.safetensors", 40, magic=SAFETENSORS), runtimes=("numpy",)),),
     ),
 )

@@ -10,11 +10,11 @@ from ckptprof.frameworks.examples import (
     SAFETENSORS,
     SMALL,
     TORCH_ZIP,
-    Save,
     Write,
     dcp,
     each,
     safetensors,
+    save,
     tensor,
 )
 from ckptprof.frameworks.knowledge import Code, Framework, directory, mark, temporary
@@ -58,15 +58,13 @@ FRAMEWORKS = (
         completed_by="`latest_checkpointed_iteration.txt`",
         proven_by=("tests/e2e/jobs/megatron_core.py",),
         saves=(
-            Save(
-                (
-                    *dcp("iter_{step:07}"),
-                    tensor("iter_{step:07}/common.pt", SMALL),
-                    Write("latest_checkpointed_iteration.txt", SMALL),
-                )
+            save(
+                *dcp("iter_{step:07}"),
+                tensor("iter_{step:07}/common.pt", SMALL),
+                Write("latest_checkpointed_iteration.txt", SMALL),
             ),
-            Save(
-                each(Write("iter_{step:07}/mp_rank_0{rank}/model_optim_rng.pt", 40, magic=TORCH_ZIP)), variant="torch"
+            save(
+                *each(Write("iter_{step:07}/mp_rank_0{rank}/model_optim_rng.pt", 40, magic=TORCH_ZIP)), variant="torch"
             ),
         ),
     ),
@@ -95,13 +93,11 @@ FRAMEWORKS = (
         names="`NAME--METRIC-step=N/{weights,context}/`, `-last`; NeMo 1: `mp_rank_XX/NAME--….ckpt`, `.nemo`",
         completed_by="`-unfinished` is deleted",
         saves=(
-            Save(
-                (
-                    *dcp("m--val_loss=2.1-step={step}/weights"),
-                    tensor("m--val_loss=2.1-step={step}/weights/common.pt", SMALL),
-                )
+            save(
+                *dcp("m--val_loss=2.1-step={step}/weights"),
+                tensor("m--val_loss=2.1-step={step}/weights/common.pt", SMALL),
             ),
-            Save(each(tensor("mp_rank_0{rank}/gpt--val_loss=2.1-step={step}.ckpt")), variant="nemo1"),
+            save(*each(tensor("mp_rank_0{rank}/gpt--val_loss=2.1-step={step}.ckpt")), variant="nemo1"),
         ),
     ),
     # ms-swift (swift/trainers): the Trainer's files in vN-DATE-TIME/checkpoint-STEP/, with args.json beside them.
@@ -120,11 +116,9 @@ FRAMEWORKS = (
         names="`vN-DATE-TIME/checkpoint-N/` with the Trainer's files",
         completed_by="`trainer_state.json`",
         saves=(
-            Save(
-                (
-                    safetensors("v0-20250101-120000/checkpoint-{step}/model.safetensors"),
-                    tensor("v0-20250101-120000/checkpoint-{step}/optimizer.pt"),
-                )
+            save(
+                safetensors("v0-20250101-120000/checkpoint-{step}/model.safetensors"),
+                tensor("v0-20250101-120000/checkpoint-{step}/optimizer.pt"),
             ),
         ),
     ),
@@ -139,8 +133,9 @@ FRAMEWORKS = (
         names="the Trainer's; told by the program (`axolotl…`)",
         completed_by="`trainer_state.json`",
         saves=(
-            Save(
-                (safetensors("checkpoint-{step}/model.safetensors"), tensor("checkpoint-{step}/optimizer.pt")),
+            save(
+                safetensors("checkpoint-{step}/model.safetensors"),
+                tensor("checkpoint-{step}/optimizer.pt"),
                 program="axolotl.cli.train",
             ),
         ),
@@ -176,36 +171,30 @@ FRAMEWORKS = (
         completed_by="`trainer_state.json`",
         proven_by=("tests/e2e/jobs/hf_trainer.py",),
         saves=(
-            Save(
-                (
-                    safetensors("checkpoint-{step}/model.safetensors"),
-                    tensor("checkpoint-{step}/optimizer.pt", 80),
-                    tensor("checkpoint-{step}/scheduler.pt", SMALL),
-                    *each(Write("checkpoint-{step}/rng_state_{rank}.pth", SMALL)),
-                    Write("checkpoint-{step}/trainer_state.json", SMALL),
-                )
+            save(
+                safetensors("checkpoint-{step}/model.safetensors"),
+                tensor("checkpoint-{step}/optimizer.pt", 80),
+                tensor("checkpoint-{step}/scheduler.pt", SMALL),
+                *each(Write("checkpoint-{step}/rng_state_{rank}.pth", SMALL)),
+                Write("checkpoint-{step}/trainer_state.json", SMALL),
             ),
-            Save(
-                (
-                    *dcp("checkpoint-{step}/pytorch_model_fsdp_0"),
-                    *dcp("checkpoint-{step}/optimizer_0"),
-                    Write("checkpoint-{step}/trainer_state.json", SMALL),
-                ),
+            save(
+                *dcp("checkpoint-{step}/pytorch_model_fsdp_0"),
+                *dcp("checkpoint-{step}/optimizer_0"),
+                Write("checkpoint-{step}/trainer_state.json", SMALL),
                 variant="fsdp",
             ),
-            Save(
-                (
-                    tensor("checkpoint-{step}/global_step{step}/mp_rank_00_model_states.pt"),
-                    *each(
-                        Write(
-                            "checkpoint-{step}/global_step{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
-                            40,
-                            magic=TORCH_ZIP,
-                        )
-                    ),
-                    Write("checkpoint-{step}/latest", SMALL),
-                    Write("checkpoint-{step}/trainer_state.json", SMALL),
+            save(
+                tensor("checkpoint-{step}/global_step{step}/mp_rank_00_model_states.pt"),
+                *each(
+                    Write(
+                        "checkpoint-{step}/global_step{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
+                        40,
+                        magic=TORCH_ZIP,
+                    )
                 ),
+                Write("checkpoint-{step}/latest", SMALL),
+                Write("checkpoint-{step}/trainer_state.json", SMALL),
                 path="checkpoint-{step}",
                 variant="deepspeed",
             ),
@@ -241,9 +230,9 @@ FRAMEWORKS = (
         completed_by="`meta.pt`, if sharded",
         proven_by=("tests/e2e/jobs/lightning_fit.py",),
         saves=(
-            Save((tensor("epoch=1-step={step}.ckpt"),)),
-            Save(
-                (*dcp("epoch=1-step={step}.ckpt"), tensor("epoch=1-step={step}.ckpt/meta.pt", SMALL)), variant="sharded"
+            save(tensor("epoch=1-step={step}.ckpt")),
+            save(
+                *dcp("epoch=1-step={step}.ckpt"), tensor("epoch=1-step={step}.ckpt/meta.pt", SMALL), variant="sharded"
             ),
         ),
     ),
@@ -265,11 +254,9 @@ FRAMEWORKS = (
         names="`global_step_N/{actor,critic}/*_world_size_W_rank_R.pt`",
         completed_by="`latest_checkpointed_iteration.txt`",
         saves=(
-            Save(
-                (
-                    *each(tensor("global_step_{step}/actor/model_world_size_2_rank_{rank}.pt")),
-                    *each(tensor("global_step_{step}/actor/optim_world_size_2_rank_{rank}.pt")),
-                )
+            save(
+                *each(tensor("global_step_{step}/actor/model_world_size_2_rank_{rank}.pt")),
+                *each(tensor("global_step_{step}/actor/optim_world_size_2_rank_{rank}.pt")),
             ),
         ),
     ),
@@ -286,7 +273,7 @@ FRAMEWORKS = (
         asynchronous=("thread", "child"),
         names="`step-N/` as PyTorch DCP; told by the program (`torchtitan…`)",
         completed_by="`.metadata`",
-        saves=(Save(dcp("checkpoint/step-{step}"), program="torchtitan.train"),),
+        saves=(save(*dcp("checkpoint/step-{step}"), program="torchtitan.train"),),
     ),
     # torchtune (torchtune/training/checkpointing/_checkpointer.py, _utils.py): epoch_N/ and
     # recipe_state/recipe_state.pt. One shard alone is still called 00001-of-00001, which Hugging Face's own is not;
@@ -303,14 +290,9 @@ FRAMEWORKS = (
         asynchronous=("thread",),
         names="`epoch_N/`, `recipe_state/recipe_state.pt`",
         saves=(
-            Save(
-                (
-                    *(
-                        Write(f"epoch_{{step}}/model-0000{n}-of-00002.safetensors", 40, magic=SAFETENSORS)
-                        for n in (1, 2)
-                    ),
-                    tensor("recipe_state/recipe_state.pt", 20),
-                )
+            save(
+                *(Write(f"epoch_{{step}}/model-0000{n}-of-00002.safetensors", 40, magic=SAFETENSORS) for n in (1, 2)),
+                tensor("recipe_state/recipe_state.pt", 20),
             ),
         ),
     ),
@@ -334,7 +316,7 @@ FRAMEWORKS = (
             "`checkpoint_E_N.pt`, `checkpoint.best_*.pt`, `-shardR`; `checkpoint_last.pt` by the program (`fairseq…`)"
         ),
         completed_by="rename",
-        saves=(Save((tensor("checkpoint_1_{step}.pt", temporary="checkpoint_1_{step}.pt.tmp"),)),),
+        saves=(save(tensor("checkpoint_1_{step}.pt", temporary="checkpoint_1_{step}.pt.tmp")),),
     ),
     # MosaicML Composer (composer/callbacks/checkpoint_saver.py): ep0-ba100-rank0.pt, or ep0-ba100/ of PyTorch DCP.
     Framework(
@@ -347,7 +329,7 @@ FRAMEWORKS = (
         directories=(directory(r"ep\d+-ba(?P<step>\d{1,12})"),),
         launchers=("composer",),
         names="`epE-baN-rankR.pt`, `epE-baN/` as PyTorch DCP",
-        saves=(Save(each(tensor("ep0-ba{step}-rank{rank}.pt"))),),
+        saves=(save(*each(tensor("ep0-ba{step}-rank{rank}.pt"))),),
     ),
     # Stable-Baselines3 (common/save_util.py, common/callbacks.py: CheckpointCallback): a zip archive, in place.
     # `rl_model_1000_steps.zip` by its callback; `ppo_cartpole.zip` and `models/PPO/10000.zip` in what people write by
@@ -369,11 +351,9 @@ FRAMEWORKS = (
             "`ppo_*.zip`"
         ),
         saves=(
-            Save(
-                (
-                    Write("rl_model_{step}_steps.zip", 40, magic=NPZ),
-                    Write("rl_model_replay_buffer_{step}_steps.pkl", 80, magic=PICKLE),
-                )
+            save(
+                Write("rl_model_{step}_steps.zip", 40, magic=NPZ),
+                Write("rl_model_replay_buffer_{step}_steps.pkl", 80, magic=PICKLE),
             ),
         ),
     ),
@@ -387,15 +367,13 @@ FRAMEWORKS = (
         names="`.pdparams`, `.pdopt`, `R_N.distcp`",
         completed_by="`N.metadata`",
         saves=(
-            Save(
-                (
-                    Write("step_{step}/model_state.pdparams", 40, magic=PICKLE),
-                    Write("step_{step}/optimizer.pdopt", 80, magic=PICKLE),
-                ),
+            save(
+                Write("step_{step}/model_state.pdparams", 40, magic=PICKLE),
+                Write("step_{step}/optimizer.pdopt", 80, magic=PICKLE),
                 runtimes=("paddle", "numpy"),
             ),
-            Save(
-                each(Write("step_{step}/{rank}_0.distcp", 40, magic=PICKLE)),
+            save(
+                *each(Write("step_{step}/{rank}_0.distcp", 40, magic=PICKLE)),
                 runtimes=("paddle", "numpy"),
                 variant="distributed",
             ),
@@ -409,12 +387,10 @@ FRAMEWORKS = (
         names="`model_0000N.bin`, `state_0000N_R.bin`",
         completed_by="`DONE_0000N`",
         saves=(
-            Save(
-                (
-                    Write("model_{step:08}.bin", 40),
-                    *each(Write("state_{step:08}_{rank:05}.bin", 60)),
-                    Write("DONE_{step:08}", SMALL),
-                ),
+            save(
+                Write("model_{step:08}.bin", 40),
+                *each(Write("state_{step:08}_{rank:05}.bin", 60)),
+                Write("DONE_{step:08}", SMALL),
                 program="train_gpt2cu",
                 runtimes=("cuda", "nccl", "gpu"),
             ),
@@ -431,7 +407,7 @@ FRAMEWORKS = (
         commit=(mark(r"last_checkpoint"),),
         names="`model_000N.pth`",
         completed_by="`last_checkpoint`",
-        saves=(Save((tensor("output/model_{step:07}.pth"), Write("output/last_checkpoint", SMALL))),),
+        saves=(save(tensor("output/model_{step:07}.pth"), Write("output/last_checkpoint", SMALL)),),
     ),
     # Ultralytics YOLO (ultralytics/engine/trainer.py, save_model): weights/last.pt, best.pt, now and then epochN.pt.
     # Each is all of the same bytes, made by torch.save in memory and written in place in one call, by rank 0.
@@ -443,8 +419,9 @@ FRAMEWORKS = (
         copies_whole=True,
         names="`weights/last.pt`, `weights/best.pt`, `weights/epochN.pt`",
         saves=(
-            Save(
-                (tensor("detect/train/weights/last.pt"), tensor("detect/train/weights/epoch{step}.pt")),
+            save(
+                tensor("detect/train/weights/last.pt"),
+                tensor("detect/train/weights/epoch{step}.pt"),
                 path="detect/train/weights/epoch{step}.pt",
             ),
         ),
