@@ -167,7 +167,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_told(nodes: Path, capsys: pyt
     (nodes / "a.db").write_bytes(b"x" * 4096)
     (nodes / "b.db").write_bytes(b"")
     with closing(sqlite3.connect(nodes / "c.db")) as raw:
-        raw.executescript((FIXTURES / "store" / "schema-8.sql").read_text(encoding="utf-8"))
+        raw.executescript((FIXTURES / "store" / "schema-4.sql").read_text(encoding="utf-8"))
     whole = (nodes / "train-node-3.db").read_bytes()
     (nodes / "train-node-3.db").write_bytes(whole[: len(whole) // 2 // 4096 * 4096])
     named = ["--db", str(nodes), "--db", str(nodes / "away.db")]
