@@ -11,9 +11,6 @@ PYTEST_FLAGS ?=
 N ?= 10
 MINUTES ?=
 LOAD ?= 0
-NAMES ?=
-AGAIN ?=
-REMOVE ?=
 OLD ?= main
 NEW ?=
 ONLY ?=
@@ -35,7 +32,7 @@ DEMO_VENV := .build/demo-$(FRAMEWORK)
 RECORDING = $(or $(DB),$$(echo .build/picture/*/ckptprof.db))
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test certain live steady check record captures shadow weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture
+.PHONY: help demo test certain live steady check shadow weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -73,12 +70,6 @@ lint: $(VENV)/.installed ## style, types and import directions
 budget: $(VENV)/.installed ## lower the figures of lines in pyproject.toml to what is reached
 	$(VENV)/bin/python tests/suite/budget.py --lower
 
-record: packages $(VENV)/.installed-all ## record the jobs of the end-to-end tests, as root: NAMES='work-* fault-gather' AGAIN=1
-	$(VENV)/bin/python tests/recording/record.py $(if $(AGAIN),--again) $(foreach name,$(NAMES),'$(name)')
-
-captures: $(VENV)/.installed ## name the captures that show nothing that others do not, two minutes; REMOVE=1 removes them
-	$(VENV)/bin/python tests/recording/redundant.py $(if $(REMOVE),--remove)
-
 shadow: $(VENV)/.installed ## replay all captures through two trees and print what differs: OLD=main (NEW=REV)
 	$(VENV)/bin/python tests/recording/shadow.py $(if $(ONLY),--only '$(ONLY)') $(OLD) $(NEW)
 
@@ -115,11 +106,11 @@ clean: ## remove what the other targets made
 	rm -rf .build .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 packages: ## as root on Debian and Ubuntu: install the programs that tests run against
-	@.ci/packages prometheus prometheus-node-exporter fio mkfs.xfs:xfsprogs dmsetup mdadm systemd-analyze:systemd \
+	@.ci/packages prometheus prometheus-node-exporter fio mkfs.xfs:xfsprogs systemd-analyze:systemd \
 		systemd-nspawn:systemd-container mmdebstrap clang llvm-strip:llvm libbpf.so.1:libbpf1 \
-		/usr/include/bpf/bpf_helpers.h:libbpf-dev bpftool strace bpftrace bindfs parallel mkfs.btrfs:btrfs-progs \
-		rsync zstd unzip git gcc curl wget pidstat:sysstat /usr/sbin/logrotate:logrotate \
-		pg_createcluster:postgresql sshfs /usr/sbin/sshd:openssh-server s3fs rclone socat pgbouncer man:man-db tc:iproute2 /usr/lib/openssh/sftp-server:openssh-sftp-server zsh fish chromium tmux
+		/usr/include/bpf/bpf_helpers.h:libbpf-dev bpftool strace bpftrace bindfs mkfs.btrfs:btrfs-progs \
+		rsync zstd unzip git gcc curl wget /usr/sbin/logrotate:logrotate \
+		pg_createcluster:postgresql sshfs /usr/sbin/sshd:openssh-server s3fs rclone pgbouncer socat man:man-db tc:iproute2 /usr/lib/openssh/sftp-server:openssh-sftp-server zsh fish chromium tmux
 
 # The next make a virtual environment and put into it what a target needs; again when that changes.
 $(DEMO_VENV)/.installed: pyproject.toml $(shell find agent collectors dashboards systemd -type f -not -name '*.pyc')

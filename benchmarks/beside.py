@@ -1,4 +1,4 @@
-"""What an agent is measured beside: jobs that train, crowds of one thing, the work of every day, and the goals there.
+"""What an agent is measured beside: jobs that train, crowds of one thing, and the goals there.
 
 All but the idle interpreters move bytes all the time, so that an agent looks at them again and again. Each proves at
 its end that it went on all the time; one that did not ends the benchmark: figures beside nothing would be no figures.
@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -194,32 +193,6 @@ def _lines(path: Path) -> int:
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
-@contextlib.contextmanager
-def everyday(directory: Path, seconds: float) -> Iterator[None]:
-    """Let everyday work be done for about so long beside a job that saves; the block ends when it has."""
-    sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "examples")]
-    from everyday.jobbeside import JobBeside  # noqa: PLC0415 - it takes what the other situations need not have
-    from everyday.rounds import Office  # noqa: PLC0415 - likewise
-    from everyday.store import make_store  # noqa: PLC0415 - likewise
-    from everyday.table import TASKS  # noqa: PLC0415 - likewise
-
-    directory.chmod(0o755)  # PostgreSQL gives up root
-    office = Office(directory, ())
-    make_store(office.store)
-    job = JobBeside(directory / "training", ("npz",))
-    tasks = [task for task in TASKS if not task.missing]
-    worker = threading.Thread(target=office.work, args=(tasks,), kwargs={"at_once": 2, "seconds": seconds})
-    job.start()
-    worker.start()
-    try:
-        yield
-    finally:
-        worker.join()
-        job.end()  # raises JobBrokeError if it has failed
-    if all(done.failure for done in office.done):
-        raise SystemExit("no everyday work was done")
-
-
 @dataclass(frozen=True)
 class Goal:
     """The most that something may be."""
@@ -236,7 +209,7 @@ class Goal:
 class Situation:
     """What goes on on the host, how long until it is measured, and what each level may cost: `x` of node_exporter."""
 
-    make: Callable[[Path, float], AbstractContextManager[object]]  # in a folder, for so many seconds at least
+    make: Callable[[Path], AbstractContextManager[object]]  # in a folder
     settle_seconds: float
     trace: Goal | None = None
     poll: Goal | None = None
@@ -247,17 +220,16 @@ class Situation:
 def crowded(name: str, goal: Goal, *, in_turns: bool = False) -> Situation:
     """Return a crowd of the usual number."""
     number = USUAL[name]
-    return Situation(lambda directory, _: crowd(name, number, directory), 10, goal, goal, number, in_turns)
+    return Situation(lambda directory: crowd(name, number, directory), 10, goal, goal, number, in_turns)
 
 
 SITUATIONS: Mapping[str, Situation] = {
-    "idle": Situation(lambda *_: nullcontext(), 0, Goal(0.25, "x"), Goal(0.25, "x")),
-    "trains": Situation(lambda at, _: training(at, NEVER_SECONDS), 20, Goal(0.4, "x"), Goal(0.4, "x")),
-    "saves": Situation(lambda at, _: training(at), 0, Goal(0.6, "x"), Goal(0.8, "x"), in_turns=True),
+    "idle": Situation(lambda _: nullcontext(), 0, Goal(0.25, "x"), Goal(0.25, "x")),
+    "trains": Situation(lambda at: training(at, NEVER_SECONDS), 20, Goal(0.4, "x"), Goal(0.4, "x")),
+    "saves": Situation(training, 0, Goal(0.6, "x"), Goal(0.8, "x"), in_turns=True),
     "interpreters": crowded("interpreters", Goal(1.0)),
     "files": crowded("files", Goal(1.0)),
     "mappings": crowded("mappings", Goal(1.0)),
     "threads": crowded("threads", Goal(1.0)),
     "ranks": crowded("ranks", Goal(3.0), in_turns=True),
-    "everyday": Situation(everyday, 5, Goal(2.0), Goal(4.0)),
 }

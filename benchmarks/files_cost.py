@@ -33,7 +33,7 @@ from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
 from tests.detect.tracer import activity, life
 
 from ckptprof.detect.pipeline import Detector
-from ckptprof.service.recorder.garbage import collect_seldom
+from ckptprof.service.commands.watch import collect_seldom
 from ckptprof_collectors.samples import FileFact, Frame, ProcessInfo, ProcessIo, Sample
 
 TICKS = 5  # a second

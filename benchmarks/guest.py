@@ -155,8 +155,7 @@ def in_situations(names: Sequence[str], guests: Sequence[Guest], work: Path, opt
         for name in names:
             situation, directory = SITUATIONS[name], work / name
             directory.mkdir()
-            lasts = situation.settle_seconds + options.windows * options.window
-            with situation.make(directory, lasts):
+            with situation.make(directory):
                 time.sleep(min(situation.settle_seconds, options.settle))
                 if situation.in_turns:
                     rows += in_turns(name, situation.count, guests, peers, urls, options)
@@ -245,8 +244,7 @@ def against_goals(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         before = same[0] if same else dict.fromkeys(row)
         line = judged((*_of(row), "CPU"), row[figure], before[figure], goal) | {"A/A": row["A/A"]}
         lines.append(line)
-        memory = Goal(80, "MB") if row["situation"] == "everyday" else None
-        lines.append(judged((*_of(row), "PSS"), row["pss_mb"], before["pss_mb"], memory))
+        lines.append(judged((*_of(row), "PSS"), row["pss_mb"], before["pss_mb"], None))
     return lines
 
 
@@ -257,7 +255,7 @@ def _of(row: Mapping[str, Any]) -> tuple[str, str]:
 def settings() -> Any:
     """Read the command line."""
     made = parser(__doc__)
-    made.add_argument("--only", nargs="*", choices=[*SITUATIONS, WALL_CLOCK], help="default: all but everyday")
+    made.add_argument("--only", nargs="*", choices=[*SITUATIONS, WALL_CLOCK], help="default: all")
     made.add_argument("--levels", nargs="*", choices=LEVELS, default=list(LEVELS))
     made.add_argument("--beside", type=Path, metavar="TREE", help="a checkout with a .venv: the agent before")
     made.add_argument("--quick", action="store_true", help="one window of 20 s, short pairs: 12 minutes in all")
@@ -282,7 +280,7 @@ def main() -> int:
         isolate()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the agents end, the folder goes
     set_title("benchmark")
-    chosen = options.only or [name for name in (*SITUATIONS, WALL_CLOCK) if name != "everyday"]
+    chosen = options.only or [*SITUATIONS, WALL_CLOCK]
     notes = [f"{name}: {value}" for name, value in machine().items()]
     lines: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:

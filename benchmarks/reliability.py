@@ -14,21 +14,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from figures import markdown, parser, show
-from proofs import attacks, brokendisks, crowds, kills, limits, nodes, shutdowns
+from proofs import attacks, brokendisks, hotplugs, kills, nodes
 from proofs.proving import Row, say
 
 PROOFS: dict[str, Callable[[float], list[Row]]] = {
     "kills": lambda scale: kills.prove(_count(500, scale)),
-    "shutdowns": lambda scale: shutdowns.prove(_count(50, scale)),
+    "shutdowns": lambda scale: brokendisks.shutdowns(_count(10, scale)),
     "disks": lambda _: brokendisks.prove(),
-    "descriptors": lambda _: limits.descriptors(),
-    "clock": lambda scale: limits.clock(_count(60, scale)),
-    "hotplugs": lambda scale: limits.hotplugs(_count(1000, scale)),
-    "processes": lambda scale: crowds.processes((2000, 5000), max(10.0, 60 * scale)),
-    "files": lambda scale: crowds.files(_count(100_000, scale)),
+    "hotplugs": lambda scale: hotplugs.hotplugs(_count(1000, scale)),
     "attacks": attacks.prove,
     "nodes": lambda _: nodes.prove(),
-    "forks": lambda scale: crowds.forks(500, max(5.0, 80 * scale)),
 }
 
 

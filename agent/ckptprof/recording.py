@@ -78,7 +78,6 @@ class Unpacker:
     """Turns the bytes of a pipe, in whatever pieces they come, into the header (first) and frames."""
 
     def __init__(self) -> None:
-        """Start with nothing buffered."""
         self._buffer = bytearray()
         self._have_header = False
 
@@ -115,7 +114,6 @@ class FileWriter:
     """Writes a recording to a file."""
 
     def __init__(self, stream: IO[bytes], header: Header) -> None:
-        """Take an open binary file and write the header."""
         self._gzip = gzip.GzipFile("", fileobj=stream, mode="wb", compresslevel=6, mtime=0)
         self._encoder = msgspec.json.Encoder()
         self._write(header)

@@ -46,12 +46,12 @@ _STRAGGLER = ("straggler", "single-writer", "gather")  # what nobody may say of 
 
 CASES = (
     # how saves replace the last one, are published and kept, and what a restart reads
-    *_of("plain_python.py", "pickled_trees", "json_booster", "renamed_over"),
+    *_of("plain_python.py", "json_booster", "renamed_over"),
     *_of("numpy_jobs.py", "keras_overwritten", "verified", "ever_growing", "retried", "hard_linked", "patched"),
     *_of("numpy_jobs.py", "savez_replaced", "joblib_kept", "population", "saver_of_five"),
     *_of("numpy_stores.py", "flax_prefixed", "mapped_in_place", "rows"),
     Case("NumPy alone, bytes", "bare", job="numpy_jobs.py"),
-    *_of("torch_jobs.py", "stripped", "averaged_best", "reporter_thread", "reported", "kept_times", "averaging_thread"),
+    *_of("torch_jobs.py", "stripped", "averaged_best", "reported", "kept_times", "averaging_thread"),
     *_of("torch_restarts.py", "best_so_far", "limit_of_two", "replay_buffer", "sweep", "in_turns", "split_volumes"),
     *_of("torch_restarts.py", "in_memory", ground="tmpfs"),
     Case("torch.save before 1.6", "legacy", layout="epoch"),
@@ -72,11 +72,10 @@ CASES = (
     Case("a checksum before", "summed-before"),
     Case("a lock is awaited", "locked"),
     # saves that do not come to their end
-    *_of("numpy_jobs.py", "disk_full", prepared=True, ground="ext4"),
     *_of("torch_restarts.py", "base_copied", prepared=True),
     *_of("torch_restarts.py", "preempted", "killed"),
     # large things beside what is saved, and jobs that save nothing
-    *_of("torch_beside.py", "token_cache", "study", "swapped_to_nvme", "offloaded", "scored", "features", "adapters"),
+    *_of("torch_beside.py", "token_cache", "study", "offloaded", "scored", "features", "adapters"),
     *_of("torch_beside.py", "recovery_points", "tables", "self_play"),
     *_of("torch_beside.py", "memory_snapshots", ranks=2),
     *_of("trained_for_hours.py", "trained_for_hours", prepared=True, minutes=2.0),
@@ -92,10 +91,6 @@ CASES = (
     Case("gzip: control, the same bytes", "buffered", accused=("serialize",), size_mb=24),
     Case("npz, compressed", "squeezed", limits=("serialize",), size_mb=24, layout="flat"),
     Case("npz, compressed: control", "npz", accused=("serialize",), layout="flat"),
-    *_of("torch_jobs.py", "archived"),
-    *_of("torch_jobs.py", "archived_control", accused=("serialize",)),
-    *_of("numpy_stores.py", "compressed_by_pool", limits=("serialize",)),
-    *_of("numpy_stores.py", "compressed_by_pool_control", accused=("serialize",)),
     Case("sync after each row", "journaled", limits=("flush",)),
     Case("sync: control", "plain", accused=("flush",)),
     Case("a sync for each of many files", "synced-files", limits=("flush", "metadata"), size_mb=32),
@@ -115,7 +110,7 @@ CASES = (
     Case("the CPUs taken by others", "plain", limits=("cpu",), others=12),
     Case("the CPUs taken by others, two ranks", "sharded", limits=("cpu",), others=12, ranks=2),
     # several ranks
-    *_of("torch_ranks.py", "ranks_one_path", "merged_shards", "fewer_ranks", ranks=2),
+    *_of("torch_ranks.py", "ranks_one_path", "merged_shards", ranks=2),
     *_of("torch_ranks.py", "consolidated"),
     *_of("torch_ranks.py", "first_has_more", ranks=3, limits=("straggler", "single-writer", "serialize")),
     *_of("torch_ranks.py", "first_has_more_control", ranks=3, accused=_STRAGGLER),

@@ -70,30 +70,6 @@ def verified(life: Life) -> None:
     until(1, lambda: np.tanh(weights[0] @ weights[1]))
 
 
-def disk_full(life: Life) -> None:
-    """The disk is full in the midst of the fourth save; the job deletes older ones, and the fifth succeeds."""
-    if life.prepare:  # 220 MB are left, and a save has 67
-        with (life.folder / "others").open("wb") as file:
-            found = os.statvfs(life.folder)
-            os.posix_fallocate(file.fileno(), 0, found.f_bfree * found.f_bsize - 220 * MB)
-        return
-    weights, written = _layers(16), list[Path]()
-    for number in range(1, 6):
-        until(2.5, lambda: np.tanh(weights[0] @ weights[1]))
-        path = life.folder / f"step_{number}00.pkl"
-        with life.save(path, step=100 * number, part="write") as row:
-            try:
-                with path.open("wb") as file:
-                    pickle.dump({f"layer{at}": weights[at] for at in range(len(weights))}, file, protocol=4)
-                written.append(path)
-            except OSError:
-                row.known |= {"status": "incomplete", "risks": ["the disk was full"]}
-        if row.known:
-            for old in written[:2]:
-                old.unlink()
-    until(1, lambda: np.tanh(weights[0] @ weights[1]))
-
-
 def ever_growing(life: Life) -> None:
     """A replay buffer grows for ever in one `.bin`, some megabytes at a time, beside checkpoints of the agent."""
     weights = _layers(16)

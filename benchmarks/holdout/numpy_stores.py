@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import multiprocessing
 import os
-import pickle
 import sqlite3
 import time
 import zipfile
-import zlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -123,39 +119,6 @@ def chunked_control(life: Life) -> None:
             for name, blob in items:
                 archive.writestr(name, blob)
     until(1.5, lambda: np.tanh(items.weights @ items.weights))
-
-
-def _packed(name: str, blob: bytes, level: int) -> bytes:
-    return pickle.dumps({"name": name, "codec": f"zlib-{level}", "body": zlib.compress(blob, level) if level else blob})
-
-
-def compressed_by_pool(life: Life, level: int = 6) -> None:
-    """Layers are compressed by a pool of processes, which the trainer waits for before it writes one file."""
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        noise = np.random.default_rng(1)
-        layers = {f"layers.{at}": noise.standard_normal(500_000, dtype=np.float32) for at in range(16)}
-
-        def fit() -> None:
-            for one in layers.values():
-                np.multiply(one, np.float32(0.999), out=one)
-
-        for step in (250, 500, 750, 1000):
-            until(4, fit)
-            path = life.folder / f"model-{step:06d}.bin"
-            with life.save(path, step=step) as row:
-                work = [(name, one.tobytes(), level) for name, one in layers.items()]
-                with row.part("serialize") if level else contextlib.nullcontext():
-                    blobs = pool.starmap(_packed, work, chunksize=1)
-                with path.open("wb") as file:
-                    for blob in blobs:
-                        file.write(len(blob).to_bytes(8, "little"))
-                        file.write(blob)
-        until(1.5, fit)
-
-
-def compressed_by_pool_control(life: Life) -> None:
-    """The same pool packs the bytes, and compresses nothing."""
-    compressed_by_pool(life, level=0)
 
 
 def mapped_in_place(life: Life) -> None:

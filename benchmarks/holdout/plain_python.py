@@ -8,51 +8,8 @@ import math
 import os
 import pickle
 import random
-from dataclasses import dataclass, field
 
 from frame import MB, Life, run, sync, until
-
-Leaf = tuple[int, float, float]
-
-
-@dataclass
-class Tree:
-    """As a library without NumPy has it."""
-
-    depth: int
-    leaves: list[Leaf] = field(default_factory=list)
-
-
-def pickled_trees(life: Life) -> None:
-    """A forest of plain Python objects: `pickle.dumps`, then one write; the restart unpickles the last."""
-    rows = [random.random() for _ in range(4000)]
-    forest: list[Tree] = []
-
-    def step() -> None:
-        sorted(rows, key=lambda one: one * 3 % 1)
-
-    if life.again:
-        path = life.folder / "forest_round_3.pkl"
-        with life.restore(path) as row:
-            with row.part("read"):
-                blob = path.read_bytes()
-            with row.part("serialize"):
-                forest = pickle.loads(blob)
-            del blob
-        until(2, step)
-        return
-    for number in (1, 2, 3):
-        until(2.5, step)
-        forest += [Tree(10, [(at, random.random(), random.random()) for at in range(1000)]) for _ in range(500)]
-        until(1, step)
-        path = life.folder / f"forest_round_{number}.pkl"
-        with life.save(path) as row:
-            with row.part("serialize"):
-                blob = pickle.dumps(forest)
-            with row.part("write"):
-                path.write_bytes(blob)
-            del blob
-    life.end(1, step)
 
 
 def json_booster(life: Life) -> None:

@@ -121,25 +121,6 @@ class Swap:
             self.move(path, writes=True)
 
 
-def swapped_to_nvme(life: Life) -> None:
-    """As ZeRO-Infinity: weights and optimizer states are swapped in and out in every step; it saves, too."""
-    fitted = Fitted(8)
-    swap = Swap(life.folder.parent / "nvme/zero_stage_3/optimizer/rank0", 8)
-    for step in range(1, 25):
-        fitted.train(0.3)
-        swap.step()
-        if step % 8:
-            continue
-        folder = life.folder / f"global_step{step}"
-        with life.save(folder, step=step, part="write"):
-            folder.mkdir()
-            torch.save({"module": fitted.model.state_dict()}, folder / "mp_rank_00_model_states.pt")
-            states = {"optimizer_state_dict": fitted.optimizer.state_dict()}
-            torch.save(states, folder / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
-            (life.folder / "latest").write_text(folder.name)
-    fitted.train(1)
-
-
 def offloaded(life: Life) -> None:
     """Weights that do not fit are on disk, and mapped in every step; only the adapter is trained, and saved."""
     fitted, folder, index = Fitted(3), life.folder.parent / "offload", {}

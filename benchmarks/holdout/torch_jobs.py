@@ -6,10 +6,7 @@ import copy
 import io
 import json
 import os
-import queue
-import resource
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -79,41 +76,6 @@ def averaged_best(life: Life) -> None:
     fitted.train(2)
     averaged((1, 3, 5))
     fitted.train(1)
-
-
-def reporter_thread(life: Life) -> None:
-    """As Ray does: a thread copies each saved folder to where results are kept, slower than training, deletes it."""
-    fitted, free = Fitted(9), threading.Semaphore(1)
-    todo: queue.Queue[tuple[Path, Path, Row] | None] = queue.Queue()
-
-    def report() -> None:
-        while (task := todo.get()) is not None:
-            source, target, row = task
-            target.mkdir(parents=True)
-            for one in source.iterdir():
-                with one.open("rb") as reading, (target / one.name).open("wb") as writing:
-                    while piece := reading.read(4 * MB):
-                        writing.write(piece)
-                        time.sleep(0.12)  # a slow network
-            shutil.rmtree(source)
-            life.log("save", row, (target,), {})
-            free.release()
-
-    reporter = threading.Thread(target=report)
-    reporter.start()
-    for step in range(4):
-        fitted.train(2)
-        row = Row()
-        with row.part("wait"):
-            free.acquire()
-        with row.part("write"):
-            folder = Path(tempfile.mkdtemp(prefix="checkpoint_tmp_"))
-            torch.save(fitted.state(step=step), folder / "model.pt")
-        row.goes_on()
-        todo.put((folder, life.folder / f"trial_0/checkpoint_{step:06d}", row))
-    fitted.train(5)
-    todo.put(None)
-    reporter.join()
 
 
 def reported(life: Life) -> None:
@@ -190,40 +152,6 @@ def averaging_thread(life: Life) -> None:
     fitted.train(3)
     for thread in threads:
         thread.join()
-
-
-def archived(life: Life, *, compressed: bool = True) -> None:
-    """A folder is written aside; `tar` packs it through `zstd` into what is kept: other programs compress."""
-    fitted = Fitted(4)
-
-    def packed(source: Path, target: Path) -> bool:
-        """Return whether the CPUs were as good as free for the compressor."""
-        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        with subprocess.Popen(["tar", "-cf", "-", "-C", str(source), "."], stdout=subprocess.PIPE) as tar:
-            subprocess.run(["zstd", "-12", "-T1", "-q", "-o", str(target)], stdin=tar.stdout, check=True)
-        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_seconds = spent.ru_utime - before.ru_utime + spent.ru_stime - before.ru_stime
-        return cpu_seconds >= 0.75 * (time.monotonic() - start)
-
-    for epoch in range(1, 5):
-        fitted.train(3)
-        suffix = ".tar.zst" if compressed else ".tar"
-        path, aside = life.folder / f"epoch{epoch:03d}{suffix}", life.folder.parent / f"aside/epoch{epoch:03d}"
-        aside.mkdir(parents=True)
-        with life.save(path) as row:
-            for name, one in fitted.state(epoch=epoch).items():
-                torch.save(one, aside / f"{name}.pt")
-            if compressed:
-                row.known["limits"] = ("serialize",) if packed(aside, path) else ("serialize", "cpu")
-            else:
-                subprocess.run(["tar", "-cf", str(path), "-C", str(aside), "."], check=True)
-            shutil.rmtree(aside)
-    fitted.train(1.5)
-
-
-def archived_control(life: Life) -> None:
-    """The same folder, and `tar` packs it as it is."""
-    archived(life, compressed=False)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pickle
 import socket
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from fitted import Fitted
-from frame import Life, numbered, run
+from frame import Life, run
 from torch import distributed, multiprocessing
 
 GROUPS = Path("/sys/fs/cgroup/cpu")
@@ -131,45 +130,6 @@ def first_has_more(life: Life, *, uneven: bool = True) -> None:
 def first_has_more_control(life: Life) -> None:
     """Three ranks save their shards, of one size."""
     first_has_more(life, uneven=False)
-
-
-def fewer_ranks(life: Life) -> None:
-    """Two ranks save a folder of shards, which is renamed; a restart with one rank reads all, and saves its own."""
-    fitted = Fitted(5)
-
-    def saved(folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        torch.save(fitted.state(rank=life.rank), folder / f"shard_{life.rank:02d}.pt")
-        if life.rank == 0:
-            (folder / "meta.json").write_text(json.dumps({"world_size": life.ranks}))
-
-    if life.again:
-        life.rank, life.ranks = 0, 1
-        newest = numbered(life.folder, "global_step*")[-1]
-        with life.restore(newest, step=int(newest.name[11:]), part="read"):
-            meta = json.loads((newest / "meta.json").read_text())
-            shards = [torch.load(newest / f"shard_{rank:02d}.pt") for rank in range(meta["world_size"])]
-            fitted.load(shards[0])
-        for step in (70, 80):
-            fitted.train(3)
-            folder = life.folder / f"global_step{step}"
-            with life.save(folder, step=step):
-                saved(folder.with_suffix(".tmp"))
-                folder.with_suffix(".tmp").rename(folder)
-        return
-    distributed.init_process_group("gloo")
-    for step in (20, 40, 60):
-        fitted.train_together(40)
-        folder = life.folder / f"global_step{step}"
-        with life.save(folder, step=step):
-            saved(folder.with_suffix(".tmp"))
-            distributed.barrier()
-            if life.rank == 0:
-                folder.with_suffix(".tmp").rename(folder)
-            distributed.barrier()
-    _over(fitted, 10)
-    if life.rank == 0:
-        life.start_again()
 
 
 def quota(life: Life, *, limited: bool = True) -> None:

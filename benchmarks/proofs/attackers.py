@@ -18,6 +18,7 @@ SMALL_FILES = """
 os.mkdir("checkpoint-1")
 for n in range(1, 20001): put(f"checkpoint-1/p{n}.bin", numpy + bytes(4096))
 for m in range(1, 20001): open(f"checkpoint-1/p{m}.bin", "rb").read()
+while on(): time.sleep(0.1)
 print(n, "files written and read")
 """
 SLOW_HEADER = """
@@ -32,7 +33,7 @@ def client(port):
 for port in ports * 8: threading.Thread(target=client, args=(port,), daemon=True).start()
 time.sleep(float(sys.argv[1])); print(n, "requests answered or refused")
 """
-GUESSES = """
+HALF_OPEN = """
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
 held = []
 while on():
@@ -41,14 +42,10 @@ while on():
             s = socket.socket(); s.settimeout(0.2)
             try: s.connect(("127.0.0.1", port)); s.sendall(b"GET /metrics HTTP/1.1\\r\\nX-Slow: ")
             except OSError: pass
+            else: n += 1
             held.append(s)
-        with contextlib.suppress(OSError):
-            s = socket.create_connection(("127.0.0.1", port), 1); s.settimeout(1)
-            s.sendall(b"GET /metrics HTTP/1.1\\r\\nHost: localhost\\r\\nAuthorization: Basic eDp5\\r\\n\\r\\n")
-            s.recv(100)
-            n += 1
     del held[:-900]
-print(n, "guesses among connections that never end their request")
+print(n, "connections whose request never ends")
 """
 FORKS = """
 while on():
@@ -116,6 +113,7 @@ print(n, "open files, 1 % of them written three times a second")
 FILES = """
 os.mkdir("step_1")
 while n < 100000: put(f"step_1/part_{n}.npy", numpy + bytes(4096)); n += 1
+while on(): time.sleep(0.1)
 print(n, "files of one save")
 """
 MAPPINGS = """

@@ -30,31 +30,82 @@ if __name__ == "__main__":  # as a program it finds the rooms of the benchmarks 
 
 import psutil
 
-from contenders import ROOT
 from figures import parser, show
 from proofs import attackers, malice
-from proofs.crowds import Watch, told
 from proofs.malice import MEMORY_BYTES, SCRAPE_SECONDS, USER, WINDOW_SECONDS, NotHereError
-from proofs.proving import PYTHON, Live, Row, live, place, saving, say
+from proofs.proving import PYTHON, Live, Row, live, logged, place, saving, say
 
 from bootedmachine import Machine, booted, copy_of_tree, install, until  # isort: skip - found by `proofs`
 
+NEAR = 0.02  # of the bytes
+TOLD_SECONDS = 30.0  # after the last of them at the latest
 LATE_SECONDS = 0.1  # of a tick, on average
 CPU_SECONDS = 15.0  # the hard budget: 25 % of a core in any minute
 END_SECONDS = 5.0
 LEVELS = ("trace", "poll")
 
 
+@dataclass
+class Watch:
+    """What an agent used and was late within a while, and what it told of the saves of a job."""
+
+    agent: Live
+    began: float = field(default_factory=time.monotonic)
+    most_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin."""
+        self._cpu_seconds = self._used()
+        self._ticks, self._late = (
+            self.agent.metric(f"sampler_{name}") for name in ("ticks_total", "lateness_seconds_total")
+        )
+
+    def _processes(self) -> list[psutil.Process]:
+        assert self.agent.process is not None
+        return [psutil.Process(self.agent.process.pid), self.agent.sampler()]
+
+    def _used(self) -> list[float]:
+        return [sum(one.cpu_times()[:2]) for one in self._processes()]
+
+    def look(self) -> None:
+        """Note how much memory they have now."""
+        self.most_bytes = max(self.most_bytes, sum(one.memory_info().rss for one in self._processes()))
+
+    def shares(self) -> list[float]:
+        """Return how many percent of a core the recorder and the sampler used."""
+        seconds = time.monotonic() - self.began
+        return [100 * (now - before) / seconds for now, before in zip(self._used(), self._cpu_seconds, strict=True)]
+
+    def lateness(self) -> float:
+        """Return by how many seconds a tick was late in the mean."""
+        ticks = self.agent.metric("sampler_ticks_total") - self._ticks
+        return (self.agent.metric("sampler_lateness_seconds_total") - self._late) / max(1.0, ticks)
+
+
+def told(agent: Live, truth: Path, since_ns: int) -> tuple[int, int, int, int]:
+    """Return how many saves a job made from then on, of those told, told twice, and told with other bytes."""
+    saves = {one["path"]: one for one in logged(truth) if one["start_ns"] >= since_ns}
+    until = time.monotonic() + TOLD_SECONDS
+    found: dict[str, list[int]] = {}
+    while len(found) < len(saves) and time.monotonic() < until:
+        time.sleep(3)
+        found = {}
+        for one in agent.saves():
+            if one["path"] in saves:
+                found.setdefault(one["path"], []).append(one["bytes"])
+    near = [abs(sizes[0] / saves[path]["bytes"] - 1) <= NEAR for path, sizes in found.items()]
+    return len(saves), len(found), sum(len(sizes) > 1 for sizes in found.values()), near.count(False)
+
+
 @dataclass(frozen=True)
 class Attack:
-    """A row: `least` is the count that the attacker's first word must reach; `proof` names the older proof."""
+    """A row: `least` is the count that the attacker's first word must reach."""
 
     name: str
     harm: str
     program: str = ""
     least: int = 1
     is_root: bool = False
-    proof: str = ""
     judged: Callable[[Host], str] | None = None  # instead of the two agents; returns the harm
 
 
@@ -179,19 +230,6 @@ def did_not_run(count: str, least: int) -> list[str]:
     return [f"the attack did not run: {count or 'no count'}, at least {least} were wanted"]
 
 
-def _test(*named: str) -> Callable[[Host], str]:
-    """Return what runs a deterministic test that holds the row by itself."""
-
-    def run(_: Host) -> str:
-        pytest = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", *named)
-        done = subprocess.run(pytest, cwd=ROOT, capture_output=True, text=True, check=False)
-        return "" if done.returncode == 0 else f"the test fails or is not there: {done.stdout[-200:]}"
-
-    return run
-
-
-_UNIT = "tests/systemd/test_real_systemd.py::test_"
-_ATTACKED = "tests/service/commands/test_agent_attacked.py::test_"
 _SAVES = "saves of another user lost or late; CPU, memory, metrics, lateness"
 ATTACKS = (
     Attack("small-files", f"{_SAVES}; the end", attackers.SMALL_FILES, 20000),
@@ -199,47 +237,40 @@ ATTACKS = (
     Attack("group-flock", "the service does not start again", judged=malice.locks),
     Attack("group-readers", "nothing is stored", judged=malice.readers),
     Attack("hung-child", "no process is sampled again", judged=malice.hung_child),
-    Attack("clients", "the scraper is kept out", attackers.GUESSES, 20,
-           proof="tests/export/test_http.py::test_half_open_connections_keep_no_scraper_out"),
+    Attack("clients", "the scraper is kept out", attackers.HALF_OPEN, 100),
     Attack("foreign-databases", "time and memory of `report`", judged=malice.databases),
     Attack("rights", "what a hostile input could use", judged=malice.rights),
-    Attack("retention", "one user pushes out the saves of others",
-           judged=_test("tests/store/test_retention.py::test_one_user_pushes_out_nobody_elses")),
-    Attack("exposure", "the page promises too much",
-           judged=_test("tests/systemd/test_unit.py::test_the_page_states_the_exposure_that_systemd_prints")),
-    Attack("forks", _SAVES, attackers.FORKS, 1000, proof="benchmarks/reliability.py --only forks"),
-    Attack("bomb", _SAVES, attackers.BOMB, 1500, proof="benchmarks/reliability.py --only processes"),
+    Attack("forks", _SAVES, attackers.FORKS, 1000),
+    Attack("bomb", _SAVES, attackers.BOMB, 1500),
     Attack("execs", _SAVES, attackers.EXECS, 1000),
-    Attack("arguments", _SAVES, attackers.ARGUMENTS, 20,
-           proof="tests/collectors/processes/test_processes.py::test_megabytes_of_arguments_hold_nobody_up"),
+    Attack("arguments", _SAVES, attackers.ARGUMENTS, 20),
     Attack("threads", _SAVES, attackers.THREADS, 2000),
     Attack("same-pid", f"{_SAVES}; saves of the wrong process", attackers.SAME_PID, 200, is_root=True),
     Attack("descriptors", _SAVES, attackers.DESCRIPTORS, 50000),
-    Attack("100k-files", f"{_SAVES}; the end", attackers.FILES, 100000, proof="benchmarks/reliability.py --only files"),
+    Attack("100k-files", f"{_SAVES}; the end", attackers.FILES, 100000),
     Attack("mappings", _SAVES, attackers.MAPPINGS, 1000),
     Attack("io_uring", _SAVES, attackers.URING, 10000),
-    Attack("namespaces", _SAVES, attackers.NAMESPACES, 20,
-           proof=f"{_ATTACKED}what_a_job_had_in_a_namespace_of_its_own_is_not_looked_for_on_the_host"),
+    Attack("namespaces", _SAVES, attackers.NAMESPACES, 20),
     Attack("renames", _SAVES, attackers.RENAMES, 5000),
     Attack("swaps", f"{_SAVES}; a hung look", attackers.SWAPS, 15),
-    Attack("stopped", "saves lost, no end", attackers.STOPPED, 2, is_root=True,
-           proof=f"{_UNIT}a_recorder_that_hangs_is_ended_by_the_watchdog"),
+    Attack("stopped", "saves lost, no end", attackers.STOPPED, 2, is_root=True),
     Attack("hostile-collector", "`ship` hangs, dies or never ships again", judged=malice.collectors),
-    Attack("shared-tmp", "files of the caller overwritten; the command not run", judged=malice.shared_folder,
-           proof="tests/store/test_writer.py::test_what_another_user_put_into_a_shared_folder_is_refused"),
-    Attack("hostile-settings", "a traceback, a hang", judged=_test("tests/fuzz/test_fuzz.py", "-k", "config"),
-           proof=f"{_UNIT}a_mistake_in_the_settings_is_said_once"),
+    Attack("shared-tmp", "files of the caller overwritten; the command not run", judged=malice.shared_folder),
 )  # fmt: skip
-# What benchmarks/reliability.py proves, and is not done once more here
-OLDER = {
+_COMMANDS = "tests/service/commands/test_agent_"
+_ATTACKED = f"{_COMMANDS}attacked.py::test_"
+# What a test, or benchmarks/reliability.py, tries: a row that names it, and is not tried once more here
+ELSEWHERE = {
+    "retention: one user pushes out others": "tests/store/test_retention.py::test_one_user_pushes_out_nobody_elses",
+    "exposure": "tests/systemd/test_unit.py::test_the_page_states_the_exposure_that_systemd_prints",
+    "hostile settings": "tests/fuzz/test_fuzz.py::test_damaged_input_is_borne",
     "disk full, read-only, EIO": "benchmarks/reliability.py --only disks",
-    "clock jumps": "benchmarks/reliability.py --only clock",
-    "few descriptors": "benchmarks/reliability.py --only descriptors",
+    "clock jumps": "tests/recording/test_disturbances.py",
+    "few descriptors": f"{_COMMANDS}disturbed.py::test_with_few_descriptors_it_polls_and_sees_saves",
     "kill -9": "benchmarks/reliability.py --only kills",
     "a mount that hangs": f"{_ATTACKED}a_folder_swapped_for_a_mount_that_hangs_stops_nobody",
     "links to files of root": f"{_ATTACKED}a_link_leads_to_nothing_that_its_user_may_not_see",
     "processes that hold their readers": f"{_ATTACKED}processes_that_hold_whoever_reads_of_them_stop_nobody",
-    "hostile names": "tests/e2e/test_run_command.py::test_a_hostile_file_name_is_found_and_escaped",
 }
 
 
@@ -301,7 +332,7 @@ def _tried(host: Host, attack: Attack) -> str:
 def _row(attack: Attack, quiet: str, loaded: str) -> Row:
     harm = [one for one in (quiet, loaded) if one and not one.startswith("skipped")]
     seen = f"quiet: {quiet or 'no harm'}; loaded: {loaded or 'no harm'}"
-    return Row(f"attack: {attack.name}", attack.harm, attack.proof or "-", seen, not harm)
+    return Row(f"attack: {attack.name}", attack.harm, "no harm", seen, not harm)
 
 
 def main() -> int:
@@ -313,12 +344,12 @@ def main() -> int:
     rows = prove(only=tuple(options.only))
     lines = [
         {"attack": row.proof.removeprefix("attack: "), "harm looked for": row.done, "seen": row.seen,
-         "verdict": "no harm" if row.holds else "HARM", "older proof": row.promised}
+         "verdict": "no harm" if row.holds else "HARM"}
         for row in rows
     ]  # fmt: skip
     if not options.only:
-        lines += [{"attack": name, "harm looked for": "", "seen": "", "verdict": "not here", "older proof": proof}
-                  for name, proof in OLDER.items()]  # fmt: skip
+        lines += [{"attack": name, "harm looked for": "", "seen": proof, "verdict": "tried there"}
+                  for name, proof in ELSEWHERE.items()]  # fmt: skip
     show("attacks", lines, as_json=options.json)
     return 0 if all(row.holds for row in rows) else 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,10 +13,9 @@ from pathlib import Path
 
 from livecommand import fill
 from tests.kernel.filesystems import call
-from tests.store.grounds import ground, memory
+from tests.store.grounds import LOG_LOST, ground, memory
 
 from proofs.proving import Live, Row, live, logged, place, saving, say
-from proofs.shutdowns import stored
 
 SIZE, SAVE_SECONDS, PAUSE_SECONDS = 16 << 20, 0.2, 0.7
 BROKEN_SECONDS = 8.0
@@ -104,6 +104,16 @@ TROUBLES = (
 )  # fmt: skip
 
 
+def stored(database: Path) -> tuple[set[str], bool]:
+    """Return the events of a database, and whether it is whole."""
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        whole = connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return {path for (path,) in connection.execute("SELECT uid FROM checkpoints")}, whole
+    finally:
+        connection.close()
+
+
 def prove(only: str = "") -> list[Row]:
     """Break and mend each once, or those whose name begins so."""
     rows = []
@@ -150,3 +160,38 @@ def _prove(trouble: Trouble, work: Path, agent: Live) -> Row:
     seen += f"said {says} times; exit code {code}" + ("" if whole else "; the database is damaged")
     holds = not missing and kept and whole and code == 0 and says >= 1
     return Row(f"disks: {trouble.name}", trouble.done, PROMISED, seen, holds)
+
+
+def shutdowns(count: int) -> list[Row]:
+    """Shut the file system down so many times below an agent that records."""
+    lost = corrupt = unsaid = acknowledged = 0
+    with place() as work, live(work) as agent, saving(work, 16 << 20, 0.2, 0.6):
+        for number in range(count):
+            with ground(work, ("ext4", "xfs")[number % 2], work / "state") as disk:
+                agent.start()
+                time.sleep(7 + number % 3)
+                before, _ = stored(agent.database)
+                already = agent.said().count("not storing for now")
+                disk.shut_down(LOG_LOST)
+                time.sleep(5)
+                unsaid += agent.said().count("not storing for now") == already
+                agent.end()
+                disk.unmount()
+                disk.mount()
+                after, whole = stored(agent.database)
+                agent.start()
+                agent.end()
+                again, still = stored(agent.database)
+            acknowledged += len(before)
+            corrupt += not whole + (not still)
+            lost += len(before - after) + len(before - again)
+            say(f"shutdowns: agent: {number + 1} of {count}")
+    return [
+        Row(
+            "shutdowns: agent",
+            f"{count} below the folder of a running agent while a job saves; {acknowledged} events were stored before",
+            "0 of them lost, 0 corrupt; the agent says that it does not store, and goes on",
+            f"{lost} lost, {corrupt} corrupt, {unsaid} times not said",
+            lost + corrupt + unsaid == 0,
+        )
+    ]

@@ -12,8 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckptprof.service.shipping.server import to_server
-from ckptprof.service.shipping.shipper import Shipper
+from ckptprof.service.shipping.shipper import Shipper, to_server
 from ckptprof.store.fleet.target import target_of
 from ckptprof.store.fleet.views import VIEWS
 

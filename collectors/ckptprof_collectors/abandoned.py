@@ -54,7 +54,6 @@ class Abandoned:
         return sum(kind in (None, one.kind) and user in (None, one.user) for one in self._left)
 
     def is_full(self, kind: str) -> bool:
-        """Return whether no more work of this kind may begin."""
         return self.count(kind) >= MAX_EACH_KIND
 
 

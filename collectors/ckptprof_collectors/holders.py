@@ -32,7 +32,6 @@ class Holders:
     """Which processes are not to be read; every method may be called by any thread, and none waits."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
-        """Know of none."""
         self._proc = os.fsencode(proc)
         self._held: dict[int, _Held] = {}
         self._refused: dict[int, int] = {}  # user: until when
@@ -57,13 +56,11 @@ class Holders:
             self.changes += 1
 
     def __contains__(self, pid: int) -> bool:
-        """Whether a process is not to be read."""
         if not self._held and not self._refused:
             return False
         return pid in self._held or self.user_of(pid) in self.users()
 
     def __len__(self) -> int:
-        """Return how many processes hold a thread."""
         return len(self._held)
 
     def users(self) -> set[int]:

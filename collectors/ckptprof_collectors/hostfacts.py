@@ -46,7 +46,6 @@ class Known:
     """What psutil tells of a process that is met; empty what may not be read, or is gone."""
 
     def __init__(self, folder: bytes) -> None:
-        """Take its folder in /proc."""
         proc, pid = os.path.split(folder)
         self.pid = int(pid)
         self.stat: list[bytes] = []  # the fields of its `stat`, from the state on
@@ -57,7 +56,6 @@ class Known:
             self._process = psutil.Process(self.pid)
 
     def arguments(self) -> list[bytes]:
-        """Return its command line."""
         if self._process is None or self._bytes(_ARGUMENTS) > MAX_WORDS_BYTES:
             return []
         try:
@@ -75,7 +73,6 @@ class Known:
             return {}
 
     def uid(self) -> int | None:
-        """Return its effective user."""
         try:
             return None if self._process is None else int(self._process.uids().effective)
         except _NOT_READ:

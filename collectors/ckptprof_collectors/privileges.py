@@ -92,7 +92,6 @@ class Raised:
     """`with RAISED` makes effective what this process may use, in this thread; before `rest` it changes nothing."""
 
     def __init__(self) -> None:
-        """Change nothing yet."""
         self._sets: tuple[ctypes.Array[_Data], ctypes.Array[_Data]] | None = None  # at rest, and raised
         self._header = _Header(_VERSION_3, 0)
         self._thread = threading.local()
@@ -116,14 +115,12 @@ class Raised:
             _LIBC.capset(ctypes.byref(self._header), self._sets[0])
 
     def __enter__(self) -> None:
-        """Raise them; within an operation that has raised them already nothing changes."""
         if self._sets is not None:
             depth = self._thread.depth = getattr(self._thread, "depth", 0) + 1
             if depth == 1:
                 _LIBC.capset(ctypes.byref(self._header), self._sets[1])
 
     def __exit__(self, *_: object) -> None:
-        """Lower them at the end of the outermost operation."""
         if self._sets is not None:
             self._thread.depth -= 1
             if self._thread.depth == 0:
@@ -160,16 +157,12 @@ def drop_tracing(check: Callable[[], object]) -> bool:
         except OSError:
             become(before)
             return False
-        _lower_ambient()
+        for capability in (CAP_PERFMON, CAP_BPF):
+            _call("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_LOWER, capability, 0, 0)
         become(Capabilities(*(mask & ~OF_TRACING for mask in (before.effective, before.permitted, before.inheritable))))
     except OSError:  # a sandbox that refuses the call has its own mind about capabilities
         return False
     return True
-
-
-def _lower_ambient() -> None:
-    for capability in (CAP_PERFMON, CAP_BPF):
-        _call("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_LOWER, capability, 0, 0)
 
 
 def _call(name: str, *arguments: object) -> None:

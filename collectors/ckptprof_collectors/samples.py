@@ -28,12 +28,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, array_like=True, tag="device"):
     major: int
     minor: int
     kind: str  # disk | partition | dm | md | loop | nvme-path (one path below an NVMe multipath head) | zram | ram
-    below: tuple[
-        str, ...
-    ]  # devices that carry its bytes: the disk of a partition, the slaves of dm/md, paths of a head
-    countable: (
-        bool  # True on exactly one level of each stack, so that a sum over countable devices counts no byte twice
-    )
+    below: tuple[str, ...]  # that carry its bytes: the disk of a partition, the slaves of dm/md, paths of a head
+    countable: bool  # on exactly one level of each stack, so that a sum over these counts no byte twice
     transport: str | None  # nvme-pcie | nvme-tcp | nvme-rdma | nvme-fc | sata | sas | usb | virtio | iscsi | fc | None
     rotational: bool | None
     size_bytes: int | None

@@ -14,12 +14,9 @@ sys.path.append(str(BENCHMARKS))
 from run import QUICK  # noqa: E402 - found by the line above
 
 MARKS = {
-    "frameworks": [pytest.mark.frameworks, pytest.mark.slow],
     "guest": [pytest.mark.node_exporter, pytest.mark.slow],
-    "faults": [pytest.mark.root, pytest.mark.bpf, pytest.mark.torch, pytest.mark.slow],
     "reliability": [pytest.mark.root, pytest.mark.mount, pytest.mark.capabilities("NET_ADMIN"), pytest.mark.slow],
     "score": [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow],
-    "scrape": [pytest.mark.node_exporter, pytest.mark.slow],
     "trace_cost": [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow],
 }
 

@@ -228,7 +228,7 @@ def test_who_signals_again_later_gives_up(monkeypatch: pytest.MonkeyPatch) -> No
             signal.raise_signal(number)
             gave_up.append(stop.give_up.is_set())
 
-    assert (stop.halt.is_set(), signalled.number, gave_up) == (True, signal.SIGTERM, [False, False, True])
+    assert (stop.halt.is_set(), signalled[0], gave_up) == (True, signal.SIGTERM, [False, False, True])
 
 
 def test_what_kill_left_is_removed_by_the_next(place: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckptprof.cli import main as cli
-from ckptprof.cli.completion import EXAMPLES, Shell
+from ckptprof.cli.completion import EXAMPLES
 
 PROGRAM = Path(sys.executable).with_name("ckptprof")
 ENVIRONMENT = {**os.environ, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
@@ -43,7 +43,7 @@ def completed(shell: str, *typed: str) -> list[str]:
 
 def test_there_is_a_line_for_each_shell() -> None:
     """--help prints one line to paste for each shell that it knows."""
-    assert set(LINES) == {shell.value for shell in Shell}
+    assert set(LINES) == {"bash", "zsh", "fish"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish"])

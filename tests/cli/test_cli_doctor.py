@@ -17,7 +17,7 @@ import pytest
 from tests.patience import LIFETIME
 from tests.silentfuse import silent
 
-from ckptprof.cli.checks import host, training
+from ckptprof.cli.checks import host, kernel
 from ckptprof.cli.checks import kernel as checks
 from ckptprof.cli.main import main
 from ckptprof.errors import StoreError
@@ -52,7 +52,7 @@ def test_an_empty_tree_breaks_no_check(tree: Callable[..., KernelFs], tmp_path: 
     found = [
         checks.capabilities(fs, uid=1000), checks.other_processes(fs, uid=1000), checks.io_accounting(fs),
         checks.hidepid(fs), checks.block_devices(fs), checks.network(fs), checks.pressure(fs),
-        checks.delay_accounting(fs), checks.udev(tmp_path), training.ptrace_scope(fs),
+        checks.delay_accounting(fs), checks.udev(tmp_path), kernel.ptrace_scope(fs),
     ]  # fmt: skip
 
     assert [c.status for c in found] == ["warn", "note", "fail", "ok", "warn", "warn", "note", "note", "note", "ok"]
@@ -110,7 +110,7 @@ def test_hidepid(options: str, mask: str, status: str, tree: Callable[..., Kerne
 def test_ptrace_scope(scope: str, mask: str, status: str, tree: Callable[..., KernelFs]) -> None:
     """The capability sees through all but the strictest."""
     fs = tree(proc__self__status=f"CapEff:\t{mask}\n", proc__sys__kernel__yama__ptrace_scope=f"{scope}\n")
-    check = training.ptrace_scope(fs)
+    check = kernel.ptrace_scope(fs)
 
     assert check.status == status
     assert (check.fix is None) == (status == "ok")
@@ -121,7 +121,7 @@ def test_stacks_are_tried(tmp_path: Path) -> None:
     broken = tmp_path / "py-spy"
     broken.write_text("#!/bin/sh\necho 'Permission denied' >&2\nexit 1\n")
     broken.chmod(0o755)
-    found = [training.stacks(program) for program in (find_program(), None, "/nowhere/py-spy", str(broken))]
+    found = [kernel.stacks(program) for program in (find_program(), None, "/nowhere/py-spy", str(broken))]
 
     assert [check.status for check in found] == ["ok", "warn", "warn", "warn"]
     assert "ptrace_scope" in found[3].text
@@ -142,8 +142,8 @@ class _Driver(Gpus):
 def test_gpus(tree: Callable[..., KernelFs]) -> None:
     """A host without any lacks nothing; one whose driver does not answer does."""
     fs = tree()
-    found = [training.gpus(fs, one) for one in (_Driver(8), _Driver(None), _Driver(None, "NVML: Unknown Error"))]
-    hidden = training.gpus(tree(proc__driver__nvidia__version="NVRM"), _Driver(None))
+    found = [kernel.gpus(fs, one) for one in (_Driver(8), _Driver(None), _Driver(None, "NVML: Unknown Error"))]
+    hidden = kernel.gpus(tree(proc__driver__nvidia__version="NVRM"), _Driver(None))
 
     assert [check.status for check in (*found, hidden)] == ["ok", "note", "warn", "warn"]
     assert found[0].text == "NVML shows the use of 8 GPUs"
@@ -151,10 +151,10 @@ def test_gpus(tree: Callable[..., KernelFs]) -> None:
 
 def test_a_gpu_driver_that_hangs_is_said_to(tree: Callable[..., KernelFs], monkeypatch: pytest.MonkeyPatch) -> None:
     """By a command that ends, for the question is asked by a process that is left behind."""
-    monkeypatch.setattr(training, "_GPUS_SECONDS", 0.2)
+    monkeypatch.setattr(kernel, "_GPUS_SECONDS", 0.2)
     driver = _Driver(8)
     monkeypatch.setattr(driver, "count", lambda: time.sleep(float(LIFETIME)))
-    found = training.gpus(tree(), driver)
+    found = kernel.gpus(tree(), driver)
 
     assert (found.status, "NVML has not answered for 0.2 s" in found.text) == ("warn", True)
 
@@ -225,7 +225,7 @@ def test_a_process_that_holds_whoever_reads_of_it_is_named(
 
     A pipe for its arguments, into which nobody writes, holds the reader here.
     """
-    monkeypatch.setattr(checks, "sleep_of", lambda _: sleep)
+    monkeypatch.setattr("ckptprof.service.probing.apart.sleep_of", lambda _: sleep)
     fs = tree(proc__78__stat="78 (x) S 1 " + "0 " * 48, proc__78__status="Uid:\t7\t7\t7\t7\n")
     os.mkfifo(tmp_path / "proc/78/cmdline")
 
@@ -233,7 +233,7 @@ def test_a_process_that_holds_whoever_reads_of_it_is_named(
 
     assert (found.status, found.text[: len(told[1])]) == told
     with (tmp_path / "proc/78/cmdline").open("w"):
-        pass  # the thread goes on
+        pass  # the reader goes on, if it is there yet
 
 
 @pytest.mark.parametrize(("free", "status"), [(1 << 20, "fail"), (500 << 20, "warn"), (50 << 30, "ok")])

@@ -19,7 +19,7 @@ import pytest
 from tests.export import certificates
 from tests.patience import PATIENCE_SECONDS, wait_until
 
-from ckptprof.cli.checks import remedies, trace, watching
+from ckptprof.cli.checks import remedies, trace
 from ckptprof.errors import CkptprofError
 from ckptprof.export.http import MetricsServer
 from ckptprof.export.listening import Tls
@@ -71,7 +71,7 @@ class Host:
             assert found is not True, said.read_text()
             self.port = int(found[1])
             self.environment["CKPTPROF_LISTEN"] = f"127.0.0.1:{self.port}"
-            wait_until(lambda: watching.ask("127.0.0.1", self.port))
+            wait_until(lambda: trace.ask("127.0.0.1", self.port))
 
     def end(self) -> None:
         """End what watches."""
@@ -182,7 +182,7 @@ def test_another_program_at_the_port_is_nobody(body: bytes) -> None:
 
     with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        found = watching.ask("127.0.0.1", server.server_port)
+        found = trace.ask("127.0.0.1", server.server_port)
         server.shutdown()
 
     assert found is None
@@ -199,12 +199,12 @@ def test_a_page_that_requires_a_certificate_is_said_to_be_there(tmp_path: Path, 
     page = MetricsServer(pages, port=0, tls=tls)
     page.start()
     try:
-        found = watching.ask("127.0.0.1", page.port)
+        found = trace.ask("127.0.0.1", page.port)
     finally:
         page.close()
-    (check,) = watching.everything(found, None, WORKS, is_written=False)
+    (check,) = trace.watched(found, None, WORKS, is_written=False)
 
-    assert isinstance(found, watching.Guarded) is guarded
+    assert isinstance(found, trace.Guarded) is guarded
     assert guarded or found == standing()
     assert ("(its page requires a client certificate: not asked)" in check.text) is guarded
 
@@ -218,8 +218,8 @@ def test_the_remedy_names_where_the_service_has_its_level_from(
     """Its file of settings, if that has one."""
     (tmp_path / "config.toml").write_text(settings)
     monkeypatch.setattr(remedies, "SETTINGS", tmp_path / "config.toml")
-    monkeypatch.setattr(watching, "service_runs", lambda: True)
-    (check,) = watching.everything(standing(wish="poll"), None, WORKS, is_written=False)
+    monkeypatch.setattr(trace, "service_runs", lambda: True)
+    (check,) = trace.watched(standing(wish="poll"), None, WORKS, is_written=False)
 
     assert fix in (check.fix or "")
 
@@ -242,7 +242,7 @@ def standing(**changes: Any) -> Standing:
 )
 def test_each_reason_has_one_remedy(changes: dict[str, Any], own: list[Check], fix: Callable[[], str]) -> None:
     """That of the check which is not met here either, or that of what was in its way alone."""
-    (check,) = watching.everything(standing(**changes), None, own, is_written=False)
+    (check,) = trace.watched(standing(**changes), None, own, is_written=False)
 
     assert (check.status, check.fix) == ("warn", fix())
     assert check.text.endswith(f"at poll level: {standing(**changes).reasons[0]}")
@@ -252,7 +252,7 @@ def test_an_ordinary_user_is_sent_to_root(monkeypatch: pytest.MonkeyPatch) -> No
     """That this user may not trace says nothing of the agent's reason."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     own = [Check("trace-privileges", "warn", "lacks CAP_BPF", "nothing by this user"), *WORKS]
-    (check,) = watching.everything(standing(), None, own, is_written=False)
+    (check,) = trace.watched(standing(), None, own, is_written=False)
 
     assert "ckptprof doctor" in (check.fix or "")
 
@@ -260,7 +260,7 @@ def test_an_ordinary_user_is_sent_to_root(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_a_tracing_agent_does_not_see_has_its_own_remedies() -> None:
     """A line for each remedy."""
     reasons = ("out of sight: pages (the kernel tells of them since 6.12): no tracepoint", "out of sight: x: refused")
-    found = watching.everything(standing(level="trace", reasons=reasons), None, WORKS, is_written=False)
+    found = trace.watched(standing(level="trace", reasons=reasons), None, WORKS, is_written=False)
 
     assert [check.fix for check in found] == [None, "boot a kernel of 6.12 or newer", trace.NEWER]
 
@@ -270,7 +270,7 @@ def test_a_session_of_the_past_is_nobody() -> None:
     past = Session(
         uid="s", host="h", boot_id="b", kernel="k", version="0", level="poll", start_ns=1, end_ns=2, clean=True
     )
-    (check,) = watching.everything(None, past, WORKS, is_written=False)
+    (check,) = trace.watched(None, past, WORKS, is_written=False)
 
     assert check.status == "note"
 
@@ -315,27 +315,27 @@ def test_a_service_behind_a_certificate_is_asked_of_systemd(
 ) -> None:
     """No remedy is invented for it, least of all one that this command only guesses; its level is not ours."""
     monkeypatch.setattr(os, "geteuid", lambda: uid)
-    monkeypatch.setattr(watching, "service_runs", lambda: True)
+    monkeypatch.setattr(trace, "service_runs", lambda: True)
     monkeypatch.setattr(remedies, "service_runs", lambda: True)
-    monkeypatch.setattr(watching, "Host", lambda: Systemd(state))
+    monkeypatch.setattr(trace, "Host", lambda: Systemd(state))
 
-    found = watching.everything(watching.Guarded(), None, WORKS, is_written=False)
+    found = trace.watched(trace.Guarded(), None, WORKS, is_written=False)
     (check,) = found
 
     assert (check.status, check.text) == (status, f"{text}its page requires a client certificate: not asked)")
     assert check.level == level
     assert "restart" not in (check.fix or "")
     assert ("journalctl -u ckptprof" in (check.fix or "")) is (status != "ok")
-    assert [one.status for one in watching.beside(found, WORKS)] == ["ok", "note" if level == "poll" else "ok"]
+    assert [one.status for one in trace.beside(found, WORKS)] == ["ok", "note" if level == "poll" else "ok"]
 
 
 @pytest.mark.parametrize(("level", "trace_status"), [("poll", "note"), ("trace", "ok")])
 def test_a_trace_that_works_here_is_no_ok_beside_who_polls(level: str, trace_status: str) -> None:
     """It is not what watches."""
-    found = watching.everything(standing(level=level, reasons=()), None, WORKS, is_written=False)
+    found = trace.watched(standing(level=level, reasons=()), None, WORKS, is_written=False)
 
     assert [one.level for one in found] == [level]
-    assert [one.status for one in watching.beside(found, WORKS)] == ["ok", trace_status]
+    assert [one.status for one in trace.beside(found, WORKS)] == ["ok", trace_status]
 
 
 @pytest.mark.root

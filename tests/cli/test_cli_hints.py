@@ -24,7 +24,6 @@ from tests.patience import PATIENCE_SECONDS
 
 import ckptprof
 from ckptprof.cli import main as cli
-from ckptprof.cli.shared import othernames
 from ckptprof.errors import CkptprofError
 from ckptprof.store import location
 from ckptprof.store.writer import StoreWriter
@@ -230,7 +229,7 @@ def test_hints_name_options_that_there_are() -> None:
 
 def test_other_names_are_told_of() -> None:
     """No name of another program is a command of ours, and none stands twice."""
-    names = [name for line, _ in othernames._INSTEAD for name in line.split()]
+    names = [name for line, _ in cli._INSTEAD for name in line.split()]
 
     assert not set(names) & set(cli.COMMANDS)
     assert len(names) == len(set(names))

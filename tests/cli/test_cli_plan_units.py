@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptprof.cli.planning import units
+from ckptprof.cli.shared import figures as units
 from ckptprof.errors import UsageError
 
 PARSERS = (

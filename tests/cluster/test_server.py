@@ -14,8 +14,7 @@ from tests.postgres import Server, bounced
 from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
-from ckptprof.service.shipping.server import to_server
-from ckptprof.service.shipping.shipper import Shipper
+from ckptprof.service.shipping.shipper import Shipper, to_server
 from ckptprof.store.fleet import reader
 from ckptprof.store.fleet.target import target_of
 

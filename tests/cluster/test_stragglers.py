@@ -8,12 +8,11 @@ import msgspec
 import pytest
 from tests.cluster.nodes import NOBODY_KNOWS, SECOND, Job, groups, recorded
 
-from ckptprof.cluster import joining
+from ckptprof.cluster import clocks
 from ckptprof.cluster.clocks import Event, Timed
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import NodePart, NodeRecord
-from ckptprof.cluster.slowness import slow_nodes
-from ckptprof.cluster.stragglers import last_of, told
+from ckptprof.cluster.stragglers import last_of, slow_nodes, told
 
 
 def _named(job: Job) -> list[str | None]:
@@ -190,8 +189,8 @@ def test_a_node_may_begin_half_a_minute_after_the_others(late_s: float, *, is_on
 def test_the_work_grows_with_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is compared with the few checkpoints that are open as it begins, however many there are."""
     asked = []
-    takes = joining._Group.takes
-    monkeypatch.setattr(joining._Group, "takes", lambda *given: asked.append(1) or takes(*given))
+    takes = clocks._Group.takes
+    monkeypatch.setattr(clocks._Group, "takes", lambda *given: asked.append(1) or takes(*given))
     counts = []
     for saves in (50, 100):
         records, _ = Job(nodes=16, saves=saves, clocks={1: NOBODY_KNOWS}).seen()

@@ -225,25 +225,6 @@ def test_a_dead_node_does_not_hide_behind_a_living_one(board: dict[str, Any]) ->
     assert "8 times" in titled("Saves on nodes")["description"]
 
 
-@pytest.mark.parametrize(
-    ("title", "steps"),
-    [
-        ("Training blocked", [0.05, 0.12]),
-        ("Training blocked in the hour before", [0.05, 0.12]),
-        ("Busy", [0.8, 0.95]),
-        ("Written for each byte saved", [1.2, 1.5]),
-        ("Incomplete saves", [1, 5]),
-        ("Store", []),
-    ],
-)
-def test_thresholds(title: str, steps: list[float]) -> None:
-    """What has a usual limit shows it, as a colour or a dashed line; what has none is green throughout."""
-    panel = titled(title)
-    assert [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]] == [None, *steps]
-    drawn = panel["fieldConfig"]["defaults"].get("custom", {}).get("thresholdsStyle", {}).get("mode", "off")
-    assert drawn == ("dashed" if steps and panel["type"] == "timeseries" else "off")
-
-
 def test_an_overdue_node_is_red() -> None:
     """The table tells the age of a node's newest save in its own intervals: 2 is overdue."""
     overrides = {
@@ -252,23 +233,6 @@ def test_an_overdue_node_is_red() -> None:
     }
     assert overrides["intervals"]["thresholds"]["steps"][-1] == {"color": "red", "value": 2.0}
     assert "var-instance=${__value.raw}" in overrides["node"]["links"][0]["url"]
-
-
-def test_links_marks_and_one_cursor(board: dict[str, Any]) -> None:
-    """The dashboard links to those of its tag, can mark each save, and shows one cursor in all panels."""
-    (link,) = board["links"]
-    assert (link["type"], link["tags"], link["includeVars"], link["keepTime"]) == (
-        "dashboards",
-        ["ckptprof"],
-        True,
-        True,
-    )
-    assert "ckptprof" in board["tags"]
-    (saves,) = board["annotations"]["list"]
-    assert (saves["enable"], saves["useValueForTime"]) == (False, True)
-    assert saves["expr"].startswith("ckptprof_last_checkpoint_timestamp_seconds{")
-    assert saves["expr"].endswith("* 1000")
-    assert board["graphTooltip"] == 1
 
 
 def test_every_limit_has_a_colour_of_its_own() -> None:
@@ -299,24 +263,6 @@ def luminance(colour: str) -> float:
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_the_histogram_of_durations_is_drawn() -> None:
-    """As a heat map, and as P50 and P95."""
-    heat = titled("How long saves take")
-    assert (heat["type"], heat["targets"][0]["format"]) == ("heatmap", "heatmap")
-    assert "ckptprof_checkpoint_duration_seconds_bucket" in heat["targets"][0]["expr"]
-    assert [one["legendFormat"] for one in titled("Duration of saves")["targets"]] == ["P50", "P95"]
-
-
-def test_rows_of_second_interest_are_closed() -> None:
-    """A closed row asks Prometheus nothing; the page is asked for anew once a minute."""
-    board = load(NODE)
-    rows = {panel["title"]: panel for panel in board["panels"] if panel["type"] == "row"}
-    closed = {title: len(row["panels"]) for title, row in rows.items() if row["collapsed"]}
-    assert closed == {"Runs": 4, "Network": 2, "Memory": 2, "Agent": 7}
-    assert [title for title in rows if title not in closed] == ["Checkpoints", "Devices"]
-    assert board["refresh"] == "1m"
 
 
 @pytest.mark.parametrize("title", ["Saves on nodes", "Restores on nodes", "Incomplete saves", "Saved"])

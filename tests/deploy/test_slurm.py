@@ -13,7 +13,7 @@ from tests.patience import LIFETIME, PATIENCE_SECONDS, wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process, describe
-from ckptprof_collectors.processes.slurmjobs import FOLDER, whose
+from ckptprof_collectors.processes.programs import FOLDER, whose
 
 HOOKS = Path(__file__).resolve().parents[2] / "deploy" / "slurm"
 SHELLS = (("sh",), ("bash", "--posix"))

@@ -42,11 +42,11 @@ def test_a_framework_is_reported_as_its_engineers_would(framework: str, save: Sa
     for number, event in enumerate(found[:2]):
         start_s = (event.start_ns - stage.wall(0)) / SECOND_NS
         assert start_s == pytest.approx(FIRST_S + number * EVERY_S, abs=0.01 if trace else 0.1)
-        assert event.path == f"{ROOT}/{at(save.path, STEPS[number])}".rstrip("/")
+        assert event.path == f"{ROOT}/{at(save.name, STEPS[number])}".rstrip("/")
         assert event.level is (Level.TRACE if trace else Level.POLL)
         if trace:
             assert event.files == len(save.files)
-    saved, restored = f"{ROOT}/{at(save.path, STEPS[-1])}".rstrip("/"), found[2].path or ""
+    saved, restored = f"{ROOT}/{at(save.name, STEPS[-1])}".rstrip("/"), found[2].path or ""
     assert restored.startswith(saved) or saved.startswith(f"{restored}/")  # or the folder of it and of its copy
 
 

@@ -74,10 +74,9 @@ def test_no_fallback_is_told_where_there_is_none(servers: tuple[ServerMeasure, .
 
 
 def test_of_many_servers_a_few_are_named() -> None:
-    """And of another file system none."""
+    """So that a verdict stays one that can be read."""
     many = [node(f"storage{number}", tcp=4, fallback=4) for number in range(9)]
     assert any(one.endswith("storage3, ...") for one in said(*many, rdma_interfaces=1).evidence)
-    assert said(*many, fs_type="gpfs", rdma_interfaces=1).cause == "slow-server"
 
 
 def played(root: Path, seconds: float, *, fallen: bool) -> Verdict:

@@ -300,7 +300,6 @@ def test_small_requests_are_small_operations() -> None:
         far(),
         far(ost(1), in_use_mean=None),
         far(ost(1, seconds=None), ost(2, operations=None)),
-        far(ost(1, seconds=float("nan")), ost(2, seconds=-1.0)),
         far(ost(1), in_use_mean=1.0),
     ],
 )

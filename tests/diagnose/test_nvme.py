@@ -300,16 +300,6 @@ def test_how_long_a_path_has_to_be_lost(lost: float | None, cause: str) -> None:
     assert any("[fd00::3]:4420" in one for one in verdict.evidence) == (cause == "nvme-path-lost")
 
 
-@pytest.mark.parametrize("nonsense", [float("nan"), float("inf"), -5.0])
-def test_nonsense_is_not_seen(nonsense: float) -> None:
-    """It is left out, and the verdict is that of the rest."""
-    odd = path(lost_seconds=nonsense, ana_state=None, target=None, port=None, transport="\x1b")
-    assert said(odd, wait=nonsense, busy=nonsense, connections=(to_target(rtt_seconds=nonsense),)).limit in (
-        Limit.SERVER,
-        Limit.NETWORK,
-    )
-
-
 def test_the_link_is_that_of_the_paths() -> None:
     """Another one that moved more is not it; of RDMA the port of the interface that is named."""
     busy = link(name="eth0", sent_bytes=50 * GIB, peak_bytes_per_second=3.1e9)

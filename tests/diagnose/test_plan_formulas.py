@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ckptprof.diagnose.plan import intervals
-from ckptprof.diagnose.plan.figures import Given
+from ckptprof.diagnose.plan.basis import Given
 from ckptprof.diagnose.plan.intervals import Losses
 from ckptprof.diagnose.plan.planning import DAY_SECONDS, plan, saves_per_day
 

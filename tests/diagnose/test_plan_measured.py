@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.diagnose.plan.basis import measure
-from ckptprof.diagnose.plan.figures import Given, Origin
+from ckptprof.diagnose.plan.basis import Given, Origin, measure
 from ckptprof.diagnose.plan.planning import plan
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, Status
 

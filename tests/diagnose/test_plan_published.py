@@ -11,8 +11,7 @@ import math
 import pytest
 
 from ckptprof.diagnose.plan import intervals
-from ckptprof.diagnose.plan.basis import BYTES_PER_PARAMETER, MTTF_PER_GPU_SECONDS
-from ckptprof.diagnose.plan.figures import Given
+from ckptprof.diagnose.plan.basis import BYTES_PER_PARAMETER, MTTF_PER_GPU_SECONDS, Given
 from ckptprof.diagnose.plan.planning import plan
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400

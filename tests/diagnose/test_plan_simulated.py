@@ -7,7 +7,7 @@ import random
 import pytest
 
 from ckptprof.diagnose.plan import intervals
-from ckptprof.diagnose.plan.figures import Given
+from ckptprof.diagnose.plan.basis import Given
 from ckptprof.diagnose.plan.planning import plan
 
 HOUR = 3600.0

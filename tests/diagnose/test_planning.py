@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptprof.diagnose.plan import intervals
-from ckptprof.diagnose.plan.basis import Measured
-from ckptprof.diagnose.plan.figures import Figure, Given, Origin
+from ckptprof.diagnose.plan.basis import Figure, Given, Measured, Origin
 from ckptprof.diagnose.plan.planning import Plan, plan
 from ckptprof.errors import UsageError
 

@@ -12,6 +12,7 @@ from tests.diagnose.hand import restore, save
 from tests.diagnose.libraries import WORDS, foreign
 
 from ckptprof.diagnose.rules import RULES, Rule
+from ckptprof.diagnose.sight import look
 from ckptprof.frameworks.table import FRAMEWORKS, libraries
 from ckptprof.model import Level
 from ckptprof.verdicts import Limit
@@ -27,13 +28,13 @@ def test_no_remedy_names_a_library_that_the_job_does_not_have(limit: Limit) -> N
         for framework in (None, "unheard-of", *(one.name for one in FRAMEWORKS)):
             for plain in (save(Level.POLL, 1, None), restore(Level.POLL, 1, None)):
                 checkpoint = msgspec.structs.replace(plain, framework=framework)
-                assert not foreign(rule.remedy_for(checkpoint), framework), (rule.name, framework)
+                assert not foreign(rule.remedy_for(look(checkpoint)), framework), (rule.name, framework)
 
 
 def test_the_remedy_of_a_framework_comes_before_the_general_one() -> None:
     """Of a library below it where it has none of its own."""
     told = {
-        (rule, framework): one.remedy_for(msgspec.structs.replace(save(Level.POLL, 1, None), framework=framework))
+        (rule, framework): one.remedy_for(look(msgspec.structs.replace(save(Level.POLL, 1, None), framework=framework)))
         for rule, one in {one.name: one for one in RULES}.items()
         for framework in ("megatron", "torchtitan", "orbax", "numpy", None)
     }

@@ -12,21 +12,22 @@ from tests.diagnose.hand import GIB, MIB, device, far, link, local, measured, me
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.judging import diagnose
 from ckptprof.diagnose.rules import RULES, Rule
+from ckptprof.diagnose.sight import look
 from ckptprof.measures import BeforeMeasure, MountMeasure
 from ckptprof.model import Checkpoint, Level, Metadata, Mode, Overhead, Pattern, Writer
 from ckptprof.verdicts import Limit
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_rule_says_what_it_is_how_it_is_excluded_and_what_to_do(rule: Rule) -> None:
+def test_a_rule_says_what_it_is_and_what_to_do(rule: Rule) -> None:
     """In one line each."""
     assert rule.limits
     remedies = (rule.remedy, rule.remedy_of_restore or rule.remedy)
-    for text in (rule.name, rule.exclusion, *remedies, rule.reference):
+    for text in (rule.name, *remedies, rule.reference):
         assert text.strip() == text != ""
         assert "\n" not in text
     assert max(map(len, remedies)) < 170
-    assert rule.shown(save(Level.POLL, 1, None), ()) is None or rule.name == "previous"
+    assert rule.shown(look(save(Level.POLL, 1, None)), ()) is None or rule.name == "previous"
 
 
 def test_every_limit_has_a_remedy_and_every_rule_a_name_of_its_own() -> None:
@@ -49,9 +50,9 @@ def test_who_restores_is_not_told_how_to_save(limit: Limit) -> None:
     """The same cause asks for something else."""
     accounts = (Spent(Cause.STARVED, limit, 9.0, "ready to run without a CPU"),)
     told = []
-    for checkpoint in (save(Level.TRACE, 10, None), restore(Level.TRACE, 10, None)):
-        rule = next(one for one in RULES if limit in one.limits and one.shown(checkpoint, accounts))
-        told.append(rule.remedy_for(checkpoint))
+    for sight in (look(save(Level.TRACE, 10, None)), look(restore(Level.TRACE, 10, None))):
+        rule = next(one for one in RULES if limit in one.limits and one.shown(sight, accounts))
+        told.append(rule.remedy_for(sight))
 
     assert told[0] != told[1]
     assert not {"save", "write", "writes", "writer"} & set(re.findall(r"\w+", told[1]))
@@ -83,7 +84,7 @@ def test_python_stacks_refine_serialisation(level: Level) -> None:
 
 @pytest.mark.parametrize(
     ("sent", "is_told"),
-    [(GIB, True), (GIB // 4, False), (0, False), (None, False), (-GIB, False), (float("nan"), False)],
+    [(GIB, True), (GIB // 4, False), (0, False), (None, False)],
 )
 def test_what_gpus_sent_over_pcie_speaks_for_copies(sent: Any, *, is_told: bool) -> None:
     """Of tensors that are copied one by one, and of a state that is staged: as much as a third of it, and more."""

@@ -31,20 +31,11 @@ BESIDE = (
     "cp a checkpoint", "rsync", "shutil with torch loaded", "hub's cache", "mail", "SQLite", "shards .npy",
     "loader reads shards", "event files",
 )  # fmt: skip
-# What CI does with no job beside it: what has no capture at both levels (but for a repack of git, which takes two
-# minutes of CPU), and of the other kinds one each.
-# CKPTPROF_JOBS=all does everything, in nine minutes: ranks train for half a minute each
-USUAL = frozenset(
-    (
-        "pip install", "git clone", "PostgreSQL",
-        "cp into a known name", "upload with torch loaded", "fast log", "shards .pt",
-    )
+# With no job beside it: what has no capture at both levels, and of the other kinds one each. `soak.py` does all.
+USUAL = (
+    "pip install", "git clone", "PostgreSQL", "cp into a known name", "upload with torch loaded", "fast log",
+    "shards .pt",
 )  # fmt: skip
-
-
-def is_done(name: str) -> bool:
-    """Return whether a task is done in this run."""
-    return name in USUAL or os.environ.get("CKPTPROF_JOBS") == "all"
 
 
 @pytest.fixture
@@ -80,7 +71,7 @@ def test_no_work_is_a_checkpoint_and_a_job_beside_it_is_told(
         pytest.fail(f"programs are missing for: {', '.join(lacking)}")
     job = JobBeside(office.root / "training", formats=("torch", "dcp"), size_mb=120, interval=1.5, saves=2)
     with office.watched():
-        office.work([task for task in TASKS if not task.missing and is_done(task.name)], at_once=2, seconds=0)
+        office.work([BY_NAME[name] for name in USUAL if not BY_NAME[name].missing], at_once=2, seconds=0)
         job.start()
         try:
             office.work([BY_NAME[name] for name in BESIDE if not BY_NAME[name].missing], at_once=1, seconds=0)

@@ -26,6 +26,7 @@ class Promise:
 
 
 SAVES = 2
+FROM_DISK = ("torch_save", "dcp")  # read by read(2) alone; the captures restore-sources* hold warm ones and mappings
 ALL_JOBS = os.environ.get("CKPTPROF_JOBS") == "all"  # a quarter of an hour; CI takes one or two of each kind
 PROMISES = {
     "trace": Promise(0.1, 1, ("framework", "step", "ranks", "mode")),
@@ -58,6 +59,9 @@ def test_a_framework_is_told_as_its_job_logs_it(
     for level, comparison in comparisons.items():
         record_property("figure", figure(level, job, comparison))
         hold_to_promise(comparison, level)
+        if job.script in FROM_DISK and os.major(recorder.work.stat().st_dev):  # not in memory
+            restored = [row.seen["cache"] for row in comparison.rows if row.seen["kind"] == "restore"]
+            assert restored == ["cold"], f"at the level {level}:\n{table(comparison)}"
         assert all(Path(row.seen["path"]).is_relative_to(recorder.work / "job") for row in comparison.rows), level
 
 

@@ -12,42 +12,11 @@ from recorder import PATIENCE_SECONDS, Recorder, wait_until
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("code", [0, 1, 7, 255])
-def test_exit_codes_pass_through(recorder: Recorder, code: int) -> None:
-    """The command's exit code is the exit code, whatever it is."""
-    result = recorder.run("sh", "-c", f"exit {code}")
-
-    assert code == result.returncode
-
-
-def test_a_command_that_does_not_exist_is_127(recorder: Recorder) -> None:
-    """As in a shell, with one line that names it."""
-    result = recorder.run("no-such-command-here")
-
-    assert result.returncode == 127
-    assert b"no-such-command-here" in result.stderr
-    assert b"Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize("kind", ["file", "directory"])
-def test_a_command_that_cannot_be_executed_is_126(recorder: Recorder, kind: str) -> None:
-    """As in a shell, with one line that names it."""
-    path = recorder.work / "script"
-    path.mkdir() if kind == "directory" else path.write_text("#!/bin/sh\n")
-
-    result = recorder.run(str(path))
-
-    assert result.returncode == 126
-    assert str(path).encode() in result.stderr
-    assert b"Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGSEGV"])
-def test_a_child_killed_by_a_signal_gives_128_and_its_number(recorder: Recorder, name: str) -> None:
+def test_a_child_killed_by_a_signal_gives_128_and_its_number(recorder: Recorder) -> None:
     """As in a shell."""
-    result = recorder.run("sh", "-c", f"kill -{name[3:]} $$")
+    result = recorder.run("sh", "-c", "kill -KILL $$")
 
-    assert 128 + getattr(signal, name) == result.returncode
+    assert result.returncode == 128 + signal.SIGKILL
 
 
 def test_streams_stay_the_commands_own(recorder: Recorder) -> None:

@@ -76,8 +76,7 @@ def joined(recorder: Recorder, pid: int) -> tuple[subprocess.Popen[bytes], Path]
     return watching, said
 
 
-@pytest.mark.parametrize("level", ["poll", pytest.param("trace", marks=pytest.mark.bpf)])
-@pytest.mark.parametrize("leave", [False, True], ids=["to-its-end", "ctrl-c"])
+@pytest.mark.parametrize(("level", "leave"), [("poll", True), pytest.param("trace", False, marks=pytest.mark.bpf)])
 def test_it_tells_of_the_job_and_of_nobody_else(recorder: Recorder, jobs: Jobs, level: str, *, leave: bool) -> None:
     """Until it ends, or until it is left, which it does not notice; another job saves meanwhile."""
     recorder = recorder.at(level)

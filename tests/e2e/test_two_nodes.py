@@ -38,7 +38,7 @@ def _start(recorder: Recorder, rank: int, port: int, rest: float) -> subprocess.
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("slow", ["node-a", "node-b", None])
+@pytest.mark.parametrize("slow", ["node-b", None])
 def test_the_saves_of_two_nodes_are_told_with_the_slow_one(recorder: Recorder, slow: str | None) -> None:
     """Their clocks are this host's, of which nobody needs to know: the starts of the saves tell.
 

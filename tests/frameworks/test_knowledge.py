@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ckptprof.frameworks.knowledge import Temporary
-from ckptprof.frameworks.launchers import INTERPRETERS, LAUNCHERS, RANK_VARIABLES
-from ckptprof.frameworks.runtimes import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.frameworks.programs import (
+    GPU_RUNTIMES,
+    INTERPRETERS,
+    LAUNCHERS,
+    NUMERIC_RUNTIMES,
+    RANK_VARIABLES,
+    TOOLS,
+    TRAINING_RUNTIMES,
+)
 from ckptprof.frameworks.table import FRAMEWORKS
-from ckptprof.frameworks.tools import TOOLS
 from ckptprof_collectors.processes import process, programs
 
 

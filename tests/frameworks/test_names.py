@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.frameworks.names import file_format, is_alias, is_begin, read_name, shape, step_of
+from ckptprof.frameworks.formats import file_format
+from ckptprof.frameworks.names import is_alias, is_begin, read_name, shape, step_of
 from ckptprof.frameworks.table import FRAMEWORKS
 
 # path, framework, step, rank, directory

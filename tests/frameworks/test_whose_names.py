@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.frameworks.identity import framework_of, weight_of
+from ckptprof.frameworks.names import framework_of
+from ckptprof.frameworks.table import weight_of
 
 ZIP = b"PK\x03\x04" + bytes(12)
 NUMPY = b"\x93NUMPY\x01\x00v\x00{'des"

@@ -326,9 +326,7 @@ def bpf_object(folder: Path) -> Feed:
         if data[:1] == b"C":  # the list: then the object is whole, and only what the list says may refuse it
             path.write_bytes(whole)
             (folder / CHECKSUMS).write_bytes(edits)
-            lines = edits.decode("utf-8", "replace").splitlines()
-            line = next((line for line in lines if line.split(" ", 1)[0] == name), None)
-            if line is None or line == checksum(name, whole):
+            if checksum(name, whole) in edits.decode("utf-8", "replace").splitlines():
                 return
         else:
             path.write_bytes(edits)
@@ -398,7 +396,7 @@ def sockets(folder: Path) -> Feed:
     from unittest.mock import patch
 
     from ckptprof_collectors.kernelfs import KernelFs
-    from ckptprof_collectors.networks import addresses, inetdiag
+    from ckptprof_collectors.networks import inetdiag, tcpsockets
     from ckptprof_collectors.networks.netlink import DONE, HEADER, Netlink
     from ckptprof_collectors.networks.tcpsockets import TcpSockets
 
@@ -434,7 +432,7 @@ def sockets(folder: Path) -> Feed:
     def taken(data: bytes) -> None:
         now = 0.0
         closed.clear()
-        with patch.object(inetdiag, "Netlink", _Given), patch.object(addresses, "Netlink", _Given):
+        with patch.object(inetdiag, "Netlink", _Given), patch.object(tcpsockets, "Netlink", _Given):
             collector = TcpSockets(KernelFs(), clock=lambda: now)
         collector.read()
         samples: list[Any] = []

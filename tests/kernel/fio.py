@@ -25,6 +25,7 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "io_uring-sqpoll": ("--ioengine=io_uring", "--iodepth=16", "--sqthread_poll=1"),
     "mmap": ("--ioengine=mmap",),
 }
+WAYS = ("psync", "io_uring", "mmap")  # into the kernel: a call, a ring, a mapping
 # pattern -> (rw of a write, rw of a read, options)
 PATTERNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "seq-1m": ("write", "read", ("--bs=1m",)),
@@ -75,11 +76,11 @@ class Job:
         ]
 
 
-def everything() -> list[Job]:
-    """Return all rows that exist: O_DIRECT says nothing about a mapping."""
+def patterns() -> list[Job]:
+    """Return every pattern, in both directions and ways, of each way into the kernel; a mapping has no O_DIRECT."""
     rows = [
         Job(engine, pattern, writes, direct)
-        for engine in ENGINES
+        for engine in WAYS
         for pattern in PATTERNS
         for writes in (True, False)
         for direct in (False, True)

@@ -61,15 +61,6 @@ for name in sys.argv[1:]:
     with open(name, "rb") as file:
         mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ).close()
 """
-REFUSED = """
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.ebpf.trace import Trace
-try:
-    Trace(KernelFs())
-except UnavailableError as error:
-    print(error)
-"""
-WITHOUT = "-bpf,-perfmon,-sys_admin"
 NAMES = ("call_exit_", "call_enter_", "family_grows", "uring_submit", "issue_of", "complete")  # of programs
 
 
@@ -85,11 +76,6 @@ def own() -> Iterator[Callable[..., Tracer]]:
     yield trace
     for one in made:
         one.close()
-
-
-def descriptors_now() -> set[str]:
-    """Return what descriptors this process has open, but for that of the look itself."""
-    return {path.name for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
 
 
 def many(place: Path, count: int, size: int, how: str) -> list[str | Path]:
@@ -242,65 +228,6 @@ def test_nothing_stays_when_the_agent_is_killed(program: Callable[[str], str]) -
     assert len(attached) >= 4
 
 
-def test_nothing_stays_after_close(program: Callable[[str], str]) -> None:
-    """The same after an orderly end, and no descriptor stays open."""
-    bpftool = program("bpftool")
-    descriptors, before = descriptors_now(), held(os.getpid())  # the other tests' trace among them
-    trace = Trace(KernelFs(), family_of=(os.getpid(),))
-    attached = (held(os.getpid()) - before) & ours(bpftool)
-
-    trace.close()
-    trace.close()
-
-    assert attached
-    wait_until(lambda: not attached & ours(bpftool))
-    assert descriptors_now() == descriptors
-
-
-@pytest.mark.parametrize(
-    ("prefix", "environment", "words"),
-    [
-        (["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], {}, ("CAP_BPF",)),
-        (
-            ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-bpf,-perfmon,-sys_admin"],
-            {},
-            ("CAP_BPF",),
-        ),
-        ([], {"CKPTPROF_LIBBPF": "/nonexistent/libbpf.so"}, ("/nonexistent/libbpf.so",)),
-    ],
-    ids=["nobody", "root-without-capabilities", "no-libbpf"],
-)
-def test_what_is_missing_is_named(
-    prefix: list[str], environment: dict[str, str], words: tuple[str, ...], tmp_path: Path
-) -> None:
-    """One sentence that names the capability or the library, and no traceback."""
-    done = subprocess.run(
-        [*prefix, sys.executable, "-c", REFUSED],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-        cwd="/",
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert len(done.stdout.strip().splitlines()) == 1
-    assert all(word in done.stdout for word in words), done.stdout
-
-
-@pytest.mark.parametrize("keep", [0, 100, 5000, -1], ids=["empty", "a-header", "half", "last-byte"])
-def test_a_truncated_object_is_refused_by_name(tmp_path: Path, keep: int) -> None:
-    """Never given to the kernel: the reason names the file."""
-    objects = tmp_path / "bpf"
-    shutil.copytree(OBJECTS, objects)
-    for path in objects.glob("*.bpf.o"):
-        path.write_bytes(path.read_bytes()[:keep])
-
-    with pytest.raises(UnavailableError, match=r"trace\.\w+\.bpf\.o"):
-        Trace(KernelFs(), objects=objects)
-
-
 def test_a_missing_object_is_named(tmp_path: Path) -> None:
     """A directory without objects is a reason, not a crash."""
     with pytest.raises(UnavailableError, match=r"trace\.\w+\.bpf\.o"):
@@ -321,12 +248,6 @@ def test_a_broken_block_object_costs_the_devices_only(tmp_path: Path) -> None:
         assert not [name for name in trace.programs if name.startswith("block")]
     finally:
         trace.close()
-
-
-def test_a_kernel_without_btf_is_refused(tmp_path: Path) -> None:
-    """A /sys without kernel/btf/vmlinux is a kernel that cannot have a trace."""
-    with pytest.raises(UnavailableError, match="kernel/btf/vmlinux"):
-        Trace(KernelFs(sys=tmp_path))
 
 
 def test_health_names_every_hook(own: Callable[..., Tracer], tmp_path: Path) -> None:

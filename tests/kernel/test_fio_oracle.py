@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.kernel.filesystems import KINDS
-from tests.kernel.fio import SIZE, Job, Truth, covering, everything, truths
+from tests.kernel.fio import SIZE, WAYS, Job, Truth, covering, patterns, truths
 from tests.kernel.tracer import Seen, Tracer, difference, order_seen
 
 from ckptprof.detect.describe.layout import class_of
@@ -18,8 +18,8 @@ from ckptprof_collectors.samples import FileActivity, OperationKind
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
 
-ROWS = [("ext4", job) for job in everything()]
-ROWS += [(kind, job) for kind in KINDS if kind != "ext4" for job in covering()]
+ROWS = [("ext4", job) for job in dict.fromkeys((*patterns(), *covering()))]
+ROWS += [(kind, job) for kind in KINDS if kind != "ext4" for job in covering() if job.engine in WAYS]
 MAPPED = [row for row in ROWS if row[1].engine == "mmap"]
 CALLED = [row for row in ROWS if row[1].engine != "mmap"]
 

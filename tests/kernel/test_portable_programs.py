@@ -23,9 +23,7 @@ pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
 PROGRAM = Path(__file__).with_name("calls_program.py")
 ROWS = [
     Job("psync", "seq-1m", writes=True, direct=False),
-    Job("pvsync2", "random-4k", writes=False, direct=False),
-    Job("sync", "seq-4k", writes=False, direct=False),
-    Job("sync", "strided", writes=True, direct=True),
+    Job("pvsync2", "random-4k", writes=False, direct=True),
     Job("libaio", "random-4k", writes=True, direct=True),
     Job("io_uring-fixed", "mixed-16k", writes=True, direct=False),
     Job("io_uring-sqpoll", "seq-1m", writes=True, direct=False),

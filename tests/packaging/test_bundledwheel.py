@@ -18,12 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("libbpf.so.1", "libelf.so.1", "libz.so.1")
 OPEN_ALL = """
 import json, pathlib, ckptprof_collectors
+from contextlib import closing
 from ckptprof_collectors.ebpf.libbpf import BpfObject, find_libbpf
 lib = find_libbpf()
 package = pathlib.Path(ckptprof_collectors.__file__).parent
 programs = {}
 for path in sorted(package.glob("bpf/*.bpf.o")):
-    with BpfObject(lib, path) as opened:
+    with closing(BpfObject(lib, path)) as opened:
         programs[path.name] = opened.programs()
 maps = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
 print(json.dumps({"path": lib.path, "package": str(package), "programs": programs, "maps": sorted(maps)}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,11 @@ def read() -> dict[str, dict[str, Any]]:
     return labels
 
 
-def add(labels: Mapping[str, Mapping[str, Any]], *, removed: Collection[str] = ()) -> None:
-    """Add labels, or replace them, and remove others; somebody else may be doing the same."""
+def add(labels: Mapping[str, Mapping[str, Any]]) -> None:
+    """Add labels, or replace them; another worker may be doing the same."""
     with FILE.open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        kept = {name: label for name, label in json.load(file).items() if name not in removed}
-        text = json.dumps(kept | labels, indent=1, sort_keys=True) + "\n"
+        text = json.dumps(json.load(file) | labels, indent=1, sort_keys=True) + "\n"
         file.seek(0)
         file.truncate()
         file.write(text)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
-from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,6 @@ from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof.recording import read_file
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-from redundant import outcome  # noqa: E402 - found by the line above
-
 STREAMS = HERE.parent / "fixtures" / "streams"
 LABELS: dict[str, dict[str, Any]] = json.loads((STREAMS / "labels.json").read_text())
 STRICT = {name: label for name, label in LABELS.items() if "events" in label}  # the others: test_golden_captures.py
@@ -28,7 +23,6 @@ OTHERS = sorted(name for name, label in STRICT.items() if not label["events"])
 WHOLE = sorted(name for name in TRAINING if all("status" not in event for event in LABELS[name]["events"]))
 MAX_BYTES = 10_000_000
 MIN_CAPTURES = 150
-MOST_ALIKE = 16  # captures of one level that show the same: each holds something else (`make captures`)
 EDGE_NS = 250_000_000
 
 
@@ -127,10 +121,3 @@ def test_the_corpus_is_small_and_says_where_it_comes_from() -> None:
     assert sum(file.stat().st_size for file in files) < MAX_BYTES
     assert all(label["kernel"] and label["date"] and label["command"] for label in LABELS.values())
     assert {read_file(file)[0].host for file in files} == {"recorded"}
-
-
-def test_few_captures_show_the_same() -> None:
-    """Another job of which the same is told is no reason to keep its capture."""
-    alike = Counter(map(outcome, LABELS))
-
-    assert max(alike.values()) <= MOST_ALIKE, alike.most_common(1)

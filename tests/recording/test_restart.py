@@ -30,8 +30,7 @@ def saves(header: Header, frames: list[Frame], *, ended: bool = True) -> list[Ch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ended", [True, False], ids=["ended", "killed"])
-@pytest.mark.parametrize("share", [0.3, 0.7])
+@pytest.mark.parametrize(("share", "ended"), [(0.7, True), (0.3, False)], ids=["ended", "killed"])
 @pytest.mark.parametrize("name", [*NAMES, *(f"{name}.trace" for name in NAMES)])
 def test_no_part_of_a_save_is_told_as_complete(name: str, share: float, *, ended: bool) -> None:
     """At most one session tells it as complete, and then with all of its bytes; the other says that it saw a part."""

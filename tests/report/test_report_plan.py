@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from tests.report.schemas import validate
 
-from ckptprof.diagnose.plan.basis import Measured
-from ckptprof.diagnose.plan.figures import Figure, Given, Origin
+from ckptprof.diagnose.plan.basis import Figure, Given, Measured, Origin
 from ckptprof.diagnose.plan.planning import Plan, plan
 from ckptprof.report.clean import width as cells
 from ckptprof.report.document import dump

@@ -18,7 +18,7 @@ from ckptprof.report import service as rendering
 from ckptprof.report.document import dump
 from ckptprof.service.commands import environment, installation
 from ckptprof.service.commands.environment import Environment
-from ckptprof.service.commands.standing import standing
+from ckptprof.service.commands.installation import standing
 from ckptprof.store import location
 
 HERE = Environment(Path("/opt/ckptprof/bin/python3"), Path("/opt/ckptprof/bin/ckptprof"))

@@ -15,7 +15,8 @@ import pytest
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery
 from ckptprof.store import published, retention
-from ckptprof.store.lock import StoreBusyError, lock_path, writer_is_alive
+from ckptprof.store.lock import lock_path, writer_is_alive
+from ckptprof.store.problems import StoreBusyError
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import Window
 from ckptprof.store.writer import Retention, StoreFullError, StoreWriter

@@ -50,7 +50,7 @@ def test_leaves_it(tmp_path):
         told = {"lost": lost, "names": names, "places": [str(tmp_path), folder], "setting": str(setting.resolve())}
         Path("written").write_text(json.dumps(told))
         os.rename("written", "left")
-        with contextlib.suppress(KeyboardInterrupt if os.environ["HANGS"] else ()):
+        with contextlib.suppress(KeyboardInterrupt):
             time.sleep(1200)
         time.sleep(1200)
 """
@@ -72,24 +72,15 @@ def named(names: Iterable[str]) -> list[Path]:
     return [*found, *(path for name in names for path in CGROUPS.rglob(f"{name}*"))]
 
 
-def interrupt(tries: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """Do as a terminal does, which tells all of the foreground, or as `timeout`, which tells its child."""
-    if how is signal.SIGINT:
-        os.killpg(tries.pid, how)
-    else:
-        tries.send_signal(how)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "hangs"), [(signal.SIGINT, False), (signal.SIGTERM, True)], ids=["INT", "TERM"])
-def test_who_interrupts_the_tests_finds_nothing_of_them(tmp_path: Path, how: signal.Signals, *, hangs: bool) -> None:
+def test_who_interrupts_the_tests_finds_nothing_of_them(tmp_path: Path) -> None:
     """No process though it has a session of its own, no mount, interface, namespace, cgroup, folder or setting."""
     copy_rules(tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_cases.py").write_text(CASES)
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CKPTPROF_"))}
     command = [sys.executable, str(ROOT / "tests/tries.py"), "--workers", "1", "-p", "no:cacheprovider"]
-    environment = {**inherited, "PYTEST_DEBUG_TEMPROOT": str(tmp_path), "HANGS": "yes" * hangs}
+    environment = {**inherited, "PYTEST_DEBUG_TEMPROOT": str(tmp_path)}
     with (tmp_path / "said").open("wb") as said:
         tries = subprocess.Popen(
             command, cwd=tmp_path, env=environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
@@ -102,7 +93,7 @@ def test_who_interrupts_the_tests_finds_nothing_of_them(tmp_path: Path, how: sig
         assert len(named(told["names"])) >= 3  # the interface, the namespace, a cgroup
         assert all(place in mounts_and_loops() for place in told["places"])
 
-    interrupt(tries, how)
+    tries.send_signal(signal.SIGTERM)
     code = tries.wait(PATIENCE_SECONDS)
 
     printed = (tmp_path / "said").read_text()

@@ -42,24 +42,6 @@ CROWD = """
     def test_together(i): meet("together")
 """
 
-POLICIES = """
-    import os, pytest
-    from pathlib import Path
-    def gives_way():
-        group = Path("/proc/self/autogroup")
-        nice = os.getpriority(os.PRIO_PROCESS, 0)
-        if group.exists():
-            assert os.getsid(0) == os.getpid()
-            assert group.read_text().split()[-1] == str(nice)
-        return nice == 10
-    @pytest.mark.slow
-    @pytest.mark.xdist_group("live")
-    def test_live(): assert not gives_way()
-    def test_another(): assert gives_way()
-    @pytest.mark.alone
-    def test_alone(): assert not gives_way()
-"""
-
 
 def run_suite(directory: Path, cases: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on some cases beside a copy of the suite's conftest."""
@@ -101,13 +83,6 @@ def test_requiring_all_turns_every_skip_into_a_failure(tmp_path: Path) -> None:
     assert "for a reason, and CKPTPROF_REQUIRE=all forbids to skip" in result.stdout
 
 
-def test_requiring_one_thing_leaves_the_other_skips(tmp_path: Path) -> None:
-    """A comma list names markers."""
-    result = run_suite(tmp_path, CASES, PATH=str(tmp_path), CKPTPROF_REQUIRE="root,prometheus")
-
-    assert "1 passed, 1 skipped, 1 xfailed, 1 error" in result.stdout
-
-
 def test_a_module_that_skips_itself_fails_too(tmp_path: Path) -> None:
     """`importorskip` at the top of a module is a skip as well."""
     cases = "import pytest\npytest.importorskip('no_such_module')\ndef test_runs(): pass\n"
@@ -129,21 +104,3 @@ def test_alone_means_beside_no_other_worker(tmp_path: Path, way: str) -> None:
 
     assert result.returncode == 0, result.stdout
     assert "20 passed" in result.stdout
-
-
-@pytest.mark.capabilities("SYS_ADMIN", "SYS_NICE")
-def test_all_others_give_way_to_live_tests(tmp_path: Path) -> None:
-    """They, and what they start, take a tenth of a CPU that a live test wants."""
-    result = run_suite(tmp_path, POLICIES, "-n", "1", "--dist", "loadgroup")
-
-    assert result.returncode == 0, result.stdout
-    assert "3 passed" in result.stdout
-
-
-@pytest.mark.capabilities("SYS_ADMIN", "SYS_NICE")
-def test_nobody_gives_way_where_no_job_is_watched_for_long(tmp_path: Path) -> None:
-    """Beside three busy loops `make check` would have a tenth of what they leave to anybody else."""
-    result = run_suite(tmp_path, POLICIES, "-n", "1", "--dist", "loadgroup", "-m", "not slow")
-
-    assert "assert gives_way()" in result.stdout
-    assert "1 failed, 1 passed" in result.stdout

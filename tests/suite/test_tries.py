@@ -6,15 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from tests import tries
-from tests.patience import LIFETIME
 from tests.suite.ownrules import copy_rules
-from tests.tries import CERTAIN, LIVE, Case, Kind, add, verdict
+from tests.tries import LIVE, Case, Kind, add, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 # fails in its first tries, as often as the environment says
@@ -73,12 +71,6 @@ def test_three_failures_of_a_live_case_are_red(tries: list[list[bool]], *, again
     assert (cases["one"].is_to_be_tried(LIVE), is_green) == (again, green)
 
 
-def test_a_deterministic_test_has_one_more_try() -> None:
-    """It is no score, but no stranger's luck either."""
-    assert scored(CERTAIN, one=[[False], []])[1]
-    assert not scored(CERTAIN, one=[[False], [False]])[0]["one"].is_to_be_tried(CERTAIN)
-
-
 @pytest.mark.parametrize(("level", "most"), [("trace", 5), ("poll", 15)])
 def test_too_many_second_tries_are_red(level: str, most: int) -> None:
     """A regression that makes cases fail now and then does not hide behind them."""
@@ -114,31 +106,6 @@ def test_what_failed_is_tried_again_and_named(tmp_path: Path) -> None:
     assert "green in the end: test_cases.py::test_first: failed 1 times, the job broke 0 times" in said
     assert "green in the end: test_cases.py::test_job: failed 0 times, the job broke 3 times" in said
     assert said.count("def test_first(): assert") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("live", "red"), [(2, False), (3, True)])
-def test_a_live_test_that_goes_on_failing_is_red(tmp_path: Path, live: int, *, red: bool) -> None:
-    """By the name that it has without its group."""
-    code, said = tried(tmp_path, "--live", live=live)
-
-    assert code == int(red), said
-    assert ("red: test_cases.py::test_live: failed 3 times" in said) is red
-
-
-@pytest.mark.slow
-def test_a_pytest_that_cannot_run_is_no_success(tmp_path: Path) -> None:
-    """What cannot be collected leaves no test that failed."""
-    (tmp_path / "test_broken.py").write_text("import no_such_module\n")
-
-    assert tried(tmp_path)[0] != 0
-
-
-def test_who_is_out_of_time_is_interrupted() -> None:
-    """Nothing hangs that does not listen."""
-    sleeper = [sys.executable, "-c", f"import time; time.sleep({LIFETIME})"]
-
-    assert tries.exit_code(sleeper, os.environ, time.monotonic()) is None
 
 
 @pytest.fixture
@@ -189,22 +156,6 @@ def test_as_many_as_the_time_allows_are_scored(
 ) -> None:
     """On a machine that is too slow for all of them; what failed has its other tries all the same."""
     assert passes(*each) == code
-
-
-def test_what_failed_is_told_though_the_time_was_over(
-    passes: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A pytest that is killed prints nothing of it."""
-    assert passes((None, [*told("right"), *WRONG]), (0, told("wrong"))) == 0
-
-    assert capsys.readouterr().out.count("_____ wrong (call)\nE  wrong") == 1
-
-
-def test_a_try_that_killed_its_worker_failed(passes: Callable[..., int]) -> None:
-    """pytest-xdist tells of it in a step of its own."""
-    crashed = [json.dumps({"id": "wrong", "step": "???", "outcome": "failed", "broke": False})]
-
-    assert passes((1, [*told("right"), *crashed]), (1, WRONG), (1, WRONG)) == 1
 
 
 def test_what_cannot_be_green_any_more_is_not_tried_again(passes: Callable[..., int]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ckptprof.assets import asset
 from ckptprof.errors import UsageError
-from ckptprof.service.sampler.punctual import LONGEST_US
+from ckptprof.service.sampler.process import LONGEST_US
 
 UNIT = asset("systemd/ckptprof.service")
 EXAMPLES = sorted(asset("systemd/ckptprof.service.d").glob("*.example"))

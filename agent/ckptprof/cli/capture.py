@@ -22,21 +22,16 @@ File = Annotated[
 ]
 Arguments = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[-- CMD [ARG]...]",
-        help="Record this command and its descendants only. Default: the whole host.",
-        show_default=False,
-    ),
+    options.argument("[-- CMD [ARG]...]", "Record this command and its descendants only. Default: the whole host."),
 ]
 Seconds = Annotated[
     float | None,
-    typer.Option(
+    options.given(
         "--seconds",
-        "-s",
-        metavar="S",
+        "S",
+        "Stop recording after this many seconds; a command goes on. Default: when it ends, or on Ctrl-C.",
+        short="-s",
         parser=options.between("--seconds", 0.1),
-        help="Stop recording after this many seconds; a command goes on. Default: when it ends, or on Ctrl-C.",
-        show_default=False,
     ),
 ]
 Note = Annotated[
@@ -46,12 +41,11 @@ Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite FILE.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing at the begin, meanwhile and at the end.")]
 Rate = Annotated[
     float | None,
-    typer.Option(
+    options.given(
         "--rate",
-        metavar="HZ",
+        "HZ",
+        "How often to read the processes that train, per second. Default: 10, of a command 25.",
         parser=options.between("--rate", 0.5, 100),
-        help="How often to read the processes that train, per second. Default: 10, of a command 25.",
-        show_default=False,
     ),
 ]
 

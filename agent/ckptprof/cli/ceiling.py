@@ -121,9 +121,9 @@ def _probed(plan: Plan) -> Ceilings:
             raise CkptprofError(f"{clean(plan.path)}: {error.strerror}") from error
         finally:
             progress.clear()
-    if signalled.number:
+    if signalled:
         sys.stderr.write("ckptprof: interrupted; nothing was kept, and nothing was left in the directory\n")
-        raise typer.Exit(128 + signalled.number)
+        raise typer.Exit(128 + signalled[0])
     return found
 
 
@@ -158,31 +158,23 @@ def _ask(plan: Plan) -> None:
         raise CkptprofError("nothing was written", hint="--size changes how much is")
 
 
-class _Signalled:
-    """The signal that ended the probe, if one did: it is noted here, and the probe ends and cleans up by itself.
-
-    With a second one, a while later, nobody waits for that.
-    """
-
-    def __init__(self, stop: Stop) -> None:
-        self._stop = stop
-        self.number = 0
-        self._first = 0.0
-
-    def __call__(self, number: int, _frame: object) -> None:
-        now = time.monotonic()
-        if not self.number:
-            self._first = now
-        elif now - self._first > AGAIN_SECONDS:
-            self._stop.give_up.set()
-        self.number = self.number or number
-        self._stop.halt.set()
-
-
 @contextmanager
-def _signals(stop: Stop) -> Iterator[_Signalled]:
-    noted = _Signalled(stop)
-    before = {number: signal.signal(number, noted) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+def _signals(stop: Stop) -> Iterator[list[int]]:
+    """Note the signals that end the probe, which cleans up by itself; with a second one, a while later, it may not."""
+    noted: list[int] = []
+    first = 0.0
+
+    def note(number: int, _frame: object) -> None:
+        nonlocal first
+        now = time.monotonic()
+        if not noted:
+            first = now
+        elif now - first > AGAIN_SECONDS:
+            stop.give_up.set()
+        noted.append(number)
+        stop.halt.set()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield noted
     finally:

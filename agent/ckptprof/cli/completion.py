@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 import typer.completion
@@ -19,17 +18,9 @@ ckptprof completion fish | source
 """
 
 
-class Shell(str, Enum):
-    """Shells that typer can complete for."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-def command(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+def command(shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell.")]) -> None:
     """Print the completion script of a shell."""
     script = typer.completion.get_completion_script(  # type: ignore[attr-defined] # not in its __all__, but documented
-        prog_name="ckptprof", complete_var="_CKPTPROF_COMPLETE", shell=shell.value
+        prog_name="ckptprof", complete_var="_CKPTPROF_COMPLETE", shell=shell
     )
     sys.stdout.write(script.rstrip("\n") + "\n")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import typer
 
 from ckptprof.cli import options, output
@@ -46,28 +49,23 @@ def command(
     from ckptprof.report import settings as rendering  # noqa: PLC0415
     from ckptprof.store.location import SERVICE_DATABASE, default_path, service_runs  # noqa: PLC0415
 
+    del level, rate, metrics, job_names, textfile, timeline_days, max_bytes  # are taken from the context
     del web_config  # is refused
     if not no_metrics:
         settings.check_served(listen, tls_cert, tls_key, client_ca)
-    values: dict[str, str | float | bool | None] = {
+    texts = {
         "db": str(default_path()) if db is None else db,
-        "level": level,
-        "rate": rate,
-        "no_metrics": no_metrics,
-        "metrics": metrics,
-        "job_names": job_names,
-        "listen": f"127.0.0.1:{DEFAULT_PORT}" if listen is None else listen,
-        "tls_cert": None if tls_cert is None else str(tls_cert),
-        "tls_key": None if tls_key is None else str(tls_key),
-        "client_ca": None if client_ca is None else str(client_ca),
-        "textfile": None if textfile is None else str(textfile),
-        "timeline_days": timeline_days,
-        "max_bytes": max_bytes,
-    }
+        "listen": f"127.0.0.1:{DEFAULT_PORT}",
+    }  # where nothing is given
+    values: dict[str, Any] = {name: context.params[name] for name in ("db", *settings.TYPES)}
+    values = {name: texts.get(name) if value is None else value for name, value in values.items()}
     shown = rendering.Settings(
         file=str(config),
         found=config.exists(),
-        settings=tuple(rendering.Setting(name, value, _source(context, name)) for name, value in values.items()),
+        settings=tuple(
+            rendering.Setting(name, str(value) if isinstance(value, Path) else value, _source(context, name))
+            for name, value in values.items()
+        ),
     )
     service_db = str(SERVICE_DATABASE) if service_runs() and values["db"] != str(SERVICE_DATABASE) else None
     output.write(document.dump(document.of(shown)) if json else rendering.render(shown, service_db))

@@ -94,7 +94,6 @@ def are_of_several(dbs: Sequence[str | None]) -> bool:
 
 
 def _meant(text: str) -> list[str]:
-    """Return the databases that one text of `--db` stands for."""
     text = os.path.expanduser(text) if glob.has_magic(text) else text  # noqa: PTH111 # no error for one without a home
     if os.path.isdir(text):  # noqa: PTH112 # no error for a text that is no path
         return _some(os.path.join(glob.escape(text), "*.db"), f"no database in {text}")  # noqa: PTH118 # as typed
@@ -180,7 +179,6 @@ def reading_report(dbs: Sequence[str | None], query: CheckpointQuery) -> tuple[R
 
 
 def _records(db: str | None) -> list[NodeRecord | StoreError]:
-    """Return what each node of a database tells, and why something cannot be read."""
     if db is None or not is_server(db):
         return [_record(db)]
     from ckptprof.store.fleet.reader import nodes_of  # noqa: PLC0415 # as above

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import named, reading_report
@@ -35,8 +34,8 @@ ckptprof diff before.db after.db --html diff.html
 # Exit code 7 if saves take over a tenth longer, and that is more than noise
 ckptprof diff before.db after.db --kind save --fail-on 'duration>10%'
 """
-Before = Annotated[str, typer.Argument(metavar="A", help=f"The run before: {_FORMS}.", show_default=False)]
-After = Annotated[str, typer.Argument(metavar="B", help="The run after: the same forms.", show_default=False)]
+Before = Annotated[str, options.argument("A", f"The run before: {_FORMS}.")]
+After = Annotated[str, options.argument("B", "The run after: the same forms.")]
 
 
 def command(  # each argument is an option of the command line
@@ -91,7 +90,6 @@ def command(  # each argument is an option of the command line
 
 
 def _side(text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int) -> tuple[Side, int]:
-    """Return what A or B stands for, and the exit code if a part of it cannot be read."""
     from ckptprof.report.comparison import Side  # noqa: PLC0415 # see `command`
 
     paths, narrowed = _selected(text, dbs, query, now_ns)
@@ -110,7 +108,6 @@ def _side(text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int)
 def _selected(
     text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int
 ) -> tuple[list[str] | None, CheckpointQuery]:
-    """Return the databases and the question that A or B stands for: files, else a range, else a job."""
     is_path = text.startswith(("/", "./", "../", "~/")) or text.endswith((".db", "/")) or os.path.isfile(text)  # noqa: PTH113 - no error
     if is_path or is_server(text):
         return [text], query

@@ -7,9 +7,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from enum import Enum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
 import typer
@@ -26,19 +25,10 @@ if TYPE_CHECKING:
     from ckptprof.store.reader import StoreReader
 
 
-class Format(str, Enum):
-    """What is written."""
-
-    CSV = "csv"
-    JSONL = "jsonl"
-    PARQUET = "parquet"
-    ARROW = "arrow"
-    PERFETTO = "perfetto"
-
-
-_SUFFIX = {Format.PERFETTO: ".perfetto-trace"}  # of the others: the word
+Format = Literal["csv", "jsonl", "parquet", "arrow", "perfetto"]  # what is written
+_SUFFIX = {"perfetto": ".perfetto-trace"}  # of the others: the word
 _TOLD_ROWS = 1000  # between two looks at whether to tell how many there were
-_BINARY = (Format.PARQUET, Format.ARROW, Format.PERFETTO)
+_BINARY = ("parquet", "arrow", "perfetto")
 EXAMPLES = """
 # The checkpoints of two hours, for a spreadsheet
 ckptprof export --since 2h -o checkpoints.csv
@@ -54,19 +44,15 @@ FormatOption = Annotated[
 ]
 Table = Annotated[
     str | None,
-    typer.Option(
+    options.given(
         "--table",
-        metavar="NAME",
-        help="checkpoints, writers, accounts, devices, streams, evidence, sessions, timeline, progress or series. "
+        "NAME",
+        "checkpoints, writers, accounts, devices, streams, evidence, sessions, timeline, progress or series. "
         "Default: checkpoints; all but series where FILE is a folder.",
-        show_default=False,
     ),
 ]
 Out = Annotated[
-    str | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Where to, or a folder. Default: standard output.", show_default=False
-    ),
+    str | None, options.given("--output", "FILE", "Where to, or a folder. Default: standard output.", short="-o")
 ]
 
 
@@ -93,18 +79,18 @@ def command(  # each argument is an option of the command line
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     folder = out is not None and out != "-" and os.path.isdir(out)  # noqa: PTH112 # no error for one that may not be looked at
     chosen = format_ or _by_name(None if folder else out)
-    if table is not None and chosen is Format.PERFETTO:
+    if table is not None and chosen == "perfetto":
         raise UsageError(
             "--table is of the other formats", hint="a trace holds what checkpoints, ranks and devices did"
         )
     if chosen in _BINARY and out in (None, "-") and sys.stdout.isatty():
-        raise UsageError(f"{chosen.value} is nothing for a terminal", hint="give --output FILE")
+        raise UsageError(f"{chosen} is nothing for a terminal", hint="give --output FILE")
     with reading(db, prints=True) as reader:
         if not reader.report(msgspec.structs.replace(query, limit=1)).checkpoints:
             raise NothingFoundError(
                 "no checkpoint was recorded that fits", hint=elsewhere(db) or "`ckptprof report` tells what there is"
             )
-        if chosen is Format.PERFETTO:
+        if chosen == "perfetto":
             with _opened(f"{out}/checkpoints{_suffix(chosen)}" if folder else out, force=force) as file:
                 _trace(reader, query, file)
             return
@@ -114,15 +100,15 @@ def command(  # each argument is an option of the command line
 
 
 def _by_name(out: str | None) -> Format:
-    found = [one for one in Format if (out or "").endswith(_suffix(one))]
+    found = [one for one in get_args(Format) if (out or "").endswith(_suffix(one))]
     if not found and out is not None and Path(out).suffix:
-        known = ", ".join(_suffix(one) for one in Format)
+        known = ", ".join(_suffix(one) for one in get_args(Format))
         raise UsageError(f"no format has the suffix {Path(out).suffix!r}", hint=f"known: {known}; or give --format")
-    return found[0] if found else Format.CSV
+    return found[0] if found else "csv"
 
 
 def _suffix(chosen: Format) -> str:
-    return _SUFFIX.get(chosen, f".{chosen.value}")
+    return _SUFFIX.get(chosen, f".{chosen}")
 
 
 def _tables(name: str | None, *, all_: bool) -> list[str]:
@@ -137,7 +123,6 @@ def _tables(name: str | None, *, all_: bool) -> list[str]:
 
 @contextmanager
 def _opened(out: str | None, *, force: bool) -> Iterator[IO[bytes]]:
-    """Give a new file, whose name is printed, or standard output."""
     if out is None or out == "-":
         yield sys.stdout.buffer
         return
@@ -156,10 +141,10 @@ def _records(reader: StoreReader, chosen: Format, name: str, query: CheckpointQu
     with reader.records(name, query) as records, ExitStack() as last:
         last.callback(progress.clear)
         rows = _counted(records.rows, name, progress)
-        if chosen in (Format.PARQUET, Format.ARROW):
-            columnar.write(chosen.value, file, records.fields, rows, about)
+        if chosen in ("parquet", "arrow"):
+            columnar.write(chosen, file, records.fields, rows, about)
             return
-        lines = textual.csv if chosen is Format.CSV else textual.json_lines
+        lines = textual.csv if chosen == "csv" else textual.json_lines
         shown = is_standard and output.is_terminal()
         for line in lines(records.fields, rows):
             file.write(f"{clean(line.decode().rstrip())}\n".encode() if shown else line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -15,23 +15,13 @@ from ckptprof.model import CheckpointQuery, Kind
 _FORMS = "2h, 30m, 7d, now, today, yesterday, 10:30, 2026-03-20, 2026-03-20T10:30:00+01:00, or seconds since 1970"
 
 Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since", metavar="TIME", help=f"Only checkpoints that ended after this time: {_FORMS}.", show_default=False
-    ),
+    str | None, options.given("--since", "TIME", f"Only checkpoints that ended after this time: {_FORMS}.")
 ]
-Until = Annotated[
-    str | None,
-    typer.Option("--until", metavar="TIME", help="Only checkpoints that began before this time.", show_default=False),
-]
+Until = Annotated[str | None, options.given("--until", "TIME", "Only checkpoints that began before this time.")]
 Job = Annotated[
     str | None,
-    typer.Option(
-        "--job",
-        metavar="NAME",
-        parser=options.text("--job"),
-        help="Only checkpoints of this job; * and ? stand for any text.",
-        show_default=False,
+    options.given(
+        "--job", "NAME", "Only checkpoints of this job; * and ? stand for any text.", parser=options.text("--job")
     ),
 ]
 KindOption = Annotated[
@@ -45,13 +35,7 @@ KindOption = Annotated[
 ]
 Limit = Annotated[
     int | None,
-    typer.Option(
-        "--limit",
-        metavar="N",
-        parser=options.whole("--limit", least=1),
-        help="Only the newest N checkpoints.",
-        show_default=False,
-    ),
+    options.given("--limit", "N", "Only the newest N checkpoints.", parser=options.whole("--limit", least=1)),
 ]
 
 _NS = 1_000_000_000
@@ -95,7 +79,8 @@ def _parse(text: str, now_ns: int) -> int | None:
     if word == "now":
         return now_ns
     if word in ("today", "yesterday"):
-        return _midnight(now_ns, days_before=int(word == "yesterday"))
+        day = _local(now_ns).date() - timedelta(days=int(word == "yesterday"))
+        return _epoch_ns(datetime.combine(day, datetime.min.time()))
     if _AGO.match(word):
         parts = _AGO_PART.findall(word)
         return now_ns - round(sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts) * _NS)
@@ -112,18 +97,10 @@ def _parse(text: str, now_ns: int) -> int | None:
 def _iso(day: str, clock: str | None, fraction: str | None, offset: str | None) -> int:
     if clock is not None and clock.count(":") == 1:
         clock += ":00"
-    when = datetime.strptime(f"{day} {clock or '00:00:00'}", "%Y-%m-%d %H:%M:%S")  # noqa: DTZ007 # zone follows
+    text, form = f"{day} {clock or '00:00:00'}", "%Y-%m-%d %H:%M:%S"
     if offset is not None:
-        when = when.replace(tzinfo=_zone(offset))
-    return _epoch_ns(when) + _fraction_ns(fraction)
-
-
-def _zone(offset: str) -> timezone:
-    if offset in "Zz":
-        return timezone.utc
-    digits = offset[1:].replace(":", "")
-    distance = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(distance if offset[0] == "+" else -distance)
+        text, form = f"{text} {offset.upper()}", f"{form} %z"
+    return _epoch_ns(datetime.strptime(text, form)) + _fraction_ns(fraction)  # noqa: DTZ007 # local without an offset
 
 
 def _fraction_ns(digits: str | None) -> int:
@@ -140,8 +117,3 @@ def _epoch_ns(when: datetime) -> int:
 
 def _local(at_ns: int) -> datetime:
     return datetime.fromtimestamp(at_ns // _NS).astimezone()  # made aware at once
-
-
-def _midnight(at_ns: int, *, days_before: int) -> int:
-    day = _local(at_ns).date() - timedelta(days=days_before)
-    return _epoch_ns(datetime.combine(day, datetime.min.time()))

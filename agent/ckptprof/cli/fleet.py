@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from ckptprof.cluster.fleet.annotations import Annotations
     from ckptprof.cluster.fleet.runs import Told
-    from ckptprof.report.cluster.fleet.sheet import Sheet
+    from ckptprof.report.cluster.fleet import Sheet
 
 EXAMPLES = """
 # Which node the others waited for in the last hundred checkpoints, and what held it up
@@ -43,54 +42,23 @@ ckptprof fleet annotate --db nodes/ --write
 """
 
 
-class Question(str, Enum):
-    """What is asked."""
-
-    STRAGGLERS = "stragglers"
-    COST = "cost"
-    LIMITS = "limits"
-    NEWEST = "newest"
-    COLLISIONS = "collisions"
-    NODES = "nodes"
-    ANNOTATE = "annotate"
-
-
-class By(str, Enum):
-    """What the cost is told of."""
-
-    JOB = "job"
-    RUN = "run"
-    USER = "user"
-    ACCOUNT = "account"
-    PARTITION = "partition"
-    FRAMEWORK = "framework"
-    MODE = "mode"
-    STORAGE = "storage"
-    WEEK = "week"
-
-
-Asked = Annotated[
-    Question,
-    typer.Argument(
-        metavar="stragglers|cost|limits|newest|collisions|nodes|annotate", help="What to ask.", show_default=False
-    ),
-]
+Question = Literal["stragglers", "cost", "limits", "newest", "collisions", "nodes", "annotate"]
+By = Literal["job", "run", "user", "account", "partition", "framework", "mode", "storage", "week"]
+Asked = Annotated[Question, options.argument("stragglers|cost|limits|newest|collisions|nodes|annotate", "What to ask.")]
 OfCost = Annotated[
     By | None, typer.Option("--by", help="Of `cost`: what it is told of. Default: each job.", show_default=False)
 ]
 Split = Annotated[
     str | None,
-    typer.Option(
+    options.given(
         "--split",
-        metavar="TIME",
-        help="Of `limits`: tell checkpoints that began before this time and later ones apart; the forms of --since.",
-        show_default=False,
+        "TIME",
+        "Of `limits`: tell checkpoints that began before this time and later ones apart; the forms of --since.",
     ),
 ]
 
 Write = Annotated[
-    bool,
-    typer.Option("--write", help="Of `annotate`: write the notes, where a job has none or an older one of ours."),
+    bool, typer.Option("--write", help="Of `annotate`: write the notes, where a job has none or an older one of ours.")
 ]
 
 
@@ -122,73 +90,70 @@ def command(  # each argument is an option of the command line
     """
     from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of it
 
-    if by is not None and question is not Question.COST:
+    if by is not None and question != "cost":
         raise UsageError("--by is of `ckptprof fleet cost`", hint="leave --by out")
-    if split is not None and question is not Question.LIMITS:
+    if split is not None and question != "limits":
         raise UsageError("--split is of `ckptprof fleet limits`", hint="leave --split out")
-    if write and question is not Question.ANNOTATE:
+    if write and question != "annotate":
         raise UsageError("--write is of `ckptprof fleet annotate`", hint="leave --write out")
     now_ns = time.time_ns()
     split_ns = None if split is None else filters.moment(split, now_ns=now_ns, option="--split")
     found = reading_several(named(db), filters.query(since, until, job, kind, limit, now_ns=now_ns))
     zone = units.fixed_zone(now_ns, output.LocalZone())
     told: Told
-    if question is Question.ANNOTATE:
+    if question == "annotate":
         told, sheet = _annotated(found, write=write)
     else:
-        cost_by = By.JOB if by is None else by
-        told, sheet = _answer(question, found, by=cost_by, split_ns=split_ns, now_ns=now_ns, zone=zone)
+        told, sheet = _answer(question, found, by=by or "job", split_ns=split_ns, now_ns=now_ns, zone=zone)
     told = msgspec.structs.replace(told, unread=tuple(found.unread))
     if json:
         output.write(document.dump(document.of(told)))
-    elif found.checkpoints or question is Question.NODES:
-        from ckptprof.report.cluster.fleet.sheet import drawn  # noqa: PLC0415 # as above
+    elif found.checkpoints or question == "nodes":
+        from ckptprof.report.cluster.fleet import drawn  # noqa: PLC0415 # as above
 
         output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
         output.write(drawn(sheet(), told, width=width, colour=colour))
-    code = found.complain() if question is Question.NODES else found.conclude()
+    code = found.complain() if question == "nodes" else found.conclude()
     return _complained(told) or code if write else code
 
 
 def _answer(
     question: Question, found: Several, *, by: By, split_ns: int | None, now_ns: int, zone: timezone
 ) -> tuple[Told, Callable[[], Sheet]]:
-    """Return the answer, and what makes a page of it."""
     from ckptprof.cluster.fleet import questions as asked  # noqa: PLC0415 - `--help` needs none of these
-    from ckptprof.report.cluster.fleet import collisions, costs, limits, newest, nodes, stragglers  # noqa: PLC0415
+    from ckptprof.report.cluster import fleet as pages  # noqa: PLC0415
 
     every, records = found.checkpoints, found.records
-    if question is Question.STRAGGLERS:
+    if question == "stragglers":
         waited = asked.stragglers(every)
-        return waited, lambda: stragglers.of(waited)
-    if question is Question.COST:
-        spent = asked.costs(every, by.value, zone)
-        return spent, lambda: costs.of(spent)
-    if question is Question.LIMITS:
+        return waited, lambda: pages.stragglers(waited)
+    if question == "cost":
+        spent = asked.costs(every, by, zone)
+        return spent, lambda: pages.costs(spent)
+    if question == "limits":
         bounded = asked.limits(every, split_ns)
-        return bounded, lambda: limits.of(bounded, zone)
-    if question is Question.NEWEST:
+        return bounded, lambda: pages.limits(bounded, zone)
+    if question == "newest":
         kept = asked.newest(every, records, now_ns)
-        return kept, lambda: newest.of(kept, zone)
-    if question is Question.COLLISIONS:
+        return kept, lambda: pages.newest(kept, zone)
+    if question == "collisions":
         met = asked.collisions(every)
-        return met, lambda: collisions.of(met)
+        return met, lambda: pages.collisions(met)
     seen = asked.nodes(every, records)
-    return seen, lambda: nodes.of(seen, zone)
+    return seen, lambda: pages.nodes(seen, zone)
 
 
 def _annotated(found: Several, *, write: bool) -> tuple[Annotations, Callable[[], Sheet]]:
-    """Return the notes on jobs of Slurm, written where that was asked for, and what makes a page of them."""
     from ckptprof.cluster.fleet import annotations  # noqa: PLC0415 - `--help` needs none of these
-    from ckptprof.report.cluster.fleet import annotations as page  # noqa: PLC0415
+    from ckptprof.report.cluster import fleet as pages  # noqa: PLC0415
     from ckptprof.service.commands import accounting  # noqa: PLC0415
 
     jobs, not_asked = accounting.annotated(annotations.notes(found.checkpoints), write=write)
     told = annotations.Annotations(
         checkpoints=len(found.checkpoints), is_written=write, not_asked=not_asked, jobs=tuple(jobs)
     )
-    return told, lambda: page.of(told)
+    return told, lambda: pages.annotated(told)
 
 
 def _complained(told: Told) -> int:

@@ -57,8 +57,7 @@ def command(
     output.use_units()
     is_screen = not (once or json) and output.is_terminal() and sys.stdin.isatty()
     with opened(db) as reader:
-        from ckptprof.service.live.devices import DeviceRates  # noqa: PLC0415 # `--help` needs none of it
-        from ckptprof.service.live.following import Follower  # noqa: PLC0415
+        from ckptprof.service.live.following import DeviceRates, Follower  # noqa: PLC0415 # `--help` needs none of it
 
         with closing(DeviceRates()) as devices:
             follower = Follower(reader, devices, job=job)
@@ -82,7 +81,6 @@ def _print(state: State, *, json: bool, colour: bool) -> None:
 
 
 def _watch(follower: Follower, interval: float, *, colour: bool) -> int:
-    """Show it until it is enough; return the exit code."""
     from ckptprof.cli.shared.screen import Screen  # noqa: PLC0415 # as above
     from ckptprof.cli.shared.viewing import Viewing  # noqa: PLC0415 # as above
 

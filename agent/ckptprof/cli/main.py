@@ -13,6 +13,8 @@ import importlib
 import io
 import os
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -54,6 +56,53 @@ COMMANDS = {
     "version": "Print the version.",
     "completion": "Print the completion script of a shell.",
 }
+# What people type who know other tools, and what does that here
+_INSTEAD = (
+    ("json csv dump parquet", "`ckptprof export` writes what was recorded as CSV, Parquet and the like"),
+    (
+        "query select sqlite sqlite3",
+        "`ckptprof sql 'SELECT * FROM v_checkpoints'` asks the database, `ckptprof sql` lists its tables",
+    ),
+    (
+        "status state ps",
+        "`ckptprof service status` tells whether the service runs, `ckptprof doctor` what is seen on this host",
+    ),
+    (
+        "start enable install setup init",
+        "`ckptprof run -- CMD` profiles one command, `ckptprof service install` the whole host, as root",
+    ),
+    (
+        "stop disable uninstall remove",
+        "Ctrl-C ends `ckptprof agent`, and `ckptprof service uninstall` the service, as root",
+    ),
+    (
+        "record rec save",
+        "`ckptprof run -- CMD` records the checkpoints of a command, `ckptprof capture FILE` raw samples",
+    ),
+    ("profile exec launch wrap trace attach perf", "`ckptprof run -- CMD` profiles one command"),
+    (
+        "top watch monitor tail follow",
+        "`ckptprof live` shows what goes on, `ckptprof agent` watches this host",
+    ),
+    (
+        "daemon serve server metrics exporter prometheus",
+        "`ckptprof agent` watches this host, prints each checkpoint and serves metrics",
+    ),
+    ("stats stat statistics summary summarize result results", "`ckptprof report` sums up what was recorded"),
+    ("ls log logs history checkpoints events saves restores", "`ckptprof list` prints one line for each checkpoint"),
+    (
+        "info inspect view get cat describe explain why detail details",
+        "`ckptprof show ID` tells all of one checkpoint, `ckptprof list` prints the ids",
+    ),
+    ("compare cmp", "`ckptprof diff A B` compares two runs"),
+    ("check test health verify selftest", "`ckptprof doctor` checks what is seen on this host"),
+    ("bench benchmark probe speed fio", "`ckptprof ceiling DIR` measures the best rates of a directory"),
+    ("advise advice recommend interval estimate", "`ckptprof plan` tells how often to save, and on what storage"),
+    ("play load open import analyze analyse", "`ckptprof replay FILE` reports the checkpoints in a recording"),
+    ("completions complete autocomplete", "`ckptprof completion bash` prints the completion script of a shell"),
+    ("help man usage", "`ckptprof --help` lists the commands, `ckptprof report --help` tells one of them"),
+)
+_CLOSE = 0.75  # of `difflib`: `reprot` is as close to `report` as `export` is, and `restore` less
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 # `run`: what follows the command's name is the command's, options included
 CONTEXT_SETTINGS: dict[str, dict[str, Any]] = {"run": {"allow_interspersed_args": False}}
@@ -127,10 +176,22 @@ class Commands(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first argument names, or tell what does its job."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from ckptprof.cli.shared import othernames  # noqa: PLC0415 # for this error only
-
-            raise UsageError(f"there is no command {args[0]!r}", hint=othernames.hint(args, COMMANDS))
+            raise UsageError(f"there is no command {args[0]!r}", hint=_instead(args))
         return super().resolve_command(ctx, args)
+
+
+def _instead(typed: Sequence[str]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 # for this error only
+
+    name = typed[0]
+    for names, told in _INSTEAD:
+        if name.lower() in names.split():
+            return told
+    if near := get_close_matches(name, COMMANDS, n=1, cutoff=_CLOSE):
+        return f"did you mean `ckptprof {near[0]}`?"
+    if name and shutil.which(name) is not None:
+        return f"`ckptprof run -- {shlex.join(typed)}` profiles that command"
+    return "`ckptprof --help` lists the commands"
 
 
 def load(name: str) -> Any:
@@ -205,7 +266,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
-    """Return the exit code of a command whose output has been written."""
     command = _build()
     if _COMPLETE in os.environ:
         command.main(args=arguments, prog_name="ckptprof")
@@ -257,26 +317,9 @@ def _complain(message: str, *, hint: str | None = None, error: BaseException | N
 
         lines += [clean(line) for part in traceback.format_exception(error) for line in part.splitlines()]
     text = "\n".join(lines) + "\n"
-    try:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed: the exit code has to say it
         sys.stderr.write(text.encode(sys.stderr.encoding or "ascii", "backslashreplace").decode())
         sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):  # stderr is closed: the exit code has to say it
-        return
-
-
-def _hold_streams() -> None:
-    """Open /dev/null in the place of closed standard streams, or the next file opened would be taken for one.
-
-    Errors of standard output name it from then on.
-
-    A program that is started finds them closed all the same: what Python opens is closed on exec.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 # until we end
-    if isinstance(out := sys.__stdout__, io.TextIOWrapper):  # it is not closed
-        raw = io.BufferedWriter(_StandardOutput(out.fileno(), "w", closefd=False))
-        sys.stdout = io.TextIOWrapper(raw, out.encoding, out.errors, None, out.line_buffering, out.write_through)
 
 
 class _StandardOutput(io.FileIO):
@@ -295,7 +338,14 @@ class _StandardOutput(io.FileIO):
 
 def entry() -> None:
     """Console script."""
-    _hold_streams()
+    # A closed stream becomes /dev/null, or the next file opened would be taken for it; a program that is started finds
+    # it closed all the same: what Python opens is closed on exec
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 # until we end
+    if isinstance(out := sys.__stdout__, io.TextIOWrapper):  # it is not closed
+        raw = io.BufferedWriter(_StandardOutput(out.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(raw, out.encoding, out.errors, None, out.line_buffering, out.write_through)
     exit_code = main(sys.argv[1:])
     gc.freeze()  # else the interpreter looks through all that was imported as it ends: a fifth of the time of a report
     sys.exit(exit_code)

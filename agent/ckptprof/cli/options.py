@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,6 +15,17 @@ from ckptprof.report import hints
 TYPED = "ckptprof.typed"  # in the `meta` of a context: the words after the command's name, as they were typed
 DATABASE = "CKPTPROF_DB"  # environment variables
 LARGEST = 2**63 - 1  # number that the database takes
+
+
+def given(name: str, metavar: str, text: str, *, short: str | None = None, **more: Any) -> Any:
+    """Return an option whose default, if it has one, stands in its text."""
+    names = (name,) if short is None else (name, short)
+    return typer.Option(*names, metavar=metavar, help=text, show_default=False, **more)
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Return an argument whose default, if it has one, stands in its text."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False, **more)
 
 
 def whole(name: str, *, least: int, most: int = LARGEST) -> Callable[[str], int]:
@@ -101,28 +112,17 @@ _DEFAULT = (
     "Default: /var/lib/ckptprof/ckptprof.db for root, ~/.local/state/ckptprof/ckptprof.db for others, and the first "
     "for those who have none there and may read it."
 )
-Db = Annotated[
-    str | None,
-    typer.Option(
-        "--db",
-        envvar=DATABASE,
-        metavar="PATH",
-        help=f"The database. {_DEFAULT}",
-        callback=named_database,
-        show_default=False,
-    ),
-]
+Db = Annotated[str | None, given("--db", "PATH", f"The database. {_DEFAULT}", envvar=DATABASE, callback=named_database)]
 Dbs = Annotated[
     list[str] | None,
-    typer.Option(
+    given(
         "--db",
-        envvar=DATABASE,
-        metavar="PATH",
-        help="The database; given several times, a folder, or a quoted pattern such as 'nodes/*.db', the databases of "
+        "PATH",
+        "The database; given several times, a folder, or a quoted pattern such as 'nodes/*.db', the databases of "
         "several nodes, or that of a server (postgresql+psycopg://ROLE@HOST/DATABASE), whose checkpoints are told as "
         f"those of their jobs. {_DEFAULT}",
+        envvar=DATABASE,
         callback=named_databases,
-        show_default=False,
     ),
 ]
 Level = Annotated[
@@ -139,8 +139,10 @@ NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colours
 NoPager = Annotated[bool, typer.Option("--no-pager", help="Do not use a pager on a terminal.")]
 Gpus = Annotated[
     int | None,
-    typer.Option(
-        "--gpus", metavar="N", parser=whole("--gpus", least=1), show_default=False,
-        help="GPUs that wait while training is blocked. Default: those that NVML shows, or one for each rank.",
+    given(
+        "--gpus",
+        "N",
+        "GPUs that wait while training is blocked. Default: those that NVML shows, or one for each rank.",
+        parser=whole("--gpus", least=1),
     ),
-]  # fmt: skip
+]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import named, reading_report
-from ckptprof.cli.planning import options as figures
-from ckptprof.diagnose.plan.basis import Measured, measure
-from ckptprof.diagnose.plan.figures import Given, check
+from ckptprof.cli.shared import figures
+from ckptprof.diagnose.plan.basis import Given, Measured, check, measure
 from ckptprof.diagnose.plan.planning import plan
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
@@ -30,25 +31,87 @@ _NEWEST = 200  # checkpoints that medians are taken of, unless --limit says othe
 _OR_GIVE = "or give --size or --parameters, --cost and --gpus"
 
 
+def _figure(name: str, metavar: str, parse: Callable[[str, str], object], text: str) -> Any:
+    return options.given(name, metavar, text, parser=lambda typed: parse(typed, name))
+
+
+Parameters = Annotated[
+    float | None, _figure("--parameters", "N", figures.count, "Parameters of the model, of 14 bytes each: 405B.")
+]
+Size = Annotated[
+    float | None,
+    _figure("--size", "SIZE", figures.size, "Size of one checkpoint: 1.5TB (10^12 bytes) or 1.5TiB (2^40 bytes)."),
+]
+Gpus = Annotated[int | None, _figure("--gpus", "N", figures.whole, "GPUs that train together.")]
+Mttf = Annotated[
+    float | None, _figure("--mttf", "TIME", figures.seconds, "Mean time from one failure of the job to the next: 3h.")
+]
+MttfPerGpu = Annotated[
+    float | None,
+    _figure(
+        "--mttf-per-gpu",
+        "TIME",
+        figures.seconds,
+        "Mean time from one failure of a GPU to the next: 50000h. Default: 49,600h (Micron and Lightbits).",
+    ),
+]
+Failures = Annotated[
+    figures.Failures | None,
+    _figure("--failures", "N/TIME", figures.failures, "How many failures you counted in how much time: 419/54d."),
+]
+Cost = Annotated[
+    float | None, _figure("--cost", "TIME", figures.seconds, "How long a save blocks training (its stall): 30s.")
+]
+Duration = Annotated[
+    float | None, _figure("--duration", "TIME", figures.seconds, "How long until an async save is written: 5m.")
+]
+Interval = Annotated[
+    float | None, _figure("--interval", "TIME", figures.seconds, "The interval at which you save today: 30m.")
+]
+Restart = Annotated[
+    float | None,
+    _figure("--restart", "TIME", figures.seconds, "Time from a failure until a restore begins. Default: 5m."),
+]
+StepTime = Annotated[
+    float | None,
+    _figure("--step-time", "TIME", figures.seconds, "Time of one training step; the answer is then also in steps."),
+]
+Write = Annotated[
+    float | None,
+    _figure(
+        "--write", "RATE", figures.rate, "Write throughput of the storage, 65GB/s; it gives the cost of a sync save."
+    ),
+]
+Read = Annotated[
+    float | None,
+    _figure("--read", "RATE", figures.rate, "Read throughput of the storage, 90GB/s; it gives the time of a restore."),
+]
+Directory = Annotated[
+    str | None, typer.Option("--path", metavar="DIR", help="A directory: the plan says when its file system is full.")
+]
+Free = Annotated[float | None, _figure("--free", "SIZE", figures.size, "Free space, as --path would find it: 100TB.")]
+Keep = Annotated[int | None, _figure("--keep", "N", figures.whole, "How many checkpoints are kept. Default: all.")]
+
+
 def command(  # each argument is an option of the command line
     context: typer.Context,
     *,
-    parameters: figures.Parameters = None,
-    size: figures.Size = None,
-    gpus: figures.Gpus = None,
-    mttf: figures.Mttf = None,
-    mttf_per_gpu: figures.MttfPerGpu = None,
-    failures: figures.Failures = None,
-    cost: figures.Cost = None,
-    duration: figures.Duration = None,
-    interval: figures.Interval = None,
-    restart: figures.Restart = None,
-    step_time: figures.StepTime = None,
-    write: figures.Write = None,
-    read: figures.Read = None,
-    path: figures.Path = None,
-    free: figures.Free = None,
-    keep: figures.Keep = None,
+    parameters: Parameters = None,
+    size: Size = None,
+    gpus: Gpus = None,
+    mttf: Mttf = None,
+    mttf_per_gpu: MttfPerGpu = None,
+    failures: Failures = None,
+    cost: Cost = None,
+    duration: Duration = None,
+    interval: Interval = None,
+    restart: Restart = None,
+    step_time: StepTime = None,
+    write: Write = None,
+    read: Read = None,
+    path: Directory = None,
+    free: Free = None,
+    keep: Keep = None,
     db: options.Dbs = None,
     since: filters.Since = None,
     until: filters.Until = None,
@@ -83,7 +146,9 @@ def command(  # each argument is an option of the command line
         keep=keep,
     )
     check(given)  # before a database is looked for
-    asked = any(value is not None for value in (since, until, job, limit)) or _was_typed(context, "db")
+    asked = any(value is not None for value in (since, until, job, limit)) or (
+        getattr(context.get_parameter_source("db"), "name", "") == "COMMANDLINE"  # CKPTPROF_DB is no question
+    )
     measured, code = None, 0
     if asked or (size is None and parameters is None and cost is None and write is None):
         query = filters.query(since, until, job, None, _NEWEST if limit is None else limit, now_ns=time.time_ns())
@@ -96,11 +161,6 @@ def command(  # each argument is an option of the command line
         colour = output.use_colour(off=no_color)
         output.write(rendering.render(made, width=output.terminal_width(), colour=colour))
     return code if made.advice is not None else NothingFoundError.exit_code
-
-
-def _was_typed(context: typer.Context, name: str) -> bool:
-    """Return whether an option stood on the command line: CKPTPROF_DB in the environment is no question."""
-    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
 def _free(path: str | None, free: float | None) -> float | None:
@@ -117,7 +177,6 @@ def _free(path: str | None, free: float | None) -> float | None:
 
 
 def _measured(dbs: list[str] | None, query: CheckpointQuery) -> tuple[Measured, int]:
-    """Return what was recorded, and the exit code if a part of it cannot be read."""
     try:
         report, code = reading_report(named(dbs), query)
     except StoreError as error:

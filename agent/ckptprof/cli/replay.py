@@ -36,12 +36,11 @@ def command(  # each argument is an option of the command line
     *,
     db: Annotated[
         str | None,
-        typer.Option(
+        options.given(
             "--db",
-            metavar="PATH",
-            help="Store the checkpoints in this database; the options that select only say what is printed.",
+            "PATH",
+            "Store the checkpoints in this database; the options that select only say what is printed.",
             callback=options.named_database,
-            show_default=False,
         ),
     ] = None,
     since: filters.Since = None,
@@ -100,7 +99,6 @@ def command(  # each argument is an option of the command line
 
 
 def _not_stored(file: Path) -> str:
-    """Return how the commands that a report names come to have an answer."""
     return f"Nothing of it is stored: `ckptprof replay {clean(shlex.quote(str(file)))} --db {hints.PATH}` stores it."
 
 

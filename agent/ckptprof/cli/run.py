@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,30 +34,19 @@ ckptprof run --live -- python train.py
 # In a database of its own, with the report in a file
 ckptprof run --db before.db --json --output report.json -- python train.py --lr 0.1
 """
-Arguments = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[--] CMD [ARG]...", help="The command and its arguments.", show_default=False),
-]
+Arguments = Annotated[list[str] | None, options.argument("[--] CMD [ARG]...", "The command and its arguments.")]
 Pid = Annotated[
     int | None,
-    typer.Option(
+    options.given(
         "--pid",
-        metavar="PID",
+        "PID",
+        "Join this process and its children instead: until it ends, or until Ctrl-C.",
         parser=options.whole("--pid", least=1),
-        help="Join this process and its children instead: until it ends, or until Ctrl-C.",
-        show_default=False,
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        readable=False,
-        help="Write the report to FILE instead of stderr.",
-        show_default=False,
-    ),
+    options.given("--output", "FILE", "Write the report to FILE instead of stderr.", short="-o", readable=False),
 ]
 Live = Annotated[
     bool,
@@ -103,7 +93,7 @@ def command(
     if quiet:
         return outcome.exit_code
     try:
-        _write(without_copies(outcome.report), target, _why_none(outcome), json=json, no_color=no_color)
+        _write(without_copies(outcome.report), target, partial(_why_none, outcome), json=json, no_color=no_color)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with our report, the command's code matters more
         from ckptprof.service.recorder import messages  # noqa: PLC0415
 
@@ -125,17 +115,11 @@ def _screen(*, starts: bool, no_color: bool) -> Beside | None:
     return None
 
 
-def _why_none(outcome: Outcome) -> Callable[[Report], tuple[str, str]]:
-    """Return what tells why nothing was found: by the event that came nearest, if there was one."""
+def _why_none(outcome: Outcome, report: Report) -> tuple[str, str]:
+    from ckptprof.report.why import nearest  # noqa: PLC0415 - imports the tables of the detection
 
-    def told(report: Report) -> tuple[str, str]:
-        from ckptprof.report.why import nearest  # noqa: PLC0415 - imports the tables of the detection
-
-        message, hint = terminal.explain_empty_run(report)
-        found = nearest(outcome.rejected)
-        return (message, hint) if found is None else (message, found)
-
-    return told
+    message, hint = terminal.explain_empty_run(report)
+    return message, nearest(outcome.rejected) or hint
 
 
 def _write(

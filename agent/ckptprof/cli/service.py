@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,19 +20,14 @@ ckptprof service status
 DEGRADED = 4
 
 
-class Action(str, Enum):
-    """What is to be done with the service."""
-
-    INSTALL = "install"
-    STATUS = "status"
-    UNINSTALL = "uninstall"
-
-
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be done.")]
 
 
 def command(
-    action: Annotated[Action, typer.Argument(metavar="install|status|uninstall", help="What to do.")],
+    action: Annotated[
+        Literal["install", "status", "uninstall"],
+        typer.Argument(metavar="install|status|uninstall", help="What to do."),
+    ],
     *,
     dry_run: DryRun = False,
     json: options.Json = False,
@@ -48,24 +42,24 @@ def command(
     from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of them
     from ckptprof.report import service as rendering  # noqa: PLC0415
     from ckptprof.service.commands import environment, installation  # noqa: PLC0415
-    from ckptprof.service.commands.standing import standing  # noqa: PLC0415
+    from ckptprof.service.commands.installation import standing  # noqa: PLC0415
 
     host = installation.Host()
     host.check()
     steps: list[installation.Step] = []
-    if action is Action.INSTALL:
+    if action == "install":
         environment.fit(environment.here())
         settings.check()
         steps = installation.to_install(host, environment.here())
-    elif action is Action.UNINSTALL:
+    elif action == "uninstall":
         steps = installation.to_uninstall(host)
     if not dry_run:
         installation.do(steps)
     now = standing(host)
-    told = rendering.Outcome(action.value, dry_run, tuple(step.text for step in steps), now)
+    told = rendering.Outcome(action, dry_run, tuple(step.text for step in steps), now)
     output.write(
         document.dump(rendering.document(told)) if json else rendering.render(told, width=output.terminal_width())
     )
-    if action is not Action.STATUS or now.active:
+    if action != "status" or now.active:
         return 0
     return DEGRADED if now.installed else NothingFoundError.exit_code

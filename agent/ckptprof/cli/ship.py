@@ -12,7 +12,7 @@ from ckptprof.cli import options, output
 from ckptprof.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckptprof.service.shipping.sinks import Way
+    from ckptprof.service.shipping.shipper import Way
 
 EXAMPLES = """
 # Once, by the owner of the database: its tables, and the roles for nodes and readers
@@ -26,27 +26,30 @@ ckptprof ship --to https://otel.example:4318
 """
 To = Annotated[
     str,
-    typer.Option(
-        "--to", envvar="CKPTPROF_SHIP_TO", metavar="URL", show_default=False,
-        help="The server: postgresql+psycopg://ROLE@HOST/DATABASE, without a password; or https://HOST:PORT, a "
+    options.given(
+        "--to",
+        "URL",
+        "The server: postgresql+psycopg://ROLE@HOST/DATABASE, without a password; or https://HOST:PORT, a "
         "collector of OpenTelemetry.",
+        envvar="CKPTPROF_SHIP_TO",
     ),
-]  # fmt: skip
+]
 PasswordFile = Annotated[
     Path | None,
-    typer.Option(
-        "--password-file", metavar="FILE", show_default=False,
-        help="A file that its owner alone may read, whose first line is the password, or the token of a collector. "
+    options.given(
+        "--password-file",
+        "FILE",
+        "A file that its owner alone may read, whose first line is the password, or the token of a collector. "
         "Default: the credential ckptprof-password of systemd, else ~/.pgpass.",
     ),
-]  # fmt: skip
+]
 Once = Annotated[bool, typer.Option("--once", help="Send what there is now, and end.")]
 Names = Annotated[
     bool,
     typer.Option(
         "--names", envvar="CKPTPROF_SHIP_NAMES",
         help="Send names of jobs, runs, paths and processes, and sentences that may have them, as they are.",
-    ),
+    )
 ]  # fmt: skip
 Prepare = Annotated[
     bool, typer.Option("--prepare", help="Make the tables and roles on the server, or bring them up to date, and end.")
@@ -116,7 +119,7 @@ def _way(to: str, password_file: Path | None) -> Way:
 
     if is_collector(to):
         return to_collector(to, password_file)
-    from ckptprof.service.shipping.server import to_server  # noqa: PLC0415 # as above
+    from ckptprof.service.shipping.shipper import to_server  # noqa: PLC0415 # as above
     from ckptprof.store.fleet.target import target_of  # noqa: PLC0415 # as above
 
     return to_server(target_of(to), password_file)

@@ -115,5 +115,4 @@ def _several(dbs: Sequence[str | None], identity: str, *, json: bool, no_color: 
 
 
 def _names(one: ClusterCheckpoint) -> set[str]:
-    """Return what a checkpoint is called: its number, and the uids that its nodes have for it."""
     return {str(one.whole.id), one.whole.uid, *(part.uid for part in one.nodes)}

@@ -21,10 +21,7 @@ ckptprof sql 'SELECT job, limited_by, count(*) AS saves, sum(stall_seconds) AS b
 ckptprof sql --csv 'SELECT checkpoint_id, rank, max(end_time) FROM v_ranks GROUP BY 1'
 """
 
-Statement = Annotated[
-    str | None,
-    typer.Argument(metavar="[STATEMENT]", help="One SELECT; - reads it from standard input.", show_default=False),
-]
+Statement = Annotated[str | None, options.argument("[STATEMENT]", "One SELECT; - reads it from standard input.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values with a line of names.")]
 
 

@@ -3,17 +3,21 @@
 The nodes of a run begin a save together. One that begins each of them so much later or earlier than the others, beyond
 what its clock may be off, has a clock that is off, or is late by itself: either way that much says nothing of how long
 it took, and is taken off.
+
+Nothing is joined without a key: two jobs that save in the same second are two. Sorted and swept once, so that the work
+grows with the events, not with their pairs.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
-from statistics import median_high, median_low
+from statistics import median, median_high, median_low
 from typing import NamedTuple
 
-from ckptprof.model import Checkpoint, Kind
+from ckptprof.cluster.model import NodeRecord
+from ckptprof.model import Checkpoint, Kind, Level
 
 UNKNOWN_BOUND_NS = 60_000_000_000  # that a clock is taken to be off, of which nobody knows
 LEAST_SAVES = 3  # that tell how far a clock is off
@@ -59,7 +63,6 @@ def bound_ns(checkpoint: Checkpoint) -> int | None:
 
 
 def _starts(events: Sequence[Event]) -> dict[str, list[_Start]]:
-    """Return for each node when it began its saves, beside the other nodes; in order."""
     saves: dict[int, dict[str, Checkpoint]] = {}
     again = set[int]()
     for host, _, one in events:
@@ -114,3 +117,148 @@ def _timed(event: Event, starts: Sequence[_Start]) -> Timed:
         return Timed(event, one.start_ns, one.end_ns, bound)
     rest = max(ahead - aheads[0], aheads[-1] - ahead)
     return Timed(event, one.start_ns - ahead, one.end_ns - ahead, rest, ahead)
+
+
+LEAST_REACH_NS = 30_000_000_000  # two starts may be apart, however often the run saves
+_FOLDER = "folder"
+
+
+def distinct(records: Iterable[NodeRecord]) -> list[Event]:
+    """Return each event once, though a database was given twice, or two recorders watched one host."""
+    by_uid: dict[str, Event] = {}
+    for record in records:
+        for one in record.checkpoints:
+            known = by_uid.get(one.uid)
+            if known is None or _told(one) > _told(known.checkpoint):
+                by_uid[one.uid] = Event(record.host, record.database, one)
+    same: dict[tuple[object, ...], list[Event]] = {}
+    for event in by_uid.values():
+        one = event.checkpoint
+        same.setdefault((event.host, one.kind, one.step, one.path), []).append(event)
+    return [event for events in same.values() for event in _seen_once(events)]
+
+
+def _told(one: Checkpoint) -> tuple[bool, bool, int]:
+    """Return how much is known of an event: a later copy of a database knows more."""
+    return one.durable_ns is not None, one.verdict is not None, one.end_ns
+
+
+def _seen_once(events: list[Event]) -> list[Event]:
+    """Return the events of one host, kind, step and path without those that another recorder saw better."""
+    if len({event.database for event in events}) == 1:
+        return events
+    kept: list[Event] = []
+    for event in sorted(events, key=_quality, reverse=True):
+        if not any(_are_one(event, other) for other in kept):
+            kept.append(event)
+    return kept
+
+
+def _quality(event: Event) -> tuple[bool, int, str]:
+    one = event.checkpoint
+    return one.level is Level.TRACE, one.bytes, one.uid
+
+
+def _are_one(event: Event, other: Event) -> bool:
+    one, two = event.checkpoint, other.checkpoint
+    overlap = one.start_ns <= two.end_ns and two.start_ns <= one.end_ns
+    pids = {writer.pid for writer in two.writers}
+    return event.database != other.database and overlap and any(writer.pid in pids for writer in one.writers)
+
+
+def key_of(one: Checkpoint) -> tuple[object, ...] | None:
+    """Return what joins an event with those of other nodes; None: nothing does."""
+    if one.kind is Kind.COPY:  # of whoever moves checkpoints: no part of a job's
+        return None
+    if one.run is not None:
+        return "run", one.run.key, one.run.restart or 0  # what 0 is called by some, others do not tell
+    if one.place is not None and one.place.shared and one.path is not None:
+        folder = one.path.rpartition("/")[0] if one.files == 1 else one.path
+        return _FOLDER, one.place.key, folder.rpartition("/")[2]  # an inode may be that of another folder later
+    return None
+
+
+def is_of_one(key: tuple[object, ...], events: Iterable[Event]) -> bool:
+    """Return whether what has one key may be parts of the same; a folder may have those of anyone.
+
+    It has them of one where all that is known of it is one step, and no rank of it is on two nodes.
+    """
+    if key[0] != _FOLDER:
+        return True
+    steps, hosts = set[int | None](), dict[int, str]()
+    for host, _, one in events:
+        steps.add(one.step)
+        ranks = {writer.rank for writer in one.writers if writer.rank is not None}
+        if any(hosts.setdefault(rank, host) != host for rank in ranks):
+            return False
+    return len(steps - {None}) == 1
+
+
+class _Group:
+    def __init__(self, first: Timed) -> None:
+        self.start_ns = first.start_ns
+        self.end_ns = first.end_ns
+        self.bound_ns = _bound(first)
+        self.step = first.event.checkpoint.step
+        self.ends_ns = {first.event.host: first.end_ns}
+        self.paths = {first.event.checkpoint.path}
+        self.events = [first]
+
+    def takes(self, one: Timed, reach_ns: int) -> bool:
+        """Return whether an event that begins no earlier is of this checkpoint, too."""
+        step = one.event.checkpoint.step
+        apart_ns, gap_ns = one.start_ns - self.start_ns, one.start_ns - self.end_ns
+        if step is None or self.step is None:
+            near = gap_ns <= min(reach_ns, self.bound_ns + _bound(one)) or apart_ns <= reach_ns
+        else:
+            near = step == self.step and (
+                gap_ns <= self.bound_ns + _bound(one) or apart_ns <= max(LEAST_REACH_NS, reach_ns)
+            )
+        return near and one.start_ns <= self.ends_ns.get(one.event.host, one.start_ns)
+
+    def add(self, one: Timed) -> None:
+        """Take it in."""
+        host = one.event.host
+        self.end_ns = max(self.end_ns, one.end_ns)
+        self.bound_ns = max(self.bound_ns, _bound(one))
+        self.step = one.event.checkpoint.step if self.step is None else self.step
+        self.ends_ns[host] = max(one.end_ns, self.ends_ns.get(host, one.end_ns))
+        self.paths.add(one.event.checkpoint.path)
+        self.events.append(one)
+
+
+def joined(events: Sequence[Timed]) -> list[list[Timed]]:
+    """Return the events of one key and kind, in the order of their starts, as checkpoints in that order."""
+    reach_ns = _reach_ns(events)
+    longest_ns = max(map(_bound, events), default=0)
+    found: list[_Group] = []
+    open_: list[_Group] = []
+    for one in events:
+        open_ = [group for group in open_ if _until_ns(group, reach_ns) + longest_ns >= one.start_ns]
+        fitting = [group for group in open_ if group.takes(one, reach_ns)]
+        if fitting:
+            path = one.event.checkpoint.path
+            # Called at once
+            min(fitting, key=lambda group: (path not in group.paths, one.start_ns - group.start_ns)).add(one)
+        else:
+            open_.append(_Group(one))
+            found.append(open_[-1])
+    return [group.events for group in found]
+
+
+def _bound(one: Timed) -> int:
+    return UNKNOWN_BOUND_NS if one.bound_ns is None else one.bound_ns
+
+
+def _until_ns(group: _Group, reach_ns: int) -> int:
+    """Return when the last event begins that may be of a group, but for the clock of that event."""
+    return max(group.end_ns + group.bound_ns, group.start_ns + max(LEAST_REACH_NS, reach_ns))
+
+
+def _reach_ns(events: Sequence[Timed]) -> int:
+    """Return half of the time from one checkpoint of a node to its next one, in the median."""
+    by_host: dict[str, list[int]] = {}
+    for one in events:
+        by_host.setdefault(one.event.host, []).append(one.start_ns)
+    apart = [later - earlier for starts in by_host.values() for earlier, later in pairwise(starts)]
+    return round(median(apart)) // 2 if apart else LEAST_REACH_NS

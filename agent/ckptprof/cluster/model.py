@@ -30,10 +30,8 @@ class NodePart(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     uid: str
     start_ns: int  # epoch nanoseconds by the clock of the node
     end_ns: int  # epoch nanoseconds by the clock of the node
-    ahead_seconds: float | None = (
-        None  # of its clock before those of the others, as the starts of saves tell; that much
-    )
-    # is taken off here. None: its clock is taken at its word
+    ahead_seconds: float | None = None  # of its clock before those of the others, as the starts of saves tell; that
+    # much is taken off here. None: its clock is taken at its word
     clock_bound_seconds: Amount | None = None  # its clock is off by at most so much more; None: nobody knows
     bytes: Count
     files: Count

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ckptprof.diagnose.causes import WORDS
 from ckptprof.diagnose.sight import SLIGHT
-from ckptprof.diagnose.words import WORDS
 from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import plural, seconds
@@ -20,18 +20,17 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
 
     Nothing slow is an answer, too: its limit is `none`, then. What is unclear is told only if nothing else is known.
     """
-    judged = [one for one in checkpoints if one.kind is not Kind.COPY and one.verdict is not None]
-    if not judged:
+    pairs = [(one, one.verdict) for one in checkpoints if one.kind is not Kind.COPY and one.verdict is not None]
+    if not pairs:
         return None
+    judged = [one for one, _ in pairs]
     sums: dict[Limit, float] = {}
-    for one in judged:
-        if one.verdict is not None:
-            own = lost_seconds(one) * _share(one.verdict, one.verdict.limit)
-            sums[one.verdict.limit] = sums.get(one.verdict.limit, 0.0) + own
+    for one, told in pairs:
+        sums[told.limit] = sums.get(told.limit, 0.0) + lost_seconds(one) * _share(told, told.limit)
     whole = sum(map(lost_seconds, judged))
     slow = [limit for limit in sums if limit not in (Limit.NONE, Limit.UNCLEAR)]
     limit = max(slow or set(sums) - {Limit.NONE} or set(sums), key=lambda one: sums[one])
-    mine = [one for one in judged if one.verdict is not None and one.verdict.limit is limit]
+    mine = [one for one, told in pairs if told.limit is limit]
     if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < SLIGHT * whole:
         return _of_little(limit, mine, judged, whole)
     return Headline(
@@ -45,7 +44,6 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
 
 
 def _of_little(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint], whole: float) -> Headline:
-    """Return that nothing held much of the lost time, with the limit that held most of it."""
     fast = [one for one in judged if one.verdict is not None and one.verdict.limit is Limit.NONE]
     held = of_all(mine, stall_seconds)
     which = f"{_of(mine, judged)} {'was' if len(mine) == 1 else 'were'}"
@@ -74,7 +72,6 @@ def _sentence(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) ->
 
 
 def _of(mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
-    """Return how many of them it is."""
     if len(mine) < len(judged):
         return f"{len(mine):,} of {plural(len(judged), 'checkpoint')}"
     every = {1: "the only checkpoint", 2: "both checkpoints"}
@@ -130,7 +127,6 @@ def _named(mine: list[Checkpoint]) -> str:
 
 
 def _remedy(mine: list[Checkpoint]) -> str | None:
-    """Return the remedy that most of the lost time asks for."""
     sums: dict[str, float] = {}
     for one in mine:
         if one.verdict is not None and one.verdict.remedy is not None:

@@ -30,10 +30,12 @@ class Cause(Enum):
     DEVICE = auto()
     DEVICE_CAPPED = auto()  # by a limit that somebody set
     DEVICE_PACED = auto()  # held back before its queue
-    LINK = auto()
+    LINK = auto()  # at its speed
+    LINK_EVEN = auto()  # as fast as it was ever seen, or at an even rate: a server may do that, too
     LINK_SHAPED = auto()  # its queueing discipline held packets back
     CONGESTION = auto()  # of the fabric, as its ports tell
-    PATH = auto()  # somewhere between this host's link and the server, as TCP tells
+    PATH = auto()  # somewhere between this host's link and the server, as TCP tells: by its length
+    QUEUES = auto()  # likewise, by queues or losses
     PATHS_LOST = auto()  # no path to a disk behind a fabric could be used
     DAEMON = auto()  # the process that serves a FUSE mount was at work here all the while
     SERVER = auto()
@@ -48,6 +50,7 @@ class Cause(Enum):
     TARGET = auto()  # one of several servers, or what takes a share of the data there, was far slower than the others
     QUEUED = auto()  # without a CPU in the kernel
     STARVED = auto()  # without a CPU in its own code
+    STARVED_AFTER = auto()  # without a CPU, when what was read was parsed
     COPYING = auto()  # into or out of the page cache
     OWN_CODE = auto()
     LOCK = auto()  # other threads of its process ran one at a time, as Python's lock has it
@@ -56,6 +59,53 @@ class Cause(Enum):
     CAME_IN_MEANWHILE = auto()  # asleep while state came in over the network
     PAUSED = auto()  # asleep because it asked to be
     UNEXPLAINED = auto()
+
+
+WORDS = {  # what a checkpoint that was limited is called
+    Limit.GATHER: "bound by gathering the state",
+    Limit.STAGING: "bound by copying the state first",
+    Limit.SERIALIZE: "serialisation-bound",
+    Limit.CPU: "short of processors",
+    Limit.PAGE_CACHE: "bound by the page cache",
+    Limit.FLUSH: "bound by flushes",
+    Limit.DEVICE: "device-bound",
+    Limit.NETWORK: "network-bound",
+    Limit.SERVER: "bound by the storage server",
+    Limit.SMALL_IO: "bound by small operations",
+    Limit.METADATA: "bound by the number of files",
+    Limit.STRAGGLER: "delayed by one rank",
+    Limit.SINGLE_WRITER: "written by one of several ranks",
+    Limit.PREVIOUS_SAVE: "saves wait for each other",
+    Limit.CLEAN_UP: "blocked by deletion",
+    Limit.PAGE_FAULT: "bound by page faults",
+}
+WITHOUT_CPU = "but without a CPU: other threads had them, or its quota was used up"
+_ASLEEP = {
+    Limit.SERVER: "waiting for the server of the mount",
+    Limit.NETWORK: "waiting for the network",
+    Limit.SMALL_IO: "in small operations",
+    Limit.SINGLE_WRITER: "waiting for what was written to be sent",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """What a thread waited for that was asleep in reads, writes and syncs."""
+
+    cause: Cause
+    limit: Limit
+    words: str | None = None  # in or for what it was asleep, for a person; None: as its limit has it
+    facts: tuple[str, ...] = ()  # who, and the numbers
+    excluded: tuple[str, ...] = ()
+    rival: Limit | None = None  # what it may be as well
+    imposed: bool = False  # by a limit that somebody set, or that the kernel has measured
+    sure: bool = True
+
+    @property
+    def text(self) -> str:
+        """For a person."""
+        head = f"asleep {self.words or _ASLEEP[self.limit]}"
+        return f"{head}: {'; '.join(self.facts)}" if self.facts else head
 
 
 @dataclass(frozen=True)
@@ -69,7 +119,6 @@ class Spent:
     alone: bool = False  # by the single writer of several ranks: more writers would have shared it out
 
     def __str__(self) -> str:
-        """Return it with its duration."""
         return f"{seconds(self.seconds)} {self.text}"
 
     @property

@@ -66,14 +66,9 @@ def ceiling_for(path: str, ceilings: Sequence[Ceilings], *, mount_point: str | N
     fitting = [
         one
         for one in ceilings
-        if _is_below(path, one.mount_point) and (mount_point is None or one.mount_point == mount_point)
+        if f"{path}/".startswith(f"{one.mount_point.rstrip('/')}/") and mount_point in (None, one.mount_point)
     ]
     return max(fitting, key=lambda one: (len(one.mount_point), one.at_ns), default=None)
-
-
-def _is_below(path: str, mount_point: str) -> bool:
-    point = mount_point.rstrip("/")
-    return path == point or path.startswith(point + "/")
 
 
 def fastest(ceilings: Ceilings, work: str) -> Measure | None:

@@ -106,7 +106,6 @@ def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None
 
 
 def _gpus(mine: Iterable[Checkpoint]) -> tuple[int | None, str | None]:
-    """Return the GPUs of a job, the most that one of its checkpoints told, and who told them."""
     told = [(one.cost.gpus, one.cost.gpus_from) for one in mine if one.cost is not None and one.cost.gpus]
     return max(told, key=lambda pair: pair[0] or 0, default=(None, None))
 

@@ -1,11 +1,7 @@
-"""What is known around one checkpoint, in seconds and with every number that cannot be left out.
-
-Measures come from counters, and counters lie at times: a negative or endless number is taken for one not seen.
-"""
+"""What is known around one checkpoint, in seconds and with every number that cannot be left out."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,14 +21,9 @@ _MOUNTED_FAR = frozenset(
 )
 
 
-def number(value: float | None) -> float | None:
-    """Return a number that can be: neither negative nor endless; else None."""
-    return float(value) if value is not None and math.isfinite(value) and value >= 0 else None
-
-
 def some(value: float | None) -> float:
     """Return it, 0 where it was not seen: only for sums in which that makes no difference."""
-    return number(value) or 0.0
+    return value or 0.0
 
 
 def pace(amount: float, spent: float) -> float:
@@ -42,8 +33,7 @@ def pace(amount: float, spent: float) -> float:
 
 def seconds(value_ns: int | None) -> float | None:
     """Return nanoseconds as seconds, None if they were not seen."""
-    known = number(value_ns)
-    return None if known is None else known / NS
+    return None if value_ns is None else value_ns / NS
 
 
 @dataclass(frozen=True)
@@ -70,7 +60,7 @@ class Sight:
     @property
     def moved(self) -> float:
         """Bytes that its processes moved for it, staging and copies included."""
-        return max(some(self.checkpoint.bytes), some(self.checkpoint.written_bytes) if self.writes else 0.0)
+        return max(self.checkpoint.bytes, some(self.checkpoint.written_bytes) if self.writes else 0.0)
 
     @property
     def remote(self) -> bool:
@@ -78,6 +68,11 @@ class Sight:
         mount = self.measures.mount
         is_far = mount is not None and (mount.remote or mount.fs_type in _MOUNTED_FAR)
         return is_far or self.checkpoint.sent is not None
+
+    @property
+    def fs_type(self) -> str:
+        """The type of its file system in lower case, "" if that is not known."""
+        return self.measures.mount.fs_type.lower() if self.measures.mount is not None else ""
 
     @property
     def direct(self) -> bool:
@@ -97,14 +92,14 @@ class Sight:
         """Bytes that the device moved in the checkpoint's direction."""
         if self.device is None:
             return None
-        return number(self.device.written_bytes if self.writes else self.device.read_bytes)
+        return self.device.written_bytes if self.writes else self.device.read_bytes
 
     @property
     def device_operations(self) -> float | None:
         """Requests that the device completed in the checkpoint's direction."""
         if self.device is None:
             return None
-        return number(self.device.writes if self.writes else self.device.reads)
+        return self.device.writes if self.writes else self.device.reads
 
     @property
     def request_bytes(self) -> float | None:
@@ -116,14 +111,14 @@ class Sight:
     @property
     def device_flushes(self) -> float | None:
         """Flushes of the device with the fewest in its stack: what others flush comes in below a loop or a mapping."""
-        return min((known for one in self.measures.devices if (known := number(one.flushes)) is not None), default=None)
+        return min((known for one in self.measures.devices if (known := one.flushes) is not None), default=None)
 
     @property
     def device_busy(self) -> float | None:
         """The share of the time in which the device had work."""
-        if self.device is None or number(self.device.busy_seconds) is None or not number(self.device.seconds):
+        if self.device is None or self.device.busy_seconds is None or not self.device.seconds:
             return None
-        return min(1.0, some(self.device.busy_seconds) / self.device.seconds)
+        return min(1.0, self.device.busy_seconds / self.device.seconds)
 
     @property
     def link_bytes(self) -> float | None:
@@ -136,12 +131,12 @@ class Sight:
         if self.ceiling is None:
             return None
         found = fastest(self.ceiling, WRITE if self.writes else READ)
-        return None if found is None else number(found.bytes_per_second)
+        return None if found is None else found.bytes_per_second
 
     @property
     def used_share(self) -> float | None:
         """The share of the host's processors that the whole job used; None if that was not seen of all of it."""
-        busy = [number(one.busy) for one in self.measures.processes]
+        busy = [one.busy for one in self.measures.processes]
         known = [one for one in busy if one is not None]
         if not self.measures.cores or not known or len(known) < len(busy):
             return None
@@ -155,9 +150,8 @@ class Sight:
     @property
     def syncs(self) -> float | None:
         """How many syncs its threads made, as far as anything counted them."""
-        counted = [number(one.syncs) for one in self.measures.threads if number(one.syncs) is not None]
-        known = [some(value) for value in counted]
-        told = number(self.checkpoint.metadata.synced)
+        known = [one.syncs for one in self.measures.threads if one.syncs is not None]
+        told = self.checkpoint.metadata.synced
         return max(sum(known), some(told)) if known or told is not None else None
 
     def process(self, pid: int) -> ProcessMeasure | None:
@@ -170,7 +164,7 @@ class Sight:
         for one in self.measures.processes:
             if pid is None or one.pid == pid:
                 for name, looks in (one.stacks or {}).items():
-                    counted[name] = counted.get(name, 0.0) + some(looks)
+                    counted[name] = counted.get(name, 0.0) + looks
         total = sum(counted.values())
         return {name: looks / total for name, looks in counted.items()} if total else {}
 
@@ -203,7 +197,7 @@ def look(
 
 def _device(measures: Measures, writes: bool) -> DeviceMeasure | None:  # noqa: FBT001 - a direction
     devices = [one for one in measures.devices if one.countable] or list(measures.devices)
-    return max(devices, key=lambda one: some(one.written_bytes if writes else one.read_bytes), default=None)
+    return max(devices, key=lambda one: one.written_bytes if writes else one.read_bytes, default=None)
 
 
 def over(link: LinkMeasure, *, writes: bool) -> float:
@@ -216,7 +210,7 @@ def over(link: LinkMeasure, *, writes: bool) -> float:
 
 def _link(measures: Measures, writes: bool, size: int) -> LinkMeasure | None:  # noqa: FBT001 - a direction
     """Return the link that the storage is behind, as the connections with it tell; else the one that moved most."""
-    carried = _carriers(measures, writes, least=MOST * some(size))
+    carried = _carriers(measures, writes, least=MOST * size)
     links = [one for one in measures.links if one.name in carried] or _of_paths(measures)
     if links:
         return max(links, key=lambda one: over(one, writes=writes))
@@ -226,19 +220,17 @@ def _link(measures: Measures, writes: bool, size: int) -> LinkMeasure | None:  #
 
     def moved(one: LinkMeasure) -> float:
         """Return what is its own: what goes past the kernel over an RDMA port is told of that."""
-        return some(one.sent_bytes if writes else one.received_bytes) if one.name in ports else over(one, writes=writes)
+        return (one.sent_bytes if writes else one.received_bytes) if one.name in ports else over(one, writes=writes)
 
     links = [one for one in measures.links if one.countable and one.kind != "loopback"]
     shaped = [one for one in measures.links if some(one.shaped_overlimits) or some(one.shaped_drops)]
     if not writes:  # what comes in is shaped at its other end: of such a link only that it is shaped at this one shows
         shaped += [one for one in measures.links if one.kind != "loopback" and one.shaped_overlimits is not None]
     best = max([*links, *shaped], key=moved, default=None)
-    loop = max(
-        (one for one in measures.links if one.kind == "loopback"), key=lambda one: some(one.sent_bytes), default=None
-    )
+    loop = max((one for one in measures.links if one.kind == "loopback"), key=lambda one: one.sent_bytes, default=None)
     if loop is None or best is None:
         return best or loop
-    return loop if some(loop.sent_bytes) > 2 * moved(best) else best
+    return loop if loop.sent_bytes > 2 * moved(best) else best
 
 
 def _of_paths(measures: Measures) -> list[LinkMeasure]:
@@ -261,6 +253,6 @@ def _paths(measures: Measures) -> tuple[PathMeasure, ...]:
 def _carriers(measures: Measures, writes: bool, least: float) -> set[str]:  # noqa: FBT001 - a direction
     """Return the interfaces of the connections with the storage, if they moved the checkpoint."""
     theirs = [one for one in measures.connections if one.relation in ("server", "daemon") and not one.accepted]
-    if sum(some(one.sent_bytes if writes else one.received_bytes) for one in theirs) < least:
+    if sum((one.sent_bytes if writes else one.received_bytes) for one in theirs) < least:
         return set()
     return {link for one in theirs for link in one.links}

@@ -1,7 +1,11 @@
-"""The families of checkpoints: each is counted once, however often it is told again as more becomes known of it."""
+"""The families of checkpoints: each is counted once, however often it is told again as more becomes known of it.
+
+The label values of what limited them are the closed lists of `verdicts` and three words.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -9,20 +13,99 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import Metric
 
 from ckptprof.export.columns import Column, collect, unlabelled
-from ckptprof.export.diagnosis import DiagnosisFamilies
 from ckptprof.export.labels import UNKNOWN, Names
 from ckptprof.export.newest import Newest
 from ckptprof.model import Checkpoint, Kind, Status
+from ckptprof.verdicts import Limit, Verdict
 
 FRAMEWORKS_CAP = 24
 DURATION_BOUNDS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
 CACHES = ("cold", "warm", "partly")
 REMEMBERED_CHECKPOINTS = 512  # of which it is kept what was counted: a later account adds the difference
 
+UNEXPLAINED = "unexplained"
+_SURE = ((0.8, "likely"), (0.6, "probably"))  # confidence from which on, as reports say it
+_UNSURE = "unclear"
+
+_GPU_SECONDS = Column[float](
+    "checkpoint_gpu_seconds_total",
+    "Time in which checkpoints blocked training, times its GPUs.",
+    lambda seconds: seconds or None,
+)
+_LIMIT = Column[Verdict](
+    "last_checkpoint_limit", "What limited the last checkpoint; always 1.", lambda _: 1, kind="gauge"
+)
+_PATH = Column[Verdict](
+    "last_checkpoint_path_seconds",
+    "Time from when training stopped for the last checkpoint, if that was seen, until it was complete.",
+    lambda verdict: _finite(verdict.seconds),
+    kind="gauge",
+)
+_EXPECTED = Column[Verdict](
+    "last_checkpoint_expected_seconds",
+    "What its path_seconds would have been without the limit of the last checkpoint.",
+    lambda verdict: _finite(verdict.expected_seconds),
+    kind="gauge",
+)
+
+
+class DiagnosisFamilies:
+    """Where the time of checkpoints went, and the last verdict of each kind."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Counter(
+            "ckptprof_checkpoint_limit_seconds_total",
+            "Time of checkpoints by what it went to, on their critical path.",
+            ["kind", "limit"],
+            registry=registry,
+        )
+        self._gpu_seconds = 0.0
+        self._last_ns: dict[Kind, int] = {}
+        self._last: dict[str, Verdict] = {}
+        registry.register(self)
+
+    def add(self, checkpoint: Checkpoint, *, first: bool, gpu_seconds: float) -> None:
+        """Take a checkpoint; `first`: this verdict is its first one, `gpu_seconds`: what is new of them.
+
+        A later verdict on the same checkpoint changes what is last, but not the counters: they never go back.
+        """
+        self._gpu_seconds += max(0.0, gpu_seconds)
+        verdict, kind = checkpoint.verdict, checkpoint.kind.value
+        if verdict is None:
+            return
+        if first:
+            for account in verdict.accounts:
+                if math.isfinite(account.seconds) and account.seconds > 0:
+                    limit = UNEXPLAINED if account.limit is None else account.limit.value
+                    self._seconds.labels(kind, limit).inc(account.seconds)
+        if checkpoint.status is Status.INCOMPLETE:  # none to start from
+            return
+        if checkpoint.end_ns >= self._last_ns.get(checkpoint.kind, 0):  # jobs end in any order
+            self._last_ns[checkpoint.kind] = checkpoint.end_ns
+            self._last[kind] = verdict
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what has no series before there is something to tell."""
+        yield from collect([_GPU_SECONDS], unlabelled(self._gpu_seconds))
+        limits = [
+            ({"kind": kind, "limit": verdict.limit.value, "confidence": _word(verdict)}, verdict)
+            for kind, verdict in self._last.items()
+        ]
+        yield from collect([_LIMIT], limits)
+        yield from collect([_PATH, _EXPECTED], [({"kind": kind}, verdict) for kind, verdict in self._last.items()])
+
+
+def _finite(seconds: float | None) -> float | None:
+    return seconds if seconds is not None and math.isfinite(seconds) else None
+
+
+def _word(verdict: Verdict) -> str:
+    if verdict.limit is Limit.UNCLEAR:
+        return _UNSURE
+    return next((word for bound, word in _SURE if verdict.confidence >= bound), _UNSURE)
+
 
 class _Counted(NamedTuple):
-    """What was counted of a checkpoint up to now."""
-
     incomplete: int = 0
     stall_ns: int = 0
     written_bytes: int = 0
@@ -36,7 +119,6 @@ class CheckpointFamilies:
     """Counters of checkpoints; by kind they start at zero, so that a rate sees the first one too."""
 
     def __init__(self, registry: CollectorRegistry, bounds: Sequence[float] = DURATION_BOUNDS_SECONDS) -> None:
-        """Start with nothing seen; `bounds` of the buckets of durations."""
         self.frameworks = Names(FRAMEWORKS_CAP)
         self._count = Counter(
             "ckptprof_checkpoints_total", "Checkpoints seen.", ["kind", "framework", "pattern"], registry=registry
@@ -99,8 +181,6 @@ class CheckpointFamilies:
 
 
 class _CourseFamilies:
-    """How checkpoints went."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"ckptprof_{name}", text, labels, registry=registry)
@@ -159,8 +239,6 @@ _AT_RISK = Column[int](
 
 
 class _LastFamilies:
-    """The last save and the last restore."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self._last: dict[Kind, Checkpoint] = {}
         self._risk_ns = 0

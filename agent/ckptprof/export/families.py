@@ -7,11 +7,12 @@ values of `device`, so that both join on (instance, device). Seconds and bytes o
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from ckptprof.export.columns import Column, Number
-from ckptprof.export.health import CollectorHealth, ProcessHealth, RecorderHealth
+from ckptprof.export.health import CollectorHealth, RecorderHealth
 from ckptprof_collectors.counted import Column as Declared
 from ckptprof_collectors.counted import Counted, Unit
 from ckptprof_collectors.samples import SamplerHealth, TraceHealth
@@ -27,7 +28,6 @@ def declared(counted: Counted) -> tuple[Column[Any], ...]:
 
 
 def _reader(column: Declared) -> Callable[[Any], Number | None]:
-    """Return what takes a field of a sample, in base units."""
     read: Callable[[Any], int | None] = attrgetter(column.field)
     if column.unit is Unit.ONE:
         return read
@@ -36,6 +36,7 @@ def _reader(column: Declared) -> Callable[[Any], Number | None]:
 
 
 _SAMPLER = Column[SamplerHealth]
+_SAMPLER_GAUGE = partial(_SAMPLER, kind="gauge")
 SAMPLER = (
     _SAMPLER("sampler_ticks_total", "Ticks of the sampler.", lambda s: s.ticks),
     _SAMPLER("sampler_late_ticks_total", "Ticks that came late.", lambda s: s.late_ticks),
@@ -43,12 +44,11 @@ SAMPLER = (
     _SAMPLER(
         "sampler_dropped_frames_total", "Frames that the recorder did not take in time.", lambda s: s.dropped_frames
     ),
-    _SAMPLER("sampler_hung_lookups", "Looks at files that do not come back.", lambda s: s.hung_lookups, kind="gauge"),
-    _SAMPLER(
+    _SAMPLER_GAUGE("sampler_hung_lookups", "Looks at files that do not come back.", lambda s: s.hung_lookups),
+    _SAMPLER_GAUGE(
         "sampler_abandoned",
         "Runs of py-spy and questions to GPU drivers that do not end, even when killed.",
         lambda s: s.abandoned,
-        kind="gauge",
     ),
     _SAMPLER(
         "sampler_refused_lookups_total",
@@ -60,11 +60,12 @@ SAMPLER = (
         "Lateness of ticks that came 0.25 s late or more.",
         lambda s: None if s.starved_ns is None else s.starved_ns / 1e9,
     ),
-    _SAMPLER("watched_processes", "Processes watched closely now.", lambda s: s.watched_processes, kind="gauge"),
-    _SAMPLER("known_processes", "Processes known to the sampler now.", lambda s: s.known_processes, kind="gauge"),
+    _SAMPLER_GAUGE("watched_processes", "Processes watched closely now.", lambda s: s.watched_processes),
+    _SAMPLER_GAUGE("known_processes", "Processes known to the sampler now.", lambda s: s.known_processes),
 )
 
 _TRACE = Column[TraceHealth]
+_TRACE_GAUGE = partial(_TRACE, kind="gauge")
 TRACE = (
     _TRACE("trace_operations_total", "Reads and writes of files that the trace counted.", lambda s: s.calls),
     _TRACE("trace_untimed_operations_total", "Of those, the ones not timed.", lambda s: s.untimed_operations),
@@ -72,28 +73,23 @@ TRACE = (
     _TRACE("trace_lost_bytes_total", "Bytes counted without their file, for want of room.", lambda s: s.lost_bytes),
     _TRACE("trace_lost_sessions_total", "Small uses of files that were only counted.", lambda s: s.lost_sessions),
     _TRACE("trace_lost_events_total", "Events for which the trace had no room.", lambda s: s.lost_events),
-    _TRACE(
-        "trace_degradations", "Kinds of I/O that the trace cannot see here.", lambda s: len(s.degraded), kind="gauge"
-    ),
+    _TRACE_GAUGE("trace_degradations", "Kinds of I/O that the trace cannot see here.", lambda s: len(s.degraded)),
 )
 
 _RECORDER = Column[RecorderHealth]
+_RECORDER_GAUGE = partial(_RECORDER, kind="gauge")
 RECORDER = (
     _RECORDER("recorder_frames_total", "Frames that reached the recorder.", lambda s: s.frames),
     _RECORDER("recorder_dropped_frames_total", "Frames that were not stored.", lambda s: s.dropped_frames),
     _RECORDER("recorder_late_frames_total", "Frames that reached the recorder late.", lambda s: s.late_frames),
-    _RECORDER(
+    _RECORDER_GAUGE(
         "recorder_behind_seconds",
         "Seconds from the time of the last frame to when it was judged: over 10 checkpoints are reported late.",
         lambda s: s.behind_seconds,
-        kind="gauge",
     ),
     _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
-    _RECORDER(
-        "recorder_detection_kept_bytes",
-        "What detection keeps in memory, estimated.",
-        lambda s: s.detection_kept_bytes,
-        kind="gauge",
+    _RECORDER_GAUGE(
+        "recorder_detection_kept_bytes", "What detection keeps in memory, estimated.", lambda s: s.detection_kept_bytes
     ),
     _RECORDER(
         "recorder_detection_forgotten_bytes_total",
@@ -106,38 +102,32 @@ RECORDER = (
         lambda s: s.left_out_events,
     ),
     _RECORDER("sampler_restarts_total", "Times the sampler had to be started again.", lambda s: s.sampler_restarts),
-    _RECORDER("samplers_stuck", "Samplers that do not end when killed.", lambda s: s.samplers_stuck, kind="gauge"),
-    _RECORDER(
-        "recorder_abandoned",
-        "Questions to GPU drivers that are not answered.",
-        lambda s: s.abandoned,
-        kind="gauge",
-    ),
+    _RECORDER_GAUGE("samplers_stuck", "Samplers that do not end when killed.", lambda s: s.samplers_stuck),
+    _RECORDER_GAUGE("recorder_abandoned", "Questions to GPU drivers that are not answered.", lambda s: s.abandoned),
     _RECORDER("store_errors_total", "Writes that the store refused.", lambda s: s.store_errors),
     _RECORDER("store_damaged_total", "Databases that were damaged and moved aside.", lambda s: s.damaged_databases),
-    _RECORDER("store_size_bytes", "Size of the database.", lambda s: s.store_bytes, kind="gauge"),
-    _RECORDER(
-        "store_log_bytes",
-        "Size of the database's log: it grows while a reader holds it.",
-        lambda s: s.store_log_bytes,
-        kind="gauge",
+    _RECORDER_GAUGE("store_size_bytes", "Size of the database.", lambda s: s.store_bytes),
+    _RECORDER_GAUGE(
+        "store_log_bytes", "Size of the database's log: it grows while a reader holds it.", lambda s: s.store_log_bytes
     ),
-    _RECORDER("store_queue_batches", "Batches that wait for the store.", lambda s: s.store_queue, kind="gauge"),
-    _RECORDER("bursts_active", "Bursts that are open now.", lambda s: s.bursts_active, kind="gauge"),
+    _RECORDER_GAUGE("store_queue_batches", "Batches that wait for the store.", lambda s: s.store_queue),
+    _RECORDER_GAUGE("bursts_active", "Bursts that are open now.", lambda s: s.bursts_active),
 )
 
 _COLLECTOR = Column[CollectorHealth]
+_COLLECTOR_GAUGE = partial(_COLLECTOR, kind="gauge")
 COLLECTOR = (
-    _COLLECTOR("collector_success", "1 if the last read went well.", lambda s: s.success, kind="gauge"),
+    _COLLECTOR_GAUGE("collector_success", "1 if the last read went well.", lambda s: s.success),
     _COLLECTOR("collector_faults_total", "Reads that failed.", lambda s: s.faults),
     _COLLECTOR("collector_duration_seconds_total", "Time spent in reading.", lambda s: s.seconds),
-    _COLLECTOR("collector_unavailable", "1 if it cannot work on this host.", lambda s: s.unavailable, kind="gauge"),
+    _COLLECTOR_GAUGE("collector_unavailable", "1 if it cannot work on this host.", lambda s: s.unavailable),
 )
 
-_PROCESS = Column[ProcessHealth]
+_PROCESS = Column[tuple[float | None, int | None]]
+_PROCESS_GAUGE = partial(_PROCESS, kind="gauge")
 PROCESS = (
-    _PROCESS("cpu_seconds_total", "CPU time of ckptprof itself.", lambda s: s.cpu_seconds),
-    _PROCESS("resident_memory_bytes", "Memory of ckptprof itself.", lambda s: s.resident_bytes, kind="gauge"),
+    _PROCESS("cpu_seconds_total", "CPU time of ckptprof itself.", lambda s: s[0]),
+    _PROCESS_GAUGE("resident_memory_bytes", "Memory of ckptprof itself.", lambda s: s[1]),
 )
 
 ACTIVE = (Column[bool]("trace_active", "1 while every read and write is traced, 0 while polled.", int, kind="gauge"),)

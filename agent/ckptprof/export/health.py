@@ -14,13 +14,6 @@ class CollectorHealth(msgspec.Struct, kw_only=True):
     unavailable: int | None = None  # 1 if it cannot work on this host
 
 
-class ProcessHealth(msgspec.Struct, frozen=True):
-    """What one of the two processes costs."""
-
-    cpu_seconds: float | None
-    resident_bytes: int | None
-
-
 class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The recorder's account of itself, cumulative but for the gauges."""
 

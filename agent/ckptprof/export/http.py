@@ -103,7 +103,6 @@ class MetricsServer:
             raise
 
     def _evict(self) -> None:
-        """Close the oldest connection and wait for the end of its thread."""
         with self._lock:
             client = next(iter(self._clients), None)
             thread = self._clients.get(client) if client is not None else None

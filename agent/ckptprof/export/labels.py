@@ -28,7 +28,6 @@ class Names:
     __slots__ = ("_cap", "_known", "refused")
 
     def __init__(self, cap: int) -> None:
-        """Start empty."""
         self._cap = cap
         self._known: dict[str, str] = {}
         self.refused = 0

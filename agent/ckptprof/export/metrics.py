@@ -19,13 +19,12 @@ from prometheus_client.registry import Collector
 import ckptprof
 from ckptprof.export import families
 from ckptprof.export.checkpoints import DURATION_BOUNDS_SECONDS, FRAMEWORKS_CAP, CheckpointFamilies
-from ckptprof.export.columns import Labels, collect, unlabelled
-from ckptprof.export.health import CollectorHealth, ProcessHealth, RecorderHealth
-from ckptprof.export.jobs import JobNames
-from ckptprof.export.labels import UNKNOWN, Names
+from ckptprof.export.columns import Column, Labels, collect, unlabelled
+from ckptprof.export.health import CollectorHealth, RecorderHealth
+from ckptprof.export.labels import UNKNOWN, Names, clean
 from ckptprof.export.newest import Runs
 from ckptprof.export.tables import About, Table
-from ckptprof.model import Checkpoint
+from ckptprof.model import Checkpoint, Kind
 from ckptprof_collectors.counted import Counted
 from ckptprof_collectors.samples import (
     COUNTED,
@@ -68,16 +67,48 @@ __all__ = ["FRAMEWORKS_CAP", "Metrics", "RecorderHealth"]
 disable_created_metrics()  # type: ignore[no-untyped-call]
 values.ValueClass = values.MutexValue  # never files, also where the environment of a job names PROMETHEUS_MULTIPROC_DIR
 
+JOBS_CAP = 16
+_INFO = Column[Labels](
+    "training_job_info", "The jobs whose checkpoints were told last; always 1.", lambda _: 1, kind="gauge"
+)
+
+
+class JobNames:
+    """The last JOBS_CAP jobs; `dropped` counts how often one gave its place to another."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._jobs: dict[str, Labels] = {}  # the one told longest ago first
+
+    def add(self, checkpoint: Checkpoint) -> None:
+        """Take the job of a save or restore; what this one does not tell of it stays as it was."""
+        if checkpoint.kind is Kind.COPY:
+            return
+        name = clean(checkpoint.job)
+        labels = self._jobs.pop(name, {"training_job": name, "framework": UNKNOWN, "ranks": UNKNOWN}).copy()
+        if checkpoint.framework is not None:
+            labels["framework"] = clean(checkpoint.framework)
+        if checkpoint.ranks is not None:
+            labels["ranks"] = str(checkpoint.ranks)
+        if len(self._jobs) >= JOBS_CAP:
+            del self._jobs[next(iter(self._jobs))]
+            self.dropped += 1
+        self._jobs[name] = labels
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the family, if there is a job."""
+        return collect([_INFO], [(labels, labels) for labels in self._jobs.values()])
+
 
 class Metrics(Collector):
     """What a scrape shows; every method may be called from any thread."""
 
-    def __init__(self, *, version: str = ckptprof.__version__, job_names: bool = False, minimal: bool = False) -> None:
+    def __init__(self, *, job_names: bool = False, minimal: bool = False) -> None:
         """Start with nothing seen but the counters of saves and restores at zero; `minimal`: only what families say."""
         self._lock = threading.Lock()
         self._registry = CollectorRegistry()
         build = Gauge("ckptprof_build_info", "The version that runs; always 1.", ["version"], registry=self._registry)
-        build.labels(version).set(1)
+        build.labels(ckptprof.__version__).set(1)
         self._tables = {kind: _table(kind) for kind in SHOWN if kind.counted.name}
         self._leaving = {kind.counted.gone: table for kind, table in self._tables.items()}
         self._hosts = {kind: families.declared(kind.counted) for kind in SHOWN if not kind.counted.name}
@@ -155,7 +186,6 @@ class Metrics(Collector):
             return found + [one for named in (self._jobs, self._runs) if named is not None for one in named.collect()]
 
     def _families(self) -> Iterator[Metric]:
-        """Yield all but those that name jobs."""
         yield from self._registry.collect()
         for table in self._tables.values():
             yield from table.collect()
@@ -166,15 +196,14 @@ class Metrics(Collector):
         yield from collect(families.TRACE, unlabelled(self._trace))
         yield from collect(families.RECORDER, unlabelled(self._recorder))
         yield from self._collectors.collect()
-        yield from collect(families.PROCESS, self._processes())
+        yield from collect(families.PROCESS, list(self._processes()))
         yield from collect(families.DROPPED, self._drops())
 
-    def _processes(self) -> list[tuple[Labels, ProcessHealth]]:
+    def _processes(self) -> Iterator[tuple[Labels, tuple[float | None, int | None]]]:
         recorder, sampler = self._recorder, self._sampler
-        rows = [({"process": "recorder"}, ProcessHealth(recorder.cpu_seconds, recorder.resident_bytes))]
+        yield {"process": "recorder"}, (recorder.cpu_seconds, recorder.resident_bytes)
         if sampler is not None:
-            rows.append(({"process": "sampler"}, ProcessHealth(sampler.cpu_ns / 1e9, sampler.rss_bytes)))
-        return rows
+            yield {"process": "sampler"}, (sampler.cpu_ns / 1e9, sampler.rss_bytes)
 
     def _drops(self) -> list[tuple[Labels, int]]:
         dropped = {
@@ -246,8 +275,6 @@ def _table(kind: Any) -> Table[Any]:
 
 
 class _Collectors:
-    """How each collector fares."""
-
     def __init__(self) -> None:
         self.names = Names(COLLECTORS_CAP)
         self._health: dict[str, CollectorHealth] = {}

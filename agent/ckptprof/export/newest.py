@@ -39,7 +39,6 @@ class Newest:
     """The newest of saves as they are told, some of them again with more known of them."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self.save: Checkpoint | None = None
         self._earlier: Checkpoint | None = None
 
@@ -56,8 +55,6 @@ class Newest:
 
 
 class _Run:
-    """What is told of a run."""
-
     def __init__(self) -> None:
         self.saves = 0
         self.newest = Newest()
@@ -71,7 +68,6 @@ class Runs:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self.dropped = 0
         self._runs: dict[str, _Run] = {}  # the one told longest ago first
 

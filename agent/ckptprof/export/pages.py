@@ -167,16 +167,13 @@ class Textfile:
         part.rename(self._path)
 
     def _work(self) -> None:
-        fault = ""
+        reported = ""
         while not self._closing.wait(TEXTFILE_SECONDS):
-            before, fault = fault, self._fault()
-            if fault not in {"", before}:
+            fault = ""
+            try:
+                self.write()
+            except OSError as error:
+                fault = error.strerror or str(error)
+            if fault not in {"", reported}:
                 self._complain(f"{self._path} is not written: {fault}")
-
-    def _fault(self) -> str:
-        """Write the file; return why that failed."""
-        try:
-            self.write()
-        except OSError as error:
-            return error.strerror or str(error)
-        return ""
+            reported = fault

@@ -151,7 +151,6 @@ class Table(Generic[S]):
             _remember(self._folded, name, row.sample)
 
     def _fold(self, name: str, sample: S) -> None:
-        """Add what the entity did since it was last seen to the row `other`."""
         if self._other is None:
             self._other = [0] * len(self._columns)
         before = self._folded.get(name)
@@ -166,7 +165,6 @@ class Table(Generic[S]):
 
 
 def _remember(kept: dict[str, T], name: str, value: T) -> None:
-    """Keep a bounded number of values, the newest."""
     if name not in kept and len(kept) >= REMEMBERED:
         del kept[next(iter(kept))]
     kept[name] = value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from posixpath import commonpath
 
 SMALL = 0.01  # MiB: a note beside the weights
 
@@ -40,12 +41,23 @@ class Save:
     """One save: its files in the order in which they are written, and what is to be told of it."""
 
     files: tuple[Write, ...]
-    path: str = ""  # what a report calls it, below the root: one of `directories`, else its file or their folder
-    ranks: int = 1
+    path: str | None = None  # below the root; None: its one file, or the folder of all, but for markers
     program: str = "train.py"
     runtimes: tuple[str, ...] = ("torch", "numpy")
     mapped: bool = False  # restored by mmap
     variant: str = ""
+
+    @property
+    def name(self) -> str:
+        """What a report calls it, below the root."""
+        if self.path is not None:
+            return self.path
+        return commonpath([file.path for file in self.files if file.mib != SMALL])
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks that write it."""
+        return max(file.rank for file in self.files) + 1
 
 
 def filled(text: str, **numbers: int) -> str:

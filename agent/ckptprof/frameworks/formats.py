@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ckptprof.frameworks.knowledge import COMPRESSED
 from ckptprof.frameworks.table import FRAMEWORKS
 
-__all__ = [
-    "ARCHIVES", "COMPRESSED", "COMPRESSIONS", "DUMPS", "OTHER_ENDINGS", "OTHER_MAGICS", "SQLITE_LOGS",
-    "TEXTS", "file_format",
-]  # fmt: skip
-
+COMPRESSED = "compressed"  # the format of a file that is packed, whatever is within
 _MAGICS = tuple(pair for framework in FRAMEWORKS for pair in framework.magics)
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, bzip2, xz, zstd, LZ4
 _ZIPS = (".zip", ".whl", ".jar", ".docx", ".xlsx")  # other zips are torch.save's

@@ -1,15 +1,15 @@
-"""What a framework's entry says. To add one: a new file in `known/` with a `FRAMEWORK`, and its line in `table`."""
+"""What a framework's entry says. To add one: a `Framework` in a file of `known/`."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import IntEnum
+from typing import Literal
 
 from ckptprof.frameworks.examples import Save
 from ckptprof.frameworks.words import COMPRESSED_ENDING
 
-COMPRESSED = "compressed"  # the format of a file that is packed, whatever is within
 PACKED = f"(?:{COMPRESSED_ENDING})?"  # after the ending of a format: `pickle.dump` into `gzip.open`, `joblib.dump`
 
 
@@ -20,22 +20,6 @@ class Layer(IntEnum):
     LIBRARY = 2  # PyTorch DCP, PEFT, TensorFlow: a layout of its own
     ENGINE = 3  # DeepSpeed, accelerate, Orbax: whole checkpoints, called by others
     TRAINER = 4  # the Hugging Face Trainer, Lightning, Megatron: it decides when and where
-
-
-class Durability(str, Enum):
-    """What a framework does for its bytes to outlive a loss of power."""
-
-    NONE = "none"  # the page cache is left to the kernel
-    RENAME = "rename"  # a temporary name, then the final one, and no fsync
-    FSYNC = "fsync"  # of each file
-
-
-class Async(str, Enum):
-    """Who writes while training goes on, where a framework offers that."""
-
-    THREAD = "thread"
-    CHILD = "child"  # a process that is started or forked for it
-    DAEMON = "daemon"  # a process that stays
 
 
 @dataclass(frozen=True)
@@ -94,11 +78,11 @@ class Code:
 
 @dataclass(frozen=True)
 class Framework:
-    """How one framework names, writes and reads its checkpoints; the facts are from the source that its file names."""
+    """How one framework names, writes and reads its checkpoints; the comment above it names the source."""
 
     name: str
-    layer: Layer
     files: tuple[Mark, ...]
+    layer: Layer = Layer.FORMAT  # `table` sets that of the file that it is in
     weight: float = (
         0.6  # of its names as evidence: 0.6 is beyond doubt; a name that data sets bear, too, is worth little
     )
@@ -117,8 +101,10 @@ class Framework:
     programs: re.Pattern[str] | None = None  # matches the name of a program that is this framework's own
     libraries: tuple[str, ...] = ()  # that a job with such checkpoints has: a remedy may name them
     extends: tuple[str, ...] = ()  # frameworks whose names it uses: the program tells that it is this one
-    durability: Durability = Durability.NONE
-    asynchronous: tuple[Async, ...] = ()
+    # against a loss of power: nothing, a temporary name and then the final one without fsync, or fsync of each file
+    durability: Literal["none", "rename", "fsync"] = "none"
+    # who writes while training goes on: a thread, a process started or forked for it, a process that stays
+    asynchronous: tuple[Literal["thread", "child", "daemon"], ...] = ()
     copies_whole: bool = False  # further names (last, best) are written again in full
     names: str = ""  # of its files and folders, as docs/frameworks.md shows them
     completed_by: str = "none"  # what completes a checkpoint, as docs/frameworks.md says it

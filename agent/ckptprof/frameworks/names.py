@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ckptprof.frameworks import words
 from ckptprof.frameworks.formats import file_format
 from ckptprof.frameworks.knowledge import Framework, Mark
-from ckptprof.frameworks.table import FRAMEWORKS
-
-__all__ = [
-    "Name",
-    "file_format",
-    "is_alias",
-    "is_begin",
-    "is_commit",
-    "is_temporary_of_framework",
-    "read_name",
-    "settled_path",
-    "shape",
-    "step_of",
-]
+from ckptprof.frameworks.table import BY_NAME, FRAMEWORKS
 
 _MAX_DIGITS = 12  # of a number that counts; a longer one is a hash, a date, or meant to overflow somebody's integer
 _MAX_DEPTH = 64  # folders of a path that are looked at, from the deepest
@@ -62,10 +49,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What the path of a folder says."""
-
     path: str  # without the marks of temporary names
-    temporary: bool
     directories: tuple[tuple[str, int | None, re.Pattern[str] | None], ...]  # the deepest first
     steps: tuple[tuple[str, int], ...]  # the folders that tell a step, whatever framework, the deepest first
     rank: int | None
@@ -75,13 +59,10 @@ class _Place:
     yielded: bool  # likewise
 
 
-def _flat(pattern: re.Pattern[str]) -> str:
-    return "(?:" + re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) + ")"
-
-
 def _any_of(found: Iterable[re.Pattern[str]]) -> re.Pattern[str]:
     """Return one expression that matches where any of these does: cheap to fail."""
-    return re.compile("|".join(dict.fromkeys(_flat(pattern) for pattern in found)) or r"(?!)")
+    flat = ("(?:" + re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) + ")" for pattern in found)
+    return re.compile("|".join(dict.fromkeys(flat)) or r"(?!)")
 
 
 _Marks = tuple[tuple[Framework, Mark], ...]
@@ -150,7 +131,7 @@ def read_name(path: str) -> Name:
     hint_in_file = words.hints(file)
     hint = hint_in_file or place.hint or (certain and words.hints(directory.rpartition("/")[2]))
     in_step = certain and "#" not in directory and step is not None
-    doubtful = framework is not None and _is_doubtful(framework, file)
+    doubtful = framework is not None and framework.doubtful is not None and bool(framework.doubtful.search(file))
     weak = framework is None or framework.weak
     state = words.is_of_state(file)
     data = (place.data and not hint_in_file) or words.is_of_data(stem if hint_in_file else file, in_step=in_step)
@@ -183,11 +164,6 @@ def settled_path(path: str) -> str:
     """Return a path without the marks of temporary names: what a file is to be called in the end."""
     above, _, last = path.rpartition("/")
     return f"{_place(above).path}/{_settled(last)[0]}"
-
-
-def is_commit(path: str) -> bool:
-    """Return whether a file of this name completes a checkpoint when it appears, whichever framework's it is."""
-    return read_name(path).commit
 
 
 def is_begin(path: str) -> bool:
@@ -226,21 +202,14 @@ def _piece(groups: dict[str, str | None], file: str) -> tuple[int, int] | None:
     return (number, whole) if number <= whole else None
 
 
-def _is_doubtful(framework: Framework, file: str) -> bool:
-    return framework.doubtful is not None and framework.doubtful.search(file) is not None
-
-
 def _may_be_temporary(path: str) -> bool:
-    """Return whether a mark of temporary names can be in it: cheap, and seldom true."""
     lower = path.lower()
     return any(word in lower for word in _MAYBE_TEMPORARY)
 
 
 def _settled(part: str) -> tuple[str, bool]:
     """Return one part of a path without the marks of a temporary name, and whether there were any."""
-    if not _may_be_temporary(part):
-        return part, False
-    settled = _TEMPORARY.sub("", part)
+    settled = _TEMPORARY.sub("", part) if _may_be_temporary(part) else part
     if settled == part:
         return part, False
     return settled.rstrip(".") or part, True  # step_500..tmp
@@ -248,13 +217,9 @@ def _settled(part: str) -> tuple[str, bool]:
 
 @lru_cache(maxsize=2048)
 def _place(folder: str) -> _Place:
-    """Return what the path of a folder says; the files of a folder share the work."""
     parts = folder.split("/")
-    temporary = False
     if _may_be_temporary(folder):
-        settled = [_settled(part) for part in parts]
-        parts = [part for part, _ in settled]
-        temporary = any(marked for _, marked in settled)
+        parts = [_settled(part)[0] for part in parts]
     directories: list[tuple[str, int | None, re.Pattern[str] | None]] = []
     steps: list[tuple[str, int]] = []
     rank = None
@@ -275,7 +240,6 @@ def _place(folder: str) -> _Place:
             rank = int(found[1])
     return _Place(
         path="/".join(parts),
-        temporary=temporary,
         directories=tuple(directories),
         steps=tuple(steps),
         rank=rank,
@@ -310,10 +274,7 @@ def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, st
             return framework, found.groupdict(), place.shared_directory
         inside = mark.inside.search(place.path)
         if inside is not None:
-            groups = {
-                **inside.groupdict(),
-                **{name: text for name, text in found.groupdict().items() if text is not None},
-            }
+            groups = inside.groupdict() | {name: text for name, text in found.groupdict().items() if text is not None}
             below = inside.start("below") if groups.get("below") else -1
             return framework, groups, place.path[:below] if below >= 0 else place.shared_directory
     return None, {}, place.shared_directory
@@ -393,3 +354,26 @@ def _loose_step(stem: str) -> int | None:
 def shape(path: str) -> str:
     """Return the path with every number replaced, so that the saves of a series have the same shape."""
     return _NUMBER.sub("#", "/".join(path.rsplit("/", 2)[-2:]))
+
+
+def framework_of(files: Iterable[tuple[str, int, bytes | None]], programs: Collection[str] = ()) -> str | None:
+    """Return the framework that a checkpoint's files are named by.
+
+    `files` are (path, bytes moved, first bytes or None), `programs` the names of the programs that moved them. Of the
+    frameworks that the names fit, what trains goes before what it saves with, and that before a mere format; of equals,
+    the one with most bytes wins. A name that the file's first bytes belie does not count. None: no name fits.
+    """
+    moved: dict[str, int] = {}
+    for path, size, magic in files:
+        entry = read_name(path).framework
+        if entry is None or (magic and entry.formats and file_format(magic, path) not in entry.formats):
+            continue
+        moved[entry.name] = moved.get(entry.name, 0) + size + 1
+    if not moved:
+        return None
+    found = max(moved, key=lambda name: (BY_NAME[name].layer, moved[name]))
+    for framework in FRAMEWORKS:
+        expression = framework.programs
+        if expression is not None and found in framework.extends and any(map(expression.match, programs)):
+            return framework.name
+    return found

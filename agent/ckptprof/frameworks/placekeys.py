@@ -126,7 +126,9 @@ def place_of(
     own = f"host:{host}:{device}:{inode}"
     if not mounts:
         return Place(key=own, shared=None)
-    nearest = _above(path, mounts)
+    # None: the path is below none of them, as a process in a container calls it
+    above = [mount for mount in mounts if f"{path}/".startswith(f"{mount.mount_point.rstrip('/')}/")]
+    nearest = max(above, key=lambda mount: len(mount.mount_point), default=None)
     fs_type, source = (nearest or mounts[0]).fs_type, (nearest or mounts[0]).source
     if told is not None:
         return Place(key=f"{fs_type}:{told}:{inode}", shared=True)
@@ -136,7 +138,8 @@ def place_of(
         if not kind.by_path:
             return Place(key=f"{kind.name}:{called}:{inode}", shared=True)
         if nearest is not None:
-            return Place(key=f"{kind.name}:{called}:{_below(path, nearest)}", shared=True)
+            below = f"{nearest.root.rstrip('/')}{path[len(nearest.mount_point.rstrip('/')) :]}" or "/"
+            return Place(key=f"{kind.name}:{called}:{below}", shared=True)
     elsewhere = is_remote(fs_type) or fs_type in NETWORKED or fs_type in _CLUSTERED or fs_type.split(".")[0] == "fuse"
     return Place(key=own, shared=None if elsewhere else False)
 
@@ -147,17 +150,6 @@ def file_system_of(key: str) -> str:
     by_path = any(one.by_path for one in KINDS.values() if one.name == kind)
     called = rest.partition(":/")[0] if by_path else rest.rpartition(":")[0]
     return f"{kind}:{called}"
-
-
-def _above(path: str, mounts: Sequence[MountInfo]) -> MountInfo | None:
-    """Return the nearest mount that a path is below; None: none of them, as a process in a container calls it."""
-    above = [mount for mount in mounts if f"{path}/".startswith(f"{mount.mount_point.rstrip('/')}/")]
-    return max(above, key=lambda mount: len(mount.mount_point), default=None)
-
-
-def _below(path: str, mount: MountInfo) -> str:
-    """Return a path from the root of its file system on."""
-    return f"{mount.root.rstrip('/')}{path[len(mount.mount_point.rstrip('/')) :]}" or "/"
 
 
 def _plain(host: str) -> str:

@@ -122,7 +122,9 @@ def _kubernetes(environment: Mapping[str, str], meeting: str | None) -> Run | No
         node = _number(environment, "LWS_WORKER_INDEX")
         return Run(key=f"kubernetes:{group}", scheduler="kubernetes", job=group, nodes=size, node=node)
     owner = _owner(environment)
-    if owner is None or not _is_of_several_pods(environment):
+    ranks = ((_number(environment, all_), _number(environment, here)) for all_, here in _ALL_AND_HERE)
+    of_several_pods = any(all_ is not None and here is not None and all_ > here for all_, here in ranks)
+    if owner is None or not of_several_pods:
         return None
     space = environment.get("POD_NAMESPACE", "")
     space = space if _WORD.fullmatch(space) else ""
@@ -143,12 +145,6 @@ def _owner(environment: Mapping[str, str]) -> str | None:
         if found is not None:
             return found["owner"]
     return None
-
-
-def _is_of_several_pods(environment: Mapping[str, str]) -> bool:
-    """Return whether the run has more ranks than this pod."""
-    sizes = ((_number(environment, all_), _number(environment, here)) for all_, here in _ALL_AND_HERE)
-    return any(all_ is not None and here is not None and all_ > here for all_, here in sizes)
 
 
 def _slurm(environment: Mapping[str, str], cgroup: str | None, meeting: str | None) -> Run | None:
@@ -177,7 +173,9 @@ def _slurm_run(
         cluster = environment.get("SLURM_CLUSTER_NAME", "")
         key = f"slurm:{cluster if _WORD.fullmatch(cluster) else ''}/{step.job}.{step.step}"
         key += f"+{restart}" if restart else ""
-    nodes, node = _slurm_nodes(environment), _number(environment, "SLURM_NODEID")
+    nodes = _number(environment, "SLURM_STEP_NUM_NODES")  # SLURM_NODEID counts those of the step
+    nodes = _number(environment, "SLURM_JOB_NUM_NODES") if nodes is None else nodes
+    node = _number(environment, "SLURM_NODEID")
     if meeting is None:
         if not step.step.isdigit():  # a shell's, who starts what it likes, one after the other or at once
             return None
@@ -190,25 +188,15 @@ def _slurm_run(
     return Run(key=key, scheduler="slurm", job=job, restart=restart, nodes=nodes, node=node, conflict=conflict)
 
 
-def _slurm_nodes(environment: Mapping[str, str]) -> int | None:
-    """Return how many nodes the step has, which SLURM_NODEID counts."""
-    step = _number(environment, "SLURM_STEP_NUM_NODES")
-    return _number(environment, "SLURM_JOB_NUM_NODES") if step is None else step
-
-
 def _step_of(environment: Mapping[str, str], cgroup: str | None) -> tuple[SlurmStep | None, str | None]:
     """Return the step as the cgroup tells it, with what only the environment adds; and what that says otherwise."""
     placed, told = slurm_step_of(cgroup), _told_step(environment)
     if placed is None or told is None:
         return placed or told, None
-    if _are_others(placed, told):
+    same = [a == b for a, b in zip(placed[:2], told[:2], strict=True) if a is not None and b is not None]
+    if not all(same) or placed.step != told.step:
         return placed, f"SLURM_JOB_ID is {told.job}, step {told.step}"
     return SlurmStep(placed.job or told.job, placed.sluid or told.sluid, placed.step), None
-
-
-def _are_others(placed: SlurmStep, told: SlurmStep) -> bool:
-    same = [a == b for a, b in zip(placed[:2], told[:2], strict=True) if a is not None and b is not None]
-    return not all(same) or placed.step != told.step
 
 
 def _told_step(environment: Mapping[str, str]) -> SlurmStep | None:

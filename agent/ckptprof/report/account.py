@@ -12,7 +12,7 @@ from ckptprof.model import Checkpoint, Kind
 from ckptprof.report import certainty, course
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.pictures import chart
-from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
 
@@ -178,15 +178,14 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered]
     rows = [
         [
-            Cell(certainty.name(one.limit), "bold"),
-            Cell(units.seconds(one.seconds)),
-            Cell(units.percent(one.seconds / whole)),
-            Cell(full * length, _bar_style(one, verdict)),
+            Cell("ACCOUNT", certainty.name(one.limit), "bold"),
+            number("TIME", one.seconds, units.seconds),
+            number("SHARE", one.seconds / whole, units.percent),
+            Cell("", full * length, _bar_style(one, verdict), drop=1),
         ]
         for one, length in zip(ordered, lengths, strict=True)
     ]
-    columns = (Column("ACCOUNT"), Column("TIME", right=True), Column("SHARE", right=True), Column("", drop=1))
-    header, *drawn = render_table(columns, rows, width, colour=colour)
+    header, *drawn = render_table(rows, width, colour=colour)
     lines = [] if least else [header]
     for i, (length, bar) in enumerate(zip(lengths, drawn, strict=True)):
         text = recorded(ordered[i].text)

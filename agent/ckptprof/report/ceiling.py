@@ -10,17 +10,11 @@ from ckptprof import units
 from ckptprof.diagnose.ceilings import FULL, READ, WRITE, Ceilings, Measure, fastest
 from ckptprof.report import document as documents
 from ckptprof.report.clean import clean
-from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
+from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 
 BUSY = 0.1  # share of the time in which others kept the device busy, from which on it is said
 _SHORT_NS = 200_000_000  # a bandwidth measured for less is easily a cache's
-_COLUMNS = (
-    Column("WORK"),
-    Column("WORKERS", right=True),
-    Column("RATE", right=True),
-    Column("MOVED", right=True, drop=1),
-)
 
 
 class Kept(Ceilings, frozen=True, kw_only=True):
@@ -55,7 +49,7 @@ def render(ceilings: Ceilings, *, width: int, colour: bool) -> str:
         ("Took", units.duration(ceilings.spent_ns)),
     ]
     rows = [_row(one) for one in ceilings.measures]
-    lines = [*facts(pairs, width, colour=colour), "", *render_table(_COLUMNS, rows, width, colour=colour), ""]
+    lines = [*facts(pairs, width, colour=colour), "", *render_table(rows, width, colour=colour), ""]
     for sentence in conclusions(ceilings):
         lines += wrap(sentence, width)
     for note in notes(ceilings):
@@ -63,14 +57,14 @@ def render(ceilings: Ceilings, *, width: int, colour: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-def _row(one: Measure) -> tuple[Cell, ...]:
+def _row(one: Measure) -> list[Cell]:
     rate = one.bytes_per_second
-    return (
-        Cell(clean(label(one)), "dim" if rate is None else ""),
-        Cell(str(one.workers)),
-        Cell(NOTHING if rate is None else units.rate(rate), "cyan"),
-        Cell(units.size(one.moved_bytes) if one.moved_bytes else NOTHING),
-    )
+    return [
+        Cell("WORK", clean(label(one)), "dim" if rate is None else ""),
+        number("WORKERS", one.workers, str),
+        number("RATE", rate, units.rate, "cyan"),
+        number("MOVED", one.moved_bytes or None, units.size, drop=1),
+    ]
 
 
 def conclusions(ceilings: Ceilings) -> list[str]:

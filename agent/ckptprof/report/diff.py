@@ -16,7 +16,7 @@ from ckptprof.report import noise
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.comparison import Comparison, Figure, KindComparison, Side, Spread
 from ckptprof.report.conditions import Quantity, show
-from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
+from ckptprof.report.table import NOTHING, Cell, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
 _INDENT = "  "
@@ -24,14 +24,6 @@ TITLES = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"}
 BAD = {"slower": "bold red", "longer": "bold red", "lower": "bold red"}
 GOOD = {"faster": "bold green", "shorter": "bold green", "higher": "bold green"}
 SURE = f"{noise.CONFIDENCE * 100:.0f} %"
-_COLUMNS = (
-    Column("FIGURE"),
-    Column("BEFORE", right=True, drop=2),
-    Column("AFTER", right=True, drop=1),
-    Column("CHANGE", right=True),
-    Column(f"AT {SURE}", drop=3),
-    Column("IS", minimum=6, cut=shorten_end),
-)
 _NOISE = (
     f"The change is that of the medians, its interval at {SURE} that of the shift between the two sides "
     "(Hodges-Lehmann); noise is what chance does as easily. A drift within a run, or other load on the host, is not "
@@ -172,26 +164,33 @@ def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
     for limit, before, after in one.limits:
         if limit is not None:
             rows.append(_counts(f"limit {clean(limit)}", (before, after)))
-    return render_table(_COLUMNS, rows, width, colour=colour)
+    return render_table(rows, width, colour=colour)
 
 
 def median_row(figure: Figure) -> list[Cell]:
     """Return the medians of both sides, by how much they differ, the interval of that, and what it is."""
-    medians = [_shown(figure, side and side.median) for side in _sides(figure)]
+    before, after = (_shown(figure, side and side.median) for side in _sides(figure))
     shift, outcome = figure.shift, figure.outcome
     name = f"{_NAMED.get(figure.name, figure.name)} median"
     if shift is None:
-        return _row(name, *medians)
+        return _row(name, before, after)
     ratio = figure.ratio
     change = show(shift.estimate, figure.quantity, signed=True) if ratio is None else _percent(ratio.estimate)
     style = {**BAD, **GOOD}.get(outcome, "")
     word = {comparisons.FEW: "too few to tell"}.get(outcome, outcome)
-    return [*_row(name, *medians, change, _interval(figure))[:-1], Cell(word, style)]
+    *cells, last = _row(name, before, after, change, _interval(figure))
+    return [*cells, last._replace(text=word, style=style)]
 
 
-def _row(*texts: str) -> list[Cell]:
-    """Return the cells of a row: figure, before, after, change, its interval, what it is."""
-    return [*map(Cell, texts), *[Cell("")] * (len(_COLUMNS) - len(texts))]
+def _row(figure: str, before: str, after: str, change: str = "", interval: str = "") -> list[Cell]:
+    return [
+        Cell("FIGURE", figure),
+        Cell("BEFORE", before, right=True, drop=2),
+        Cell("AFTER", after, right=True, drop=1),
+        Cell("CHANGE", change, right=True),
+        Cell(f"AT {SURE}", interval, drop=3),
+        Cell("IS", "", minimum=6, cut=shorten_end),
+    ]
 
 
 def _counts(name: str, counts: tuple[int, int]) -> list[Cell]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ckptprof import units
-from ckptprof.diagnose.plan.figures import Figure, Origin
+from ckptprof.diagnose.plan.basis import Figure, Origin
 from ckptprof.diagnose.plan.planning import DAY_SECONDS, Advice, Plan, Rule, Traffic, is_measured
 from ckptprof.report import document
 from ckptprof.report.clean import clean, recorded, shorten_end
-from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
+from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 
 _INDENT = "  "
@@ -19,22 +19,6 @@ _RULES_TITLE = (
 )
 _NS = 1_000_000_000
 _ALIKE = 0.1  # of an interval: rules that differ by less say the same
-_RULES = (
-    Column("RULE"),
-    Column("INTERVAL", right=True),
-    Column("A DAY", right=True, drop=3),
-    Column("STALL", right=True, drop=1),
-    Column("REDONE", right=True, drop=2),
-    Column("LOST", right=True),
-    Column("FORMULA", drop=4, minimum=28, cut=shorten_end),
-)
-_TIERS = (
-    Column("TIER"),
-    Column("GPU WRITE", right=True),
-    Column("GPU READ", right=True, drop=1),
-    Column("SAVE", right=True),
-    Column("RESTORE", right=True),
-)
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -72,10 +56,10 @@ def _advice(plan: Plan, advice: Advice) -> list[tuple[str, str]]:
         pairs.append(("As good", f"{span}: at most 0.5 % more of the time is lost"))
     if advice.losses is not None:
         lost = advice.losses
-        parts = f"{units.percent(_rounded(lost.stall_share))} blocked by saves, "
-        parts += f"{units.percent(_rounded(lost.redone_share))} done again after failures, "
-        parts += f"{units.percent(_rounded(lost.restart_share))} in restarts"
-        pairs.append(("Lost there", f"{units.percent(_rounded(lost.lost_share))} of the time: {parts}"))
+        parts = f"{_share(lost.stall_share)} blocked by saves, "
+        parts += f"{_share(lost.redone_share)} done again after failures, "
+        parts += f"{_share(lost.restart_share)} in restarts"
+        pairs.append(("Lost there", f"{_share(lost.lost_share)} of the time: {parts}"))
     if plan.basis.interval is not None:
         pairs.append(("Today", _today(plan, advice, plan.basis.interval)))
     return pairs
@@ -88,7 +72,7 @@ def _today(plan: Plan, advice: Advice, interval: Figure) -> str:
         return text
     if lost is None:
         return f"{text}: not possible, a save costs {_seconds(plan.basis.cost.value)}"
-    text += f": {units.percent(_rounded(lost))} lost"
+    text += f": {_share(lost)} lost"
     good_from, good_until = advice.good_from_seconds, advice.good_until_seconds
     if good_from is not None and good_until is not None and good_from <= interval.value <= good_until:
         return f"{text}; as good, no need to change it"
@@ -128,16 +112,18 @@ def _rules(plan: Plan, width: int, *, colour: bool) -> list[str]:
         is_possible = rule.stall_share is None or rule.stall_share < 1
         rows.append(
             [
-                Cell(("> " if rule.advised else "  ") + clean(names), style),
-                Cell(_seconds(rule.interval_seconds), style),
-                Cell(_a_day(rule.saves_per_day)),
-                Cell(_share(rule.stall_share) if is_possible else "too short", "" if is_possible else "red"),
-                Cell(_share(rule.redone_share)),
-                Cell(_share(rule.lost_share), style),
-                Cell(clean(rule.source)),
+                Cell("RULE", ("> " if rule.advised else "  ") + clean(names), style),
+                number("INTERVAL", rule.interval_seconds, _seconds, style),
+                number("A DAY", rule.saves_per_day, _a_day, drop=3),
+                number("STALL", rule.stall_share, _share, drop=1)
+                if is_possible
+                else Cell("STALL", "too short", "red", right=True, drop=1),
+                number("REDONE", rule.redone_share, _share, drop=2),
+                number("LOST", rule.lost_share, _share, style),
+                Cell("FORMULA", clean(rule.source), drop=4, minimum=28, cut=shorten_end),
             ]
         )
-    return render_table(_RULES, rows, width, colour=colour)
+    return render_table(rows, width, colour=colour)
 
 
 def _alike(rules: tuple[Rule, ...]) -> list[tuple[Rule, str]]:
@@ -218,15 +204,15 @@ def _filling(plan: Plan) -> list[tuple[str, str]]:
 def _tiers(plan: Plan, width: int, *, colour: bool) -> list[str]:
     rows = [
         [
-            Cell(tier.name),
-            Cell(units.rate(tier.write_bytes_per_second_per_gpu)),
-            Cell(units.rate(tier.read_bytes_per_second_per_gpu)),
-            Cell(NOTHING if tier.save_seconds is None else _seconds(tier.save_seconds)),
-            Cell(NOTHING if tier.restore_seconds is None else _seconds(tier.restore_seconds)),
+            Cell("TIER", tier.name),
+            number("GPU WRITE", tier.write_bytes_per_second_per_gpu, units.rate),
+            number("GPU READ", tier.read_bytes_per_second_per_gpu, units.rate, drop=1),
+            number("SAVE", tier.save_seconds, _seconds),
+            number("RESTORE", tier.restore_seconds, _seconds),
         ]
         for tier in plan.tiers
     ]
-    return render_table(_TIERS, rows, width, colour=colour)
+    return render_table(rows, width, colour=colour)
 
 
 def _bullets(texts: tuple[str, ...], width: int) -> list[str]:
@@ -242,13 +228,8 @@ def _origin(figure: Figure) -> str:
     return f"{figure.origin.value}{text}"
 
 
-def _share(value: float | None) -> str:
-    return NOTHING if value is None else units.percent(_rounded(value))
-
-
-def _rounded(share: float) -> float:
-    """Return a share that does not end in .0 by chance of floats."""
-    return round(share, 6) or share
+def _share(share: float) -> str:
+    return units.percent(round(share, 6) or share)  # it does not end in .0 by chance of floats
 
 
 def _a_day(saves: float) -> str:

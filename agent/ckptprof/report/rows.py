@@ -11,7 +11,8 @@ from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, PatternClass, Report, Status
 from ckptprof.report import certainty, course, summary
 from ckptprof.report.clean import clean, named, shorten_end
-from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, is_cut, paint, wrap
+from ckptprof.report.clean import width as cells
+from ckptprof.report.table import NOTHING, Cell, facts, lay_out, number, paint, seen, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Limit
 
@@ -27,23 +28,6 @@ _LEAST_SECONDS = 0.2  # more than the median: less is nothing to point at
 _SECONDS_FROM = 50  # cells
 _SHORT_CLASS = {PatternClass.SEQUENTIAL_LARGE: "seq-large", PatternClass.SEQUENTIAL_SMALL: "seq-small"}
 KIND_STYLE = {Kind.SAVE: "cyan", Kind.RESTORE: "magenta", Kind.COPY: "dim"}
-_COLUMNS = (
-    Column("ID", right=True),
-    Column("TIME", drop=1),
-    Column("KIND"),
-    Column("STEP", right=True, drop=8, returns=True),
-    Column("DURATION", right=True),
-    Column("LIMIT"),
-    Column("MODE", drop=6),
-    Column("STALL", right=True, drop=4),
-    Column("SIZE", right=True, drop=5),
-    Column("RATE", right=True, drop=7),
-    Column("PATTERN", drop=9),
-    Column("FILES", right=True, drop=10),
-    Column("WHO", drop=3, minimum=12, cut=shorten_end),
-    Column("PATH", drop=2, minimum=11),
-)
-_WHERE_SEEN = ("STEP", "LIMIT", "MODE", "STALL")  # columns that are shown where there is anything to show
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +54,18 @@ def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: 
     """Return the table of chosen checkpoints, its header under each title."""
     jobs, medians = {one.job for one in report.checkpoints}, usual(report.checkpoints)
     clock = _clock(report, chosen.checkpoints, zone, width)
-    rows = [_row(one, zone, clock, medians.get((one.job, one.kind)), full=width >= WIDE) for one in chosen.checkpoints]
-    keep = [
-        i
-        for i, column in enumerate(_COLUMNS)
-        if (column.title not in _WHERE_SEEN or any(row[i] is not MISSING for row in rows))
-        and (column.title != "WHO" or len(jobs) > 1)  # the head names the only one
+    several, full = len(jobs) > 1, width >= WIDE  # the head names the only job
+    rows = [
+        _row(one, zone, clock, medians.get((one.job, one.kind)), several=several, full=full)
+        for one in chosen.checkpoints
     ]
-    columns = [_COLUMNS[i] for i in keep]
-    shown = [[row[i] for i in keep] for row in rows]
-    below = _paths(chosen.checkpoints, columns, shown, width)
-    header, *drawn = render_table(columns, shown, width, colour=colour) or [""]
+    shown = seen(rows)
+    below = _paths(chosen.checkpoints, shown, width)
+    header, *drawn = render_table(shown, width, colour=colour) or [""]
     lines = [] if chosen.titles or not drawn else [header]
-    for number, line in enumerate(drawn):
-        if number in chosen.titles:
-            title = wrap(chosen.titles[number], width)
+    for i, line in enumerate(drawn):
+        if i in chosen.titles:
+            title = wrap(chosen.titles[i], width)
             lines += [*[""] * bool(lines), *(paint(line, "bold", colour=colour) for line in title), header]
         lines.append(line)
     return [*lines, *([""] if below else []), *facts(below, width, colour=colour)]
@@ -162,19 +143,24 @@ def _spent(checkpoint: Checkpoint) -> float:
     return figures.duration_seconds(checkpoint)
 
 
-def _paths(
-    checkpoints: Sequence[Checkpoint], columns: Sequence[Column], rows: Sequence[list[Cell]], width: int
-) -> list[tuple[str, str]]:
+def _paths(checkpoints: Sequence[Checkpoint], rows: Sequence[list[Cell]], width: int) -> list[tuple[str, str]]:
     """Cut the paths of rows to what they do not share where there is no room for the whole; return what is cut off."""
     paths = [one.path for one in checkpoints if one.path is not None]
     folder = common_folder(paths)
-    if not is_cut(columns, rows, width):
+    if not rows or not _is_cut(rows, width):
         return []
     if folder is None:
         return [("Path", clean(paths[0]))] if len(paths) == 1 else []
     for one, row in zip(checkpoints, rows, strict=True):
-        row[-1] = row[-1] if one.path is None else Cell(clean(one.path[len(folder) :]))
+        row[-1] = row[-1] if one.path is None else row[-1]._replace(text=clean(one.path[len(folder) :]))
     return [("Paths are in", clean(folder))]
+
+
+def _is_cut(rows: Sequence[Sequence[Cell]], limit: int) -> bool:
+    """Return whether a cell of the last column is cut if the table is laid out."""
+    last = len(rows[0]) - 1
+    given = lay_out(rows, limit).get(last, 0)
+    return any(cells(row[last].text or NOTHING) > given for row in rows)
 
 
 def _clock(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, width: int) -> str:
@@ -185,49 +171,43 @@ def _clock(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, wi
     return "%Y-%m-%d %H:%M:%S" if width >= WIDE else "%m-%d %H:%M"
 
 
-def _row(checkpoint: Checkpoint, zone: timezone, clock: str, usual_seconds: float | None, *, full: bool) -> list[Cell]:
+def _row(  # noqa: PLR0913 # what a cell depends on
+    checkpoint: Checkpoint, zone: timezone, clock: str, usual_seconds: float | None, *, several: bool, full: bool
+) -> list[Cell]:
     speed, times = figures.rate_bytes_per_second(checkpoint), slowness(checkpoint, usual_seconds)
     style = "bold red" if times >= LONGER else "yellow" if times >= _SLOWER else ""
-    class_ = checkpoint.pattern.class_
+    class_, spent, stall_ns = checkpoint.pattern.class_, _spent(checkpoint), checkpoint.stall_ns
+    is_most = stall_ns is not None and 2 * stall_ns >= figures.duration_ns(checkpoint)
+    again = AGAIN * course.is_moved_again(checkpoint)
+    pattern = class_ and (class_.value if full else _SHORT_CLASS.get(class_, class_.value))
     return [
-        Cell(str(checkpoint.id) if checkpoint.id else NOTHING, "bold"),
-        Cell(units.stamp(checkpoint.start_ns, zone, clock)),
+        Cell("ID", str(checkpoint.id) if checkpoint.id else NOTHING, "bold", right=True),
+        Cell("TIME", units.stamp(checkpoint.start_ns, zone, clock), drop=1),
         _kind(checkpoint, full=full),
-        MISSING if checkpoint.step is None else Cell(str(checkpoint.step)),
-        Cell(units.seconds(_spent(checkpoint)) + LONG * (times >= LONGER), style),
+        number("STEP", checkpoint.step, str, drop=8, returns=True, optional=True),
+        Cell("DURATION", units.seconds(spent) + LONG * (times >= LONGER), style, right=True),
         _limit(checkpoint),
-        MISSING if checkpoint.mode is None else Cell(checkpoint.mode.value),
-        _stall(checkpoint, style),
-        Cell(units.size(checkpoint.bytes) + AGAIN * course.is_moved_again(checkpoint)),
-        MISSING if speed is None else Cell(units.rate(speed)),
-        MISSING if class_ is None else Cell(class_.value if full else _SHORT_CLASS.get(class_, class_.value)),
-        Cell(units.count(checkpoint.files)) if checkpoint.sent is None else MISSING,
-        Cell(who(checkpoint)),
-        MISSING if (at := place(checkpoint)) is None else Cell(at),
+        Cell("MODE", checkpoint.mode and checkpoint.mode.value, drop=6, optional=True),
+        number("STALL", stall_ns, units.duration, style if is_most else "green", drop=4, optional=True),
+        Cell("SIZE", units.size(checkpoint.bytes) + again, right=True, drop=5),
+        number("RATE", speed, units.rate, drop=7),
+        Cell("PATTERN", pattern, drop=9),
+        number("FILES", checkpoint.files if checkpoint.sent is None else None, units.count, drop=10),
+        *([Cell("WHO", who(checkpoint), drop=3, minimum=12, cut=shorten_end)] if several else []),
+        Cell("PATH", place(checkpoint), drop=2, minimum=11),
     ]
-
-
-def _stall(checkpoint: Checkpoint, style: str) -> Cell:
-    """Return the stall, coloured as the duration is where it is most of that."""
-    if checkpoint.stall_ns is None:
-        return MISSING
-    is_most = 2 * checkpoint.stall_ns >= figures.duration_ns(checkpoint)
-    return Cell(units.duration(checkpoint.stall_ns), style if is_most else "green")
 
 
 def _kind(checkpoint: Checkpoint, *, full: bool) -> Cell:
     """Return the kind; an incomplete one is a save, which is said where there is room."""
     mark = "?" * (checkpoint.confidence < LOW_CONFIDENCE)
     if checkpoint.status is Status.INCOMPLETE:
-        return Cell((f"incomplete {checkpoint.kind.value}" if full else "incomplete") + mark, "bold red")
-    return Cell(checkpoint.kind.value + mark, "yellow" if mark else KIND_STYLE[checkpoint.kind])
+        return Cell("KIND", (f"incomplete {checkpoint.kind.value}" if full else "incomplete") + mark, "bold red")
+    return Cell("KIND", checkpoint.kind.value + mark, "yellow" if mark else KIND_STYLE[checkpoint.kind])
 
 
 def _limit(checkpoint: Checkpoint) -> Cell:
     verdict = checkpoint.verdict
-    text = certainty.short(verdict)
-    if verdict is None or text is None:
-        return MISSING
-    if verdict.limit is Limit.NONE:
-        return Cell(text, "green")
-    return Cell(text, "bold" if certainty.is_told(verdict) else "yellow")
+    is_fine = verdict is not None and verdict.limit is Limit.NONE
+    style = "green" if is_fine else "bold" if certainty.is_told(verdict) else "yellow"
+    return Cell("LIMIT", certainty.short(verdict), style, optional=True)

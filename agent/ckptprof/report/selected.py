@@ -9,7 +9,7 @@ from typing import Any
 from ckptprof.encoding import encodable
 from ckptprof.errors import UsageError
 from ckptprof.report.clean import clean
-from ckptprof.report.table import MISSING, Cell, Column, facts
+from ckptprof.report.table import Cell, facts
 from ckptprof.report.table import render as lay
 
 _LEAST_CELLS = 4  # of a column of text that has to be cut
@@ -18,19 +18,21 @@ _LEAST_CELLS = 4  # of a column of text that has to be cut
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, width: int, colour: bool) -> list[str]:
     """Return the rows as lines of at most `width` cells; numbers stand to the right, NULL is `-`."""
     right = [all(row[i] is None or isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
-    shown = [
-        Column(clean(name) or " ", right=numbers, minimum=None if numbers else _LEAST_CELLS)
-        for name, numbers in zip(columns, right, strict=True)
+    titles = [clean(name) or " " for name in columns]
+    cells = [
+        [
+            Cell(title, _text(value), right=numbers, minimum=None if numbers else _LEAST_CELLS)
+            for title, value, numbers in zip(titles, row, right, strict=True)
+        ]
+        for row in rows
     ]
-    return lay(shown, [[_cell(value) for value in row] for row in rows], width, colour=colour)
+    return lay(cells, width, colour=colour)
 
 
-def _cell(value: Any) -> Cell:
+def _text(value: Any) -> str | None:
     if value is None:
-        return MISSING
-    if isinstance(value, bytes):
-        return Cell(f"x'{value.hex()}'")
-    return Cell(clean(encodable(str(value))))
+        return None
+    return f"x'{value.hex()}'" if isinstance(value, bytes) else clean(encodable(str(value)))
 
 
 def document(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, is_cut: bool) -> dict[str, Any]:

@@ -11,24 +11,16 @@ from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.pictures import chart
 from ckptprof.report.rows import KIND_STYLE, LOW_CONFIDENCE, place
 from ckptprof.report.sections import mount
-from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, paint, wrap
+from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 
 MAX_ROWS = 40  # of streams or writers; a sharded checkpoint has thousands, and --json has them all
 _CHART_ROWS = 6
 _INDENT = "  "
-_REQUEST_COLUMNS = (
-    Column("REQUESTS", right=True, drop=3),
-    Column("MEAN SIZE", right=True, drop=5),
-    Column("SEQUENTIAL", right=True, drop=7),
-    Column("P50", right=True, drop=6),
-    Column("P99", right=True, drop=4),
-)
 _BRIEF = (
     "Status", "Risk", "Path", "Time", "Moved", "Mode", "Page cache", "Durable", "In a crash", "Slowest rank",
     "Slowest process",
 )  # fmt: skip
-_ALWAYS = ("PID", "PROGRAM", "RANK", "BYTES", "SHARE")  # the other columns of writers only where something was seen
 _ENGINES = {
     "nvfs": "nvfs: cuFile by its driver nvidia-fs, between GPU and storage past all calls",
     "p2pdma": "p2pdma: cuFile by direct calls on memory of the GPU",
@@ -235,44 +227,33 @@ def _histogram(pattern: Pattern, width: int, blocks: str, *, colour: bool) -> li
     bar_cells = max(8, width - 44)
     rows = [
         [
-            Cell(f"from {units.size(low)}"),
-            Cell(units.count(operations)),
-            Cell(units.size(moved)),
-            Cell(blocks[-1] * (-(-moved * bar_cells // most) if most else 0), "cyan"),
+            Cell("SIZE", f"from {units.size(low)}"),
+            number("OPERATIONS", operations, units.count),
+            number("BYTES", moved, units.size),
+            Cell("", blocks[-1] * (-(-moved * bar_cells // most) if most else 0), "cyan", drop=1),
         ]
         for low, operations, moved in bounds
     ]
-    columns = (Column("SIZE"), Column("OPERATIONS", right=True), Column("BYTES", right=True), Column("", drop=1))
-    return render_table(columns, rows, width, colour=colour)
+    return render_table(rows, width, colour=colour)
 
 
 def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     folder = _folder(checkpoint)
     rows = [
         [
-            Cell(course.since(stream.start_ns, checkpoint)),
-            Cell(units.duration(stream.end_ns - stream.start_ns)),
-            Cell(units.size(stream.bytes)),
-            Cell(NOTHING if stream.size is None else units.size(stream.size)),
-            Cell(NOTHING, "") if stream.class_ is None else Cell(stream.class_.value),
-            Cell(f"{clean(stream.comm)} {stream.pid}"),
-            Cell(clean(stream.seen_by)),
-            Cell(clean(stream.path.removeprefix(folder))),
+            Cell("AT", course.since(stream.start_ns, checkpoint), right=True),
+            number("DURATION", stream.end_ns - stream.start_ns, units.duration),
+            number("MOVED", stream.bytes, units.size),
+            number("FILE SIZE", stream.size, units.size, drop=4),
+            Cell("PATTERN", stream.class_ and stream.class_.value, drop=2),
+            Cell("WHO", f"{clean(stream.comm)} {stream.pid}", drop=1, minimum=10),
+            Cell("SEEN BY", clean(stream.seen_by), drop=3),
+            Cell("PATH", clean(stream.path.removeprefix(folder)), minimum=16),
         ]
         for stream in checkpoint.streams[:MAX_ROWS]
     ]
-    columns = (
-        Column("AT", right=True),
-        Column("DURATION", right=True),
-        Column("MOVED", right=True),
-        Column("FILE SIZE", right=True, drop=4),
-        Column("PATTERN", drop=2),
-        Column("WHO", drop=1, minimum=10),
-        Column("SEEN BY", drop=3),
-        Column("PATH", minimum=16),
-    )
     return [
-        *render_table(columns, rows, width, colour=colour),
+        *render_table(rows, width, colour=colour),
         *_rest(len(checkpoint.streams)),
         *(paint(line, "dim", colour=colour) for line in _last_data(checkpoint, width)),
     ]
@@ -297,34 +278,28 @@ def _last_data(checkpoint: Checkpoint, width: int) -> list[str]:
 
 
 def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+    def since(at_ns: int) -> str:
+        return course.since(at_ns, checkpoint)
+
     rows = [
         [
-            Cell(str(writer.pid)),
-            Cell(clean(writer.comm)),
-            MISSING if writer.rank is None else Cell(str(writer.rank)),
-            MISSING if writer.role is None else Cell(clean(writer.role)),
-            Cell(units.size(writer.bytes)),
-            Cell(units.percent(writer.bytes / checkpoint.bytes if checkpoint.bytes > 0 else None)),
-            MISSING if writer.start_ns is None else Cell(course.since(writer.start_ns, checkpoint)),
-            MISSING if writer.end_ns is None else Cell(course.since(writer.end_ns, checkpoint)),
+            number("PID", writer.pid, str),
+            Cell("PROGRAM", clean(writer.comm), minimum=12),
+            number("RANK", writer.rank, str),
+            Cell("ROLE", writer.role and clean(writer.role), optional=True),
+            number("BYTES", writer.bytes, units.size),
+            Cell(
+                "SHARE",
+                units.percent(writer.bytes / checkpoint.bytes if checkpoint.bytes > 0 else None),
+                right=True,
+                drop=1,
+            ),
+            number("FROM", writer.start_ns, since, drop=3, optional=True),
+            number("UNTIL", writer.end_ns, since, drop=2, optional=True),
         ]
         for writer in checkpoint.writers[:MAX_ROWS]
     ]
-    columns = (
-        Column("PID", right=True),
-        Column("PROGRAM", minimum=12),
-        Column("RANK", right=True),
-        Column("ROLE"),
-        Column("BYTES", right=True),
-        Column("SHARE", right=True, drop=1),
-        Column("FROM", right=True, drop=3),
-        Column("UNTIL", right=True, drop=2),
-    )
-    known = [
-        i for i, column in enumerate(columns) if column.title in _ALWAYS or any(row[i] is not MISSING for row in rows)
-    ]
-    shown = [[row[i] for i in known] for row in rows]
-    return render_table([columns[i] for i in known], shown, width, colour=colour) + _rest(len(checkpoint.writers))
+    return render_table(rows, width, colour=colour) + _rest(len(checkpoint.writers))
 
 
 def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
@@ -335,37 +310,32 @@ def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         busy = None if device.busy_seconds is None or spent_seconds <= 0 else device.busy_seconds / spent_seconds
         rows.append(
             [
-                Cell(clean(device.device)),
-                Cell(clean(device.kind)),
-                Cell(units.size(device.read_bytes)),
-                Cell(units.size(device.written_bytes)),
-                Cell(NOTHING if busy is None else units.percent(min(1.0, busy))),
+                Cell("DEVICE", clean(device.device), minimum=8),
+                Cell("KIND", clean(device.kind), drop=2),
+                Cell("READ", units.size(device.read_bytes), right=True),
+                Cell("WRITTEN", units.size(device.written_bytes), right=True),
+                number("BUSY", busy and min(1.0, busy), units.percent),
                 *(_requests(device) if requests_seen else ()),
-                Cell("not under this checkpoint" if device.under is None else clean(device.under)),
+                Cell(
+                    "CARRIES",
+                    "not under this checkpoint" if device.under is None else clean(device.under),
+                    drop=1,
+                    minimum=12,
+                ),
             ]
         )
-    columns = (
-        Column("DEVICE", minimum=8),
-        Column("KIND", drop=2),
-        Column("READ", right=True),
-        Column("WRITTEN", right=True),
-        Column("BUSY", right=True),
-        *(_REQUEST_COLUMNS if requests_seen else ()),
-        Column("CARRIES", drop=1, minimum=12),
-    )
-    return render_table(columns, rows, width, colour=colour)
+    return render_table(rows, width, colour=colour)
 
 
 def _requests(device: DeviceShare) -> list[Cell]:
     """Return what the device was asked for in the checkpoint's direction."""
-    texts = (
-        (device.requests, units.count(device.requests)),
-        (device.mean_request_bytes, units.size(device.mean_request_bytes)),
-        (device.sequential_share_bytes, units.percent(device.sequential_share_bytes)),
-        (device.latency_p50_seconds, units.latency(device.latency_p50_seconds)),
-        (device.latency_p99_seconds, units.latency(device.latency_p99_seconds)),
-    )
-    return [Cell(NOTHING if value is None else text) for value, text in texts]
+    return [
+        number("REQUESTS", device.requests, units.count, drop=3),
+        number("MEAN SIZE", device.mean_request_bytes, units.size, drop=5),
+        number("SEQUENTIAL", device.sequential_share_bytes, units.percent, drop=7),
+        number("P50", device.latency_p50_seconds, units.latency, drop=6),
+        number("P99", device.latency_p99_seconds, units.latency, drop=4),
+    ]
 
 
 def _evidence(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:

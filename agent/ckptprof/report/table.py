@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from ckptprof.report.clean import pad, shorten, take, width
 from ckptprof.report.hints import typed
 
+Number = TypeVar("Number", int, float)
 GAP = "  "
 MAX_WORD_LINES = 4
 _BESIDE_KEYS = 20  # cells that texts beside keys need
@@ -29,30 +30,37 @@ _STYLES = {
     "magenta": "35",
     "cyan": "36",
 }
+NOTHING = "-"  # for what was not seen
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column; `text` gives its cells, already cleaned."""
+class Cell(NamedTuple):
+    """One cell, and how its column is laid out, which the first row decides."""
 
     title: str
+    text: str | None  # cleaned; None: not seen
+    style: str = ""
     right: bool = False
     drop: int = 0  # the column with the highest goes first where space is short; 0 stays
     returns: bool = False  # into the room that a wider one left, which went after it
     minimum: int | None = None  # cells it can be cut to; None: never cut
     cut: Callable[[str, int], str] = shorten
+    optional: bool = False  # no column where it was seen in no row
+    key: float | str = ""  # by which a page sorts it; empty: by its text
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Cleaned text and the name of its style."""
-
-    text: str
-    style: str = ""
-
-
-NOTHING = "-"  # for what was not seen
-MISSING = Cell(NOTHING)  # told by `is` from a name that reads alike
+def number(  # noqa: PLR0913 # as of a cell
+    title: str,
+    value: Number | None,
+    show: Callable[[Number], str],
+    style: str = "",
+    *,
+    drop: int = 0,
+    returns: bool = False,
+    optional: bool = False,
+) -> Cell:
+    """Return a cell of what is measured, written as `show` says; nothing where it was not seen."""
+    text, key = (None, -1.0) if value is None else (show(value), value)
+    return Cell(title, text, style, right=True, drop=drop, returns=returns, optional=optional, key=key)
 
 
 def paint(text: str, style: str, *, colour: bool) -> str:
@@ -63,14 +71,23 @@ def paint(text: str, style: str, *, colour: bool) -> str:
     return f"\x1b[{codes}m{text}\x1b[0m"
 
 
-def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int) -> dict[int, int]:
-    """Return the cells given to each column that is shown, by its index."""
-    natural = [max(width(column.title), *(width(row[i].text) for row in rows)) for i, column in enumerate(columns)]
+def seen(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
+    """Return the rows without the optional columns that were seen in none."""
+    if not rows:
+        return []
+    keep = [i for i, cell in enumerate(rows[0]) if not cell.optional or any(row[i].text is not None for row in rows)]
+    return [[row[i] for i in keep] for row in rows]
+
+
+def lay_out(rows: Sequence[Sequence[Cell]], limit: int) -> dict[int, int]:
+    """Return the cells given to each column that is shown, by its index; of at least one row."""
+    first = rows[0]
+    natural = [max(width(cell.title), *(width(row[i].text or NOTHING) for row in rows)) for i, cell in enumerate(first)]
     least = [
-        cells if column.minimum is None else min(cells, max(column.minimum, width(column.title)))
-        for column, cells in zip(columns, natural, strict=True)
+        cells if cell.minimum is None else min(cells, max(cell.minimum, width(cell.title)))
+        for cell, cells in zip(first, natural, strict=True)
     ]
-    shown = _fitting(columns, least, limit)
+    shown = _fitting(first, least, limit)
     given = {i: least[i] for i in shown}
     spare = limit - sum(given.values()) - len(GAP) * (len(shown) - 1)
     while spare < 0 and max(given.values()) > 1:
@@ -84,7 +101,7 @@ def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: in
     return given
 
 
-def _fitting(columns: Sequence[Column], least: Sequence[int], limit: int) -> list[int]:
+def _fitting(columns: Sequence[Cell], least: Sequence[int], limit: int) -> list[int]:
     """Return the columns that there is room for: the least important ones go."""
     shown, dropped = list(range(len(columns))), list[int]()
 
@@ -100,26 +117,21 @@ def _fitting(columns: Sequence[Column], least: Sequence[int], limit: int) -> lis
     return sorted(shown)
 
 
-def is_cut(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int) -> bool:
-    """Return whether a cell of the last column is cut if the table is laid out."""
-    given = lay_out(columns, rows, limit)
-    last = len(columns) - 1
-    return any(width(row[last].text) > given.get(last, 0) for row in rows)
-
-
-def render(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int, *, colour: bool) -> list[str]:
-    """Return the header and the rows as lines of at most `limit` cells."""
+def render(rows: Sequence[Sequence[Cell]], limit: int, *, colour: bool) -> list[str]:
+    """Return the header and the rows as lines of at most `limit` cells; nothing without rows."""
+    rows = seen(rows)
     if not rows:
         return []
-    given = lay_out(columns, rows, limit)
-    header = [Cell(column.title, "bold") for column in columns]
+    given = lay_out(rows, limit)
     lines = []
-    for row in (header, *rows):
+    for row in ([cell._replace(text=cell.title, style="bold") for cell in rows[0]], *rows):
         parts = []
         for i, cells in given.items():
-            column, cell = columns[i], row[i]
-            text = pad(column.cut(cell.text, cells), cells, right=column.right)
-            parts.append((text, cell.style))
+            cell = row[i]
+            text = NOTHING if cell.text is None else cell.text
+            parts.append(
+                (pad(cell.cut(text, cells), cells, right=cell.right), cell.style if cell.text is not None else "")
+            )
         last, style = parts[-1]
         parts[-1] = (last.rstrip(), style)
         lines.append(GAP.join(paint(text, style, colour=colour) for text, style in parts).rstrip())

@@ -14,17 +14,13 @@ from typing import NamedTuple
 
 from ckptprof.store.connection import belong
 from ckptprof.store.location import SERVICE_DATABASE, service_runs, shown
-from ckptprof.store.problems import StorePassingError
+from ckptprof.store.problems import StoreBusyError
 from ckptprof_collectors.privileges import RAISED
 
 _PRIVATE = 0o600
 _OTHERS = 0o077
 _INODE = 5  # the field of a line of /proc/locks: 1: POSIX ADVISORY READ 1234 fe:00:5678 123 123
 _READ_BYTES = range(123, 128)  # of the index of a log: https://www.sqlite.org/walformat.html, section 2.3
-
-
-class StoreBusyError(StorePassingError):
-    """Another process is the database's writer at the moment."""
 
 
 class Holder(NamedTuple):

@@ -20,6 +20,10 @@ class StorePassingError(StoreError):
     """A later call may succeed: nothing is wrong with the database itself."""
 
 
+class StoreBusyError(StorePassingError):
+    """Another process has the database's lock at the moment."""
+
+
 class StoreFullError(StorePassingError):
     """There is no room on the disk; nothing that was committed is lost, and a later call may succeed."""
 
@@ -38,7 +42,7 @@ _TEXTS: tuple[tuple[str, type[StoreError], str, str], ...] = (
     ("read-only", StorePassingError, _READ_ONLY, "check its owner and the mount"),
     ("i/o error", StorePassingError, "the disk does not read or write {}", "look at the disk: `dmesg` says more"),
     ("unable to open", StoreError, "{} cannot be opened", "check that you may read it and its directory"),
-    ("locked", StorePassingError, "{} is locked by another program", "try again when that is done"),
+    ("locked", StoreBusyError, "{} is locked by another program", "try again when that is done"),
     ("could not decode", StoreDamagedError, "{} is damaged", MOVE_AWAY),
     ("json cannot hold", StoreDamagedError, "{} is damaged", MOVE_AWAY),
     ("too big", StoreDamagedError, "{} is damaged: one of its values is too large", MOVE_AWAY),

@@ -2,20 +2,145 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ckptprof_collectors.devices.diskstats import name_of, numbers_of, parse_line
-from ckptprof_collectors.devices.hotplug import Hotplug
 from ckptprof_collectors.devices.nvmepaths import NvmePaths
 from ckptprof_collectors.devices.topology import Topology, head_of, is_changeable
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError
 from ckptprof_collectors.linetable import LineTable
-from ckptprof_collectors.samples import DeviceInfo, Gone, Sample, Unavailable, text
+from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, Sample, Unavailable, text
+
+if TYPE_CHECKING:
+    import pyudev
 
 REVIEW_SECONDS = 10.0  # a device that can change under its name and had I/O is looked at again, whatever events said
+
+# Numbers after major, minor and name that a kernel writes: 11, with discards (4.18) 15, with flushes (5.5) 17.
+_WIDTHS = (17, 15, 11)
+
+UDEV_CONTROL = Path("/run/udev/control")  # exists while a udev daemon runs
+_TRANSPORTS = {"ata": "sata", "usb": "usb"}  # ID_BUS, where it says how a disk is attached
+
+
+class Hotplug:
+    """A subscription to the block subsystem: udev's events where its daemon runs, else the kernel's own.
+
+    No privilege is needed. libudev drops messages that did not come from root. pyudev is imported when one is made, not
+    before: with libudev it costs about 9 ms of CPU and 3 MB of memory.
+    """
+
+    def __init__(self) -> None:
+        """Subscribe; raises UnavailableError with the reason."""
+        try:
+            import pyudev  # noqa: PLC0415 - see the docstring
+        except ImportError as error:
+            raise UnavailableError(f"no hot-plug events: pyudev cannot be imported ({error})") from error
+        self._not_found = pyudev.DeviceNotFoundError
+        try:
+            self._context = _context(pyudev)
+            source = "udev" if UDEV_CONTROL.exists() else "kernel"
+            self._monitor: pyudev.Monitor | None = pyudev.Monitor.from_netlink(self._context, source=source)
+            self._monitor.filter_by("block")
+            self._monitor.start()
+        except (OSError, ImportError) as error:
+            raise UnavailableError(f"no hot-plug events: {error}") from error
+        self._devices = pyudev.Devices
+        self._poll = select.poll()
+        self._poll.register(self._monitor.fileno(), select.POLLIN)
+
+    def changed(self) -> set[str] | None:
+        """Return the kernel names of devices with events since the last call; None if events were lost."""
+        names: set[str] = set()
+        try:
+            while self._monitor is not None and self._poll.poll(0):
+                device = self._monitor.poll(0)
+                if device is None:
+                    break
+                names.add(str(device.sys_name))
+        except OSError:  # ENOBUFS: the socket overflowed
+            return None
+        return names
+
+    def identified(self, info: DeviceInfo) -> DeviceInfo:
+        """Return a disk with model, serial and transport as udev's rules found them, where sysfs does not say them."""
+        if info.kind != "disk" or (info.model and info.serial and info.transport):
+            return info
+        try:
+            # Device.properties, for reading a Device as a mapping is deprecated and warns.
+            properties = self._devices.from_name(self._context, "block", info.device).properties
+            return msgspec.structs.replace(
+                info,
+                model=info.model or properties.get("ID_MODEL") or None,
+                serial=info.serial or properties.get("ID_SERIAL_SHORT") or properties.get("ID_SERIAL") or None,
+                transport=info.transport or _TRANSPORTS.get(properties.get("ID_BUS", "")),
+            )
+        except (self._not_found, OSError, UnicodeError):
+            return info
+
+    def close(self) -> None:
+        """End the subscription; a second call does nothing."""
+        if self._monitor is not None:
+            with contextlib.suppress(OSError, KeyError):
+                self._poll.unregister(self._monitor.fileno())
+            self._monitor = None
+
+
+def _context(pyudev: Any) -> Any:
+    """Make pyudev's context without a fork.
+
+    pyudev looks its library up by `ctypes.util.find_library`, which runs `ldconfig -p`: a collector never forks, and
+    the name has been the same since systemd took udev over (2012). Where pyudev's insides are not as expected, it is
+    left to do as it likes.
+    """
+    try:
+        from pyudev._ctypeslib import utils  # noqa: PLC0415 - as above
+
+        find_library = utils.find_library
+    except (ImportError, AttributeError):
+        return pyudev.Context()
+    utils.find_library = lambda _name: "libudev.so.1"
+    try:
+        return pyudev.Context()
+    finally:
+        utils.find_library = find_library
+
+
+def name_of(line: bytes) -> bytes | None:
+    """Return the device's name as the kernel spells it, None for a line that is none of diskstats."""
+    fields = line.split(None, 3)
+    return fields[2] if len(fields) == 4 else None
+
+
+def numbers_of(line: bytes) -> tuple[int, int] | None:
+    """Return major and minor, None for a line that is none of diskstats."""
+    fields = line.split(None, 2)
+    try:
+        return int(fields[0]), int(fields[1])
+    except (IndexError, ValueError):
+        return None
+
+
+def parse_line(line: bytes) -> DiskSample | None:
+    """Return the sample of a line, None if it is malformed (as are the short lines of partitions before 2.6.25).
+
+    Columns that a newer kernel may append are left out; those that an older one lacks are None.
+    """
+    fields = line.split()
+    have = len(fields) - 3
+    for width in _WIDTHS:
+        if have >= width:
+            try:
+                return DiskSample(text(fields[2]), *map(int, fields[3 : 3 + width]))
+            except ValueError:
+                return None
+    return None
 
 
 class BlockDevices:
@@ -47,7 +172,6 @@ class BlockDevices:
                 self._said.append(Unavailable(self.name, str(error)))
 
     def read(self) -> Sequence[Sample]:
-        """Return what changed since the last call, descriptions before counters; raises OSError."""
         table = self._table
         samples = table.samples(self._file.read(), parse_line)
         self._touched.update(sample.device for sample in samples)
@@ -87,7 +211,6 @@ class BlockDevices:
             self._touched.clear()
 
     def _describe(self) -> list[Sample]:
-        """Return the descriptions of marked devices that are new or differ, and the end of those that are gone."""
         samples, self._said = self._said, []
         topology = Topology(self._fs)
         for device in sorted(self._stale):
@@ -99,7 +222,8 @@ class BlockDevices:
             if info is None:
                 self._touched.add(device)  # not in sysfs yet: looked for again at the next review
                 continue
-            info = self._identified(info)
+            if self._hotplug is not None:
+                info = self._hotplug.identified(info)
             if info != self._infos.get(device):
                 self._infos[device] = info
                 samples.append(info)
@@ -107,20 +231,7 @@ class BlockDevices:
         self._paths.follow(self._infos.values())
         return samples
 
-    def _identified(self, info: DeviceInfo) -> DeviceInfo:
-        """Fill what sysfs does not say of a disk from udev's database."""
-        if self._hotplug is None or info.kind != "disk" or (info.model and info.serial and info.transport):
-            return info
-        found = self._hotplug.identity(info.device)
-        return msgspec.structs.replace(
-            info,
-            model=info.model or found.model,
-            serial=info.serial or found.serial,
-            transport=info.transport or found.transport,
-        )
-
     def close(self) -> None:
-        """Give the descriptors back."""
         self._file.close()
         self._paths.close()
         if self._hotplug is not None:

@@ -56,7 +56,6 @@ class Memory:
         self._said.append(Unavailable(self.name, reason))
 
     def read(self) -> Sequence[Sample]:
-        """Return the sample if it changed since the last call; raises OSError."""
         info, stat = self._meminfo.read(), self._vmstat.read()
         io, memory, cpu = (b"" if kept is None else kept.read() for kept in self._pressure)
         sample = MemorySample(
@@ -84,7 +83,6 @@ class Memory:
         return samples
 
     def close(self) -> None:
-        """Give the descriptors back."""
         for kept in (self._meminfo, self._vmstat, *self._pressure):
             if kept is not None:
                 kept.close()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ckptprof_collectors.devices.topology import NVME_HEAD, head_of
-from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.kernelfs import KernelFs, entries, read_text
 from ckptprof_collectors.samples import DeviceInfo, NvmePath, text
 
 MAX_PATHS = 64
@@ -35,52 +35,47 @@ class _RdmaPorts:
         if address is None:
             return None
         if self._named is None:
-            self._named = self._look()
+            self._named = {}
+            self._look(self._named)
         packed = address.packed if address.version == 6 else bytes(10) + b"\xff\xff" + address.packed
         return self._named.get(packed.hex(":", 2))
 
-    def _look(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for device in _names(self._folder):
-            for port in _names(self._folder / device / "ports"):
+    def _look(self, found: dict[str, str]) -> None:
+        for device in entries(self._folder):
+            for port in entries(self._folder / device / "ports"):
                 folder = self._folder / device / "ports" / port
                 if read_text(folder / "link_layer") == "InfiniBand":
                     continue  # its GIDs are no addresses of IP
-                for index in _names(folder / "gids"):
+                for index in entries(folder / "gids"):
                     gid = read_text(folder / "gids" / index)
                     if gid is not None:
                         found.setdefault(gid, f"{text(os.fsencode(device))}/{port}")
-        return found
 
 
 class _Path:
-    """One path with its two states kept open."""
-
     def __init__(self, fs: KernelFs, info: DeviceInfo, ports: _RdmaPorts) -> None:
         self._folder = fs.sys / "class/block" / info.device
         self.info = info
         self.last: NvmePath | None = None
         self.next_open = 0.0
-        self._fds = self._open()
+        self._open()
         self._target, self._port, self._link = _ends(info, ports)
 
-    def _open(self) -> list[int | None]:
-        return [_opened(self._folder / "device/state"), _opened(self._folder / "ana_state")]
+    def _open(self) -> None:
+        self._fds = [_opened(self._folder / "device/state"), _opened(self._folder / "ana_state")]
 
     def reopen(self) -> None:
         """Open the states anew: those of a controller that was removed stay dead if it comes back by the same name."""
         self.close()
-        self._fds = self._open()
+        self._open()
 
     def sample(self) -> NvmePath:
-        """Return the path as it is now."""
         info, (state, ana_state) = self.info, map(_read, self._fds)
         transport = (info.transport or "").removeprefix("nvme-")
         head = head_of(info.device) or info.device
         return NvmePath(info.device, head, transport, self._target, self._port, self._link, state, ana_state)
 
     def close(self) -> None:
-        """Give the descriptors back."""
         for fd in self._fds:
             if fd is not None:
                 os.close(fd)
@@ -91,7 +86,6 @@ class NvmePaths:
     """Reports each path that changed."""
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open nothing yet."""
         self._fs = fs
         self._clock = clock
         self._paths: dict[str, _Path] = {}
@@ -107,7 +101,6 @@ class NvmePaths:
                 self._paths[name] = _Path(self._fs, info, ports)
 
     def read(self) -> list[NvmePath]:
-        """Return those that changed since the last call."""
         samples = []
         for path in self._paths.values():
             sample = path.sample()
@@ -121,7 +114,6 @@ class NvmePaths:
         return samples
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self.follow(())
 
 
@@ -153,14 +145,6 @@ def _address(word: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address 
         return ipaddress.ip_address((word or "").partition("%")[0])
     except ValueError:
         return None
-
-
-def _names(folder: Path) -> list[str]:
-    """Return what a folder has; nothing where it is gone, as that of a device that was removed meanwhile."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
 
 
 def _opened(path: Path) -> int | None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.kernelfs import KernelFs, read_some
 from ckptprof_collectors.mounts.mountinfo import RawMount, parse
 from ckptprof_collectors.samples import ThrottleInfo, text
 
-_MAX_BYTES = 1 << 16
 _MAX_DEPTH = 32
 MAX_LIMITS = 64  # of one process
 _V1 = (
@@ -35,7 +34,6 @@ class Throttles:
     """Tells the limits of a process when they are new or changed."""
 
     def __init__(self, fs: KernelFs) -> None:
-        """Read nothing yet."""
         self._fs = fs
         self._told: dict[int, dict[tuple[str, str], ThrottleInfo]] = {}
 
@@ -56,7 +54,6 @@ class Throttles:
         return [*lifted, *fresh]
 
     def forget(self, pid: int) -> None:
-        """Drop what is known of a process that has ended."""
         self._told.pop(pid, None)
 
 
@@ -67,9 +64,7 @@ def limits_of(fs: KernelFs, pid: int) -> list[ThrottleInfo]:
     for line in _read(os.fsencode(fs.proc) + b"/%d/cgroup" % pid).split(b"\n"):
         _, _, rest = line.partition(b":")
         controllers, colon, path = rest.partition(b":")
-        if not colon:
-            continue
-        if controllers and b"blkio" not in controllers.split(b","):
+        if not colon or (controllers and b"blkio" not in controllers.split(b",")):
             continue
         for inside, folder in _folders(mounts, path, v2=not controllers):
             limits = _of_v1(folder) if controllers else _of_v2(folder)
@@ -98,7 +93,8 @@ def _info(fs: KernelFs, pid: int, device: bytes, cgroup: bytes, values: dict[str
 def _folders(mounts: list[RawMount], path: bytes, *, v2: bool) -> Iterator[tuple[bytes, bytes]]:
     """Return each cgroup from this one up, as the process's line names it, and where it is mounted here."""
     for mount in mounts:
-        fits = mount.fs_type == b"cgroup2" if v2 else mount.fs_type == b"cgroup" and _has_blkio(mount)
+        has_blkio = b"blkio" in mount.options.split(b",")
+        fits = mount.fs_type == b"cgroup2" if v2 else mount.fs_type == b"cgroup" and has_blkio
         root = mount.root.rstrip(b"/")
         if not fits or not (path == root or path.startswith(root + b"/")) or b"/.." in path:
             continue
@@ -109,10 +105,6 @@ def _folders(mounts: list[RawMount], path: bytes, *, v2: bool) -> Iterator[tuple
                 return
             inside = inside.rpartition(b"/")[0]
         return
-
-
-def _has_blkio(mount: RawMount) -> bool:
-    return b"blkio" in mount.options.split(b",")
 
 
 def _of_v1(folder: bytes) -> Limits:
@@ -143,17 +135,6 @@ def _is_device(word: bytes) -> bool:
 
 def _read(path: bytes) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return read_some(path)
     except OSError:
         return b""
-    try:
-        parts = []
-        left = _MAX_BYTES
-        while left > 0 and (part := os.read(fd, left)):
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from ckptprof_collectors.counted import SECTOR_BYTES
@@ -50,7 +51,6 @@ class Topology:
     """Describes devices; one object serves one round of descriptions, for it keeps the mounts that it has read."""
 
     def __init__(self, fs: KernelFs) -> None:
-        """Read nothing yet."""
         self._fs = fs
         self._mounts: list[RawMount] | None = None
 
@@ -102,16 +102,12 @@ class Topology:
         device = device_at(self._fs, path)
         if device is None:
             if self._mounts is None:
-                self._mounts = self._read_mounts()
+                self._mounts = []
+                with suppress(OSError):
+                    self._mounts = parse((host_mounts(self._fs) / "mountinfo").read_bytes())
             mount = mount_of(self._mounts, path)
             device = None if mount is None else device_of(self._fs, mount, self._mounts)
         return () if device is None else (device,)
-
-    def _read_mounts(self) -> list[RawMount]:
-        try:
-            return parse((host_mounts(self._fs) / "mountinfo").read_bytes())
-        except OSError:
-            return []
 
     def _transport(self, disk: Path, paths: tuple[str, ...]) -> str | None:
         transport = read_text(disk / "device" / "transport")

@@ -12,7 +12,7 @@ import struct
 
 from ckptprof_collectors.ebpf.layouts import LATENCY_BUCKETS, SIZE_BUCKETS, BlockKey
 from ckptprof_collectors.ebpf.libbpf import Map
-from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.kernelfs import KernelFs, read_once
 from ckptprof_collectors.samples import BlockActivity, text
 
 _DIRECTIONS = 2
@@ -71,15 +71,9 @@ class BlockReader:
     def _in_flight(self, device: int) -> list[bytes]:
         """Return how many requests a disk has now: reads, writes (Documentation/block/stat.rst); [] if not told."""
         try:
-            fd = os.open(self._path(device) + b"/inflight", os.O_RDONLY | os.O_CLOEXEC)
+            told = read_once(self._path(device) + b"/inflight", 64).split()
         except OSError:
             return []
-        try:
-            told = os.read(fd, 64).split()
-        except OSError:
-            return []
-        finally:
-            os.close(fd)
         return told if len(told) == _DIRECTIONS and all(map(bytes.isdigit, told)) else []
 
     def _name(self, device: int) -> str:

@@ -127,7 +127,6 @@ class Decoder:
     """Makes samples; remembers how the kernel's numbers of devices become those of stat(2)."""
 
     def __init__(self, proc: str, ticks_per_second: int) -> None:
-        """`proc` is where /proc is."""
         self._proc = proc
         self._ticks_per_second = ticks_per_second
         self._subvolumes: dict[tuple[int, str], int] = {}

@@ -25,7 +25,6 @@ class Hook:
 
     @property
     def programs(self) -> list[str]:
-        """Return the names of the programs."""
         return [program for program, _ in self.variants]
 
 
@@ -149,7 +148,6 @@ class Hooked:
             del self.programs[name]
 
     def close(self) -> None:
-        """Detach and unload everything."""
         self.object.close()
 
 

@@ -9,12 +9,10 @@ import ctypes
 import errno
 import mmap
 import os
-import struct
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from ckptprof_collectors.ebpf.library import BpfError, Libbpf, find_libbpf
 from ckptprof_collectors.ebpf.maps import Map, Ring
@@ -26,10 +24,6 @@ __all__ = ["BpfError", "BpfObject", "Libbpf", "Link", "Map", "Ring", "checksum",
 _OBJECTS = Path(__file__).parents[1] / "bpf"
 _TARGETS = {"aarch64": "arm64"}  # what uname says -> what the object's name says, where they differ
 _CONTEXT_ARGUMENTS = 12  # linux/bpf.h: MAX_BPF_FUNC_ARGS, the most that BPF_PROG_TEST_RUN takes for a raw tracepoint
-# elf.h: Elf64_Ehdr after its 16 bytes of identification, and Elf64_Shdr
-_HEADER = struct.Struct("<HHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_EM_BPF, _SHT_NOBITS = 247, 8
 
 
 def object_path(name: str, folder: Path = _OBJECTS, machine: str | None = None) -> Path:
@@ -103,21 +97,14 @@ class BpfObject:
             image = path.read_bytes()
         except OSError as error:
             raise BpfError(error.errno or errno.EIO, f"{path}: {error.strerror}") from None
-        if reason := _damage(image) or _difference(image, path):
-            raise BpfError(errno.ENOEXEC, f"{path}: {reason}")
+        if not _is_as_built(image, path):
+            reason = f"{path}: is not what {CHECKSUMS} beside it says: damaged, or not built by bpf/build.py"
+            raise BpfError(errno.ENOEXEC, reason)
         stem = path.name.split(".")[0].encode()
         options = _OpenOptions(ctypes.sizeof(_OpenOptions), stem)
         lib.take_log()
         pointer = lib.call.bpf_object__open_mem(image, len(image), ctypes.byref(options))
         self._pointer = lib.pointer(pointer, f"{path}: cannot be opened as an eBPF object")
-
-    def __enter__(self) -> BpfObject:  # noqa: PYI034 - Self is of Python 3.11
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _open(self) -> int:
         if self._pointer is None:
@@ -235,38 +222,17 @@ class BpfObject:
             self._lib.call.bpf_object__close(pointer)
 
 
-def _damage(image: bytes) -> str | None:
-    """Return what is wrong with an object file, None if it is whole.
+def _is_as_built(image: bytes, path: Path) -> bool:
+    """Return whether CHECKSUMS beside an object has its line.
 
-    libelf and libbpf trust much of what a file says: one that was cut short is refused before they see it.
-    """
-    if len(image) < 64 or image[:6] != b"\x7fELF\x02\x01":
-        return "is no 64-bit little-endian ELF file"
-    _, machine, _, _, _, table, _, _, _, _, entry_size, entries, _ = _HEADER.unpack_from(image, 16)
-    if machine != _EM_BPF:
-        return "is no eBPF object"
-    if entry_size != _SECTION.size or table + entries * entry_size > len(image):
-        return "is cut short or damaged"
-    for number in range(entries):
-        _, kind, _, _, offset, size, *_ = _SECTION.unpack_from(image, table + number * entry_size)
-        if kind != _SHT_NOBITS and offset + size > len(image):
-            return "is cut short or damaged"
-    return None
-
-
-def _difference(image: bytes, path: Path) -> str | None:
-    """Return how an object differs from its line in CHECKSUMS; None if it does not, or has none.
-
-    libbpf 1.1 dies of SIGSEGV on some objects with a few damaged bytes, so they must not reach it.
+    libelf and libbpf trust much of what a file says, and libbpf 1.1 dies of SIGSEGV on some objects with a few damaged
+    bytes: no other ones must reach them.
     """
     try:
         lines = path.with_name(CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return None
-    line = next((line for line in lines if line.split(" ", 1)[0] == path.name), None)
-    if line is None or line == checksum(path.name, image):
-        return None
-    return f"differs from {CHECKSUMS} beside it: damaged, or not built by bpf/build.py"
+        return False
+    return checksum(path.name, image) in lines
 
 
 def checksum(name: str, image: bytes) -> str:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ckptprof_collectors.kernelfs import UnavailableError
+from ckptprof_collectors.privileges import CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, held
 
 OVERRIDE = "CKPTPROF_LIBBPF"  # the path of the one library to use
 BUNDLED = Path(__file__).parents[1] / "_lib"  # what a wheel built with CKPTPROF_BUNDLE_LIBBPF carries
@@ -20,8 +21,6 @@ LOG_CHARACTERS = 2000
 _INSTALL = "install it (apt install libbpf1, dnf install libbpf) or use the wheel of ckptprof that carries it"
 _OWN_ERRORS = 4000  # libbpf.h: LIBBPF_ERRNO__START
 _LEVEL_DEBUG = 2  # libbpf.h: enum libbpf_print_level
-_CAP_SYS_ADMIN, _CAP_PERFMON, _CAP_BPF = 21, 38, 39  # linux/capability.h
-_CAPABILITY_VERSION_3 = 0x20080522
 
 # va_list is handed over by address on x86-64 (an array) and on arm64 (a structure of 32 bytes: AAPCS64, rule B.4).
 _PrintFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -96,7 +95,10 @@ class Libbpf:
             self.call = ctypes.CDLL(path, use_errno=True)
         except OSError as error:
             raise UnavailableError(f"{path} cannot be loaded: {error}") from None
-        self.version = self._version()
+        try:  # since 0.6; what has none is older
+            self.version: tuple[int, int] = (self.call.libbpf_major_version(), self.call.libbpf_minor_version())
+        except AttributeError:
+            self.version = (0, 0)
         if self.version[0] < 1:
             raise UnavailableError(f"{path} is libbpf 0.x, of an old interface that is unusable: {_INSTALL}")
         for name, (result, arguments) in _SIGNATURES.items():
@@ -109,15 +111,6 @@ class Libbpf:
         self._libc = ctypes.CDLL(None)
         self._libc.free.argtypes = (ctypes.c_void_p,)
         self._libc.vasprintf.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p)
-        self._silence()
-
-    def _version(self) -> tuple[int, int]:
-        try:  # since 0.6; what has none is older
-            return self.call.libbpf_major_version(), self.call.libbpf_minor_version()
-        except AttributeError:
-            return 0, 0
-
-    def _silence(self) -> None:
         try:
             self._print = _PrintFunction(self._keep)
         except MemoryError:  # a sandbox that forbids executable memory, and a libffi that needs some: no words then
@@ -172,24 +165,21 @@ class Libbpf:
 
 def _why_refused() -> str:
     """Tell what EPERM means here: capabilities that are missing, or a kernel that refuses in spite of them."""
-    held = _capabilities()
-    if held is None:
+    try:
+        effective = held().effective
+    except OSError:
         return "needs CAP_BPF and CAP_PERFMON"
-    missing = [name for name, bit in (("CAP_BPF", _CAP_BPF), ("CAP_PERFMON", _CAP_PERFMON)) if not held >> bit & 1]
-    if missing and not held >> _CAP_SYS_ADMIN & 1:
+    missing = [name for name, bit in (("CAP_BPF", CAP_BPF), ("CAP_PERFMON", CAP_PERFMON)) if not effective >> bit & 1]
+    if missing and not effective >> CAP_SYS_ADMIN & 1:
         return f"lacks {' and '.join(missing)}"
     return "this kernel refuses it in spite of the capabilities: lockdown or a security policy"
 
 
-def _capabilities() -> int | None:
-    """Return those that are in effect, as a mask; None if the kernel does not say."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    data = (ctypes.c_uint32 * 6)()  # two of effective, permitted, inheritable
-    return data[0] | data[3] << 32 if ctypes.CDLL(None).capget(header, data) == 0 else None
-
-
 def _is_privileged() -> bool:
-    return os.geteuid() == 0 or _capabilities() != 0
+    try:
+        return os.geteuid() == 0 or held().effective != 0
+    except OSError:
+        return True
 
 
 def _is_roots(path: Path) -> bool:

@@ -28,9 +28,8 @@ class Map:
         self.key_size: int = call.bpf_map__key_size(pointer)
         self.value_size: int = call.bpf_map__value_size(pointer)
         self.max_entries: int = call.bpf_map__max_entries(pointer)
-        self.is_per_cpu = call.bpf_map__type(pointer) in _PER_CPU
         self.stride_bytes = self.value_size
-        if self.is_per_cpu:
+        if call.bpf_map__type(pointer) in _PER_CPU:
             # It reads /sys/devices/system/cpu/possible, as the kernel counts them for its own copy.
             cpus = lib.check(call.libbpf_num_possible_cpus(), "number of possible CPUs")
             self.stride_bytes = cpus * -(-self.value_size // 8) * 8
@@ -42,7 +41,6 @@ class Map:
         self._place, self._next_place = (ctypes.create_string_buffer(place_bytes) for _ in range(2))
 
     def _grow(self, used: int) -> None:
-        """Double the room for entries, keeping the first `used`."""
         wanted = max(2 * self._capacity, _FIRST_CAPACITY)
         # More than the map holds is read only if entries come and go while it is walked.
         self._resize(min(wanted, self.max_entries) if self._capacity < self.max_entries else wanted, used)
@@ -95,14 +93,9 @@ class Map:
         keys = memoryview(self._keys).cast("B")[: done * self.key_size]
         return done, keys, memoryview(self._values).cast("B")[: done * self.stride_bytes]
 
-    def _key(self, key: bytes) -> bytes:
-        if len(key) != self.key_size:
-            raise BpfError(errno.EINVAL, f"map {self.name}: a key has {self.key_size} bytes, not {len(key)}")
-        return key
-
     def lookup(self, key: bytes) -> bytes | None:
         """Return the value of `key` (of all CPUs, end to end, for a per-CPU map), or None; raises BpfError."""
-        code = self._lib.call.bpf_map_lookup_elem(self.fd, self._key(key), self._value)
+        code = self._lib.call.bpf_map_lookup_elem(self.fd, key, self._value)
         if code == -errno.ENOENT:
             return None
         self._lib.check(code, f"map {self.name}: cannot be read")
@@ -110,8 +103,6 @@ class Map:
 
     def lookup_percpu(self, key: bytes) -> list[bytes]:
         """Return the value of each possible CPU, [] if the key is not there; raises BpfError."""
-        if not self.is_per_cpu:
-            raise BpfError(errno.EINVAL, f"map {self.name} is not per CPU")
         every = self.lookup(key)
         if every is None:
             return []
@@ -120,14 +111,12 @@ class Map:
 
     def update(self, key: bytes, value: bytes) -> None:
         """Set the value of `key`; raises BpfError (E2BIG if a hash map is full)."""
-        if len(value) != self.stride_bytes:
-            raise BpfError(errno.EINVAL, f"map {self.name}: a value has {self.stride_bytes} bytes, not {len(value)}")
-        code = self._lib.call.bpf_map_update_elem(self.fd, self._key(key), value, 0)
+        code = self._lib.call.bpf_map_update_elem(self.fd, key, value, 0)
         self._lib.check(code, f"map {self.name}: cannot be written")
 
     def delete(self, key: bytes) -> bool:
         """Remove `key` and tell whether it was there; raises BpfError."""
-        code = self._lib.call.bpf_map_delete_elem(self.fd, self._key(key))
+        code = self._lib.call.bpf_map_delete_elem(self.fd, key)
         if code == -errno.ENOENT:
             return False
         self._lib.check(code, f"map {self.name}: cannot be written")

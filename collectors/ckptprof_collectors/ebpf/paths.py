@@ -18,7 +18,6 @@ class SessionPaths:
     """Bounded: of more than it can keep the oldest are forgotten."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._sessions: dict[bytes, str] = {}
         self._files: dict[bytes, str] = {}
         self._ended: dict[bytes, str] = {}
@@ -45,7 +44,6 @@ class SessionPaths:
         recent.append(path)
 
     def of(self, key: bytes) -> str | None:
-        """Return the path of a session, as far as it is known."""
         return self._sessions.get(key) or self._files.get(key[:_FILE])
 
     def end(self, key: bytes, path: str | None = None) -> None:

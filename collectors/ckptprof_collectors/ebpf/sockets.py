@@ -38,7 +38,6 @@ class Sum:
     __slots__ = ("began_ns", "bytes", "calls", "largest_part_bytes", "last_ns", "parts", "parts_bytes")
 
     def __init__(self) -> None:
-        """Start at zero."""
         self.bytes = self.calls = self.parts = self.parts_bytes = self.largest_part_bytes = 0
         self.began_ns = self.last_ns = 0
 
@@ -62,7 +61,6 @@ class Traffic:
     __slots__ = ("local_port", "name", "open_until_ns", "received", "sent", "sockets", "tid", "told_bytes")
 
     def __init__(self, name: Name) -> None:
-        """Start at zero."""
         self.name = name
         self.sent, self.received = Sum(), Sum()
         self.sockets = self.local_port = self.tid = 0
@@ -83,11 +81,9 @@ class Traffic:
         return max(self.sent.last_ns, self.received.last_ns)
 
     def is_quiet(self, now_ns: int) -> bool:
-        """Return whether nothing has moved for a while."""
         return now_ns - self._last_ns >= OPEN_NS
 
     def tell(self) -> SocketTraffic:
-        """Return its sample."""
         sent, received = self.sent, self.received
         if self._untold_bytes >= TELLING_BYTES:
             self.open_until_ns = self._last_ns + OPEN_NS
@@ -119,8 +115,6 @@ class Traffic:
 
 
 class _Entry:
-    """What a map had of one connection, and whose sum it is in."""
-
     __slots__ = ("counted", "traffic", "value")
 
     def __init__(self, traffic: Traffic) -> None:
@@ -130,7 +124,6 @@ class _Entry:
 
     @property
     def last_ns(self) -> int:
-        """When it moved something last."""
         return max(self.counted[_LAST_NS], self.counted[_LAST_NS + _RECEIVED])
 
 
@@ -190,10 +183,10 @@ class SocketReader:
         return count
 
     def _meet(self, key: bytes, value: bytes) -> Traffic:
-        """Return whose sum a connection that is new belongs to."""
         address, port, _, family, _ = _TAIL.unpack_from(value, _TAIL_AT)
         remote = _address(family, address)
-        name = (_process(key), self._ticks(_HEAD.unpack_from(value)[0]), remote, port if remote else 0)
+        process = int.from_bytes(key[_PROCESS_AT : _PROCESS_AT + 4] or key, "little")  # of either map
+        name = (process, self._ticks(_HEAD.unpack_from(value)[0]), remote, port if remote else 0)
         traffic = self._sums.get(name) or Traffic(name)
         traffic.sockets += 1
         return traffic
@@ -211,11 +204,6 @@ class SocketReader:
             oldest = next(iter(self._sums))
             del self._sums[oldest]
             self._moving.pop(oldest, None)
-
-
-def _process(key: bytes) -> int:
-    """Return whose entry it is, of either map."""
-    return int.from_bytes(key[_PROCESS_AT : _PROCESS_AT + 4] or key, "little")
 
 
 def _address(family: int, address: bytes) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ckptprof_collectors import heap
-from ckptprof_collectors.contract import Tracer
 from ckptprof_collectors.ebpf.blocks import BlockReader
 from ckptprof_collectors.ebpf.files import (
     CLOSED_NS,
@@ -66,8 +65,11 @@ _COUNTERS = ctypes.sizeof(Counters) // 8
 _SUMMED = Counters.window_ns.offset // 8  # the fields before it are sums
 
 
-class Trace(Tracer):
-    """Reads what the programs counted; after `close`, and when the process ends, nothing of it stays in the kernel."""
+class Trace:
+    """Reads what the programs counted of every process.
+
+    After `close`, and when this process ends, nothing of it stays in the kernel.
+    """
 
     def __init__(  # noqa: PLR0913 - most of them are for tests and benchmarks
         self,
@@ -136,13 +138,13 @@ class Trace(Tracer):
         self._read_ns = self._swept_ns = self._mapped_ns = 0
         self._operations = -1
         self._pauses: dict[bytes, bytes] = {}
+        self._health: TraceHealth | None = None  # as it was told last
         self._sockets = SocketReader(
             self._files.object.map("connections"), self._files.object.map("crowds"), self._decoder.ticks
         )
         self._follow_sockets(wanted=bool(family_of))
 
     def _follow_sockets(self, *, wanted: bool) -> None:
-        """Have sends and receives counted, or have them cost nothing."""
         for name in SOCKETS:
             if wanted:
                 self._files.demand(name)
@@ -173,7 +175,6 @@ class Trace(Tracer):
 
     @property
     def programs(self) -> dict[str, str]:
-        """The program at each hook."""
         return self._files.programs | (self._devices.programs if self._devices else {})
 
     def fileno(self) -> int:
@@ -186,7 +187,11 @@ class Trace(Tracer):
         self._live.lookup_batch()
 
     def attend(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
-        """Leave trifles to the sums of the kernel, as `Tracer.attend` says; where there is no room all are told of."""
+        """Leave files of which less was read to the sums of the kernel, but for those of these processes.
+
+        Of those that train (True) the children, and theirs, are meant as well. While one does, what these processes
+        send and receive over TCP is read, too. Where there is no room for them all files are told of.
+        """
         known = self._attended  # what the map holds
         try:
             for process in known.keys() - processes.keys():
@@ -201,7 +206,10 @@ class Trace(Tracer):
         self._set(Control.trifle_bytes, trifle_bytes)
 
     def trifles(self) -> Mapping[int, int]:
-        """Return what was left to the sums, as `Tracer.trifles` says; raises BpfError, which is an OSError."""
+        """Return the bytes that each process, by its pid, read of files that were left to the sums since the last call.
+
+        Raises BpfError, which is an OSError.
+        """
         _, keys, values = self._trifles.lookup_batch()
         for at in range(0, len(keys), 4):
             self._trifles.delete(bytes(keys[at : at + 4]))
@@ -215,7 +223,8 @@ class Trace(Tracer):
         now_ns = time.monotonic_ns()
         samples: list[Sample] = []
         self._take_records(now_ns, samples)
-        counters = self._sum_counters()
+        words = memoryview(self._counters.lookup(_ZERO) or bytes(ctypes.sizeof(Counters))).cast("Q")
+        counters = [sum(words[at::_COUNTERS].tolist()) for at in range(_SUMMED)]  # over all processors
         sweep = last or now_ns - self._swept_ns >= _SECOND_NS
         calls = counters.pop()
         if last or self._sockets.due(now_ns, calls):
@@ -242,7 +251,10 @@ class Trace(Tracer):
                 self._paths.know(record.key, path)
             elif record.kind in LIFE:
                 if record.kind == RecordKind.MAPPED:
-                    self._expect_faults(now_ns, record.flags)
+                    self._mapped_ns = now_ns
+                    protection, sharing = record.flags & 0xFFFFFFFF, record.flags >> 32 & 0xF
+                    if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
+                        self._files.demand(_MAPPED_WRITES)
                 if record.kind == RecordKind.CLOSED:
                     path = self._paths.closed(record.key)
                 elif record.kind in _OF_FILES and record.of_file:
@@ -250,16 +262,8 @@ class Trace(Tracer):
                     self._paths.recall(record.process, path)
                 samples.append(self._decoder.life(record, self._paths.lately(record.process), path))
 
-    def _expect_faults(self, now_ns: int, flags: int) -> None:
-        """Have the faults of a mapped data file counted from now on."""
-        self._mapped_ns = now_ns
-        protection, sharing = flags & 0xFFFFFFFF, flags >> 32 & 0xF
-        if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
-            self._files.demand(_MAPPED_WRITES)
-
     @property
     def _maps_writes(self) -> bool:
-        """Whether pages that are written through mappings are counted now."""
         return _MAPPED_WRITES in self._files.links
 
     def _take_sessions(self, now_ns: int, samples: list[Sample], *, sweep: bool) -> None:
@@ -317,7 +321,6 @@ class Trace(Tracer):
         self._set(Control.shed, int(self._shed_until_ns > 0))
 
     def _set(self, member: Any, value: int) -> None:
-        """Set a member of `Control`."""
         self._control[member.offset : member.offset + member.size] = value.to_bytes(member.size, "little")
 
     def _sweep(self, now_ns: int, counters: list[int], samples: list[Sample]) -> None:
@@ -338,7 +341,9 @@ class Trace(Tracer):
             programs=self.programs,
             degraded=self.degraded,
         )
-        samples += self._news(health)
+        if health != self._health:
+            self._health = health
+            samples.append(health)
 
     def _read_pauses(self) -> list[Sample]:
         count, keys, values = self._paused.lookup_batch()
@@ -372,13 +377,7 @@ class Trace(Tracer):
         measured = (later_jiffies - jiffies) * _SECOND_NS / max(1, later_ns - at_ns)
         return min(_JIFFY_HZ, key=lambda hz: abs(hz - measured))
 
-    def _sum_counters(self) -> list[int]:
-        """Return the sums over all processors of the first fields of `Counters`."""
-        words = memoryview(self._counters.lookup(_ZERO) or bytes(ctypes.sizeof(Counters))).cast("Q")
-        return [sum(words[at::_COUNTERS].tolist()) for at in range(_SUMMED)]
-
     def close(self) -> None:
-        """Detach everything."""
         control = getattr(self, "_control", None)
         if control is not None:
             control.release()  # else the section stays mapped

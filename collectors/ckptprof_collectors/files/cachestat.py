@@ -7,7 +7,11 @@ only who owns the file, may write it, or has CAP_FOWNER (mm/filemap.c: can_do_ca
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+from typing import Any
+
+from ckptprof_collectors.kernelfs import PAGE_BYTES
 
 _NUMBER = 451  # include/uapi/asm-generic/unistd.h; all of x86-64, arm64 and riscv have the same
 _ARCHITECTURES = frozenset(("x86_64", "aarch64", "riscv64"))
@@ -41,43 +45,25 @@ class _Counts(ctypes.Structure):
     )
 
 
-class _Calls:
-    """The libc functions, looked up at the first use so that importing this module costs nothing."""
-
-    def __init__(self) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._syscall = libc.syscall
-        self._syscall.restype = ctypes.c_long
-        self._fstatfs = libc.fstatfs
-        self._fstatfs.argtypes = (ctypes.c_int, ctypes.c_char_p)
-        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
-        self.works = os.uname().machine in _ARCHITECTURES
-
-    def trusted(self, fd: int) -> bool:
-        buffer = ctypes.create_string_buffer(_STATFS_BYTES)
-        if self._fstatfs(fd, buffer) != 0:
-            return False
-        kind = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_long)).contents.value
-        return kind & 0xFFFFFFFF in _TRUSTED
-
-    def unwritten(self, fd: int) -> int | None:
-        whole, counts = _Range(0, 0), _Counts()  # a length of 0 means to the end of the file
-        done = self._syscall(
-            ctypes.c_long(_NUMBER), ctypes.c_uint(fd), ctypes.byref(whole), ctypes.byref(counts), ctypes.c_uint(0)
-        )
-        if done != 0:
-            return None  # older than 6.5 (ENOSYS), filtered or not permitted (EPERM), hugetlbfs (EOPNOTSUPP)
-        return int(counts.dirty + counts.writeback) * self._page_bytes
-
-
-_calls: _Calls | None = None
+@functools.cache
+def _libc() -> Any:  # looked up at the first use, so that importing this module costs nothing
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    libc.fstatfs.argtypes = (ctypes.c_int, ctypes.c_char_p)
+    return libc
 
 
 def unwritten_bytes(fd: int) -> int | None:
     """Return how much of an open file is dirty or being written back, in whole pages; None: it cannot be told."""
-    global _calls  # noqa: PLW0603 - loaded once, at the first use, for the import's sake
-    if _calls is None:
-        _calls = _Calls()
-    if not _calls.works or not _calls.trusted(fd):
+    libc, system = _libc(), ctypes.create_string_buffer(_STATFS_BYTES)
+    if os.uname().machine not in _ARCHITECTURES or libc.fstatfs(fd, system) != 0:
         return None
-    return _calls.unwritten(fd)
+    if ctypes.c_long.from_buffer(system).value & 0xFFFFFFFF not in _TRUSTED:
+        return None
+    whole, counts = _Range(0, 0), _Counts()  # a length of 0 means to the end of the file
+    done = libc.syscall(
+        ctypes.c_long(_NUMBER), ctypes.c_uint(fd), ctypes.byref(whole), ctypes.byref(counts), ctypes.c_uint(0)
+    )
+    if done != 0:
+        return None  # older than 6.5 (ENOSYS), filtered or not permitted (EPERM), hugetlbfs (EOPNOTSUPP)
+    return int(counts.dirty + counts.writeback) * PAGE_BYTES

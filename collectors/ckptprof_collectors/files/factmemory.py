@@ -6,7 +6,6 @@ import mmap
 import struct
 import time
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 from ckptprof_collectors.files.statx import FileStatus
 
@@ -18,34 +17,29 @@ COUNTED_NS = 1_000_000_000  # what is followed is asked for as often
 _MAX_ALIKE = 1024
 _VERSION = struct.Struct("=6Q")
 _WORD = (1 << 64) - 1  # a stamp may lie before 1970
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 
 
-class Lately(Generic[_Key, _Value]):
+class Lately:
     """What was kept or asked for last, in two halves: when one is full, the one before it goes.
 
     Threads of several domains use it: each step is one of a dict, and what two of them put away is asked for anew.
     """
 
     def __init__(self) -> None:
-        """Nothing yet."""
-        self._fresh: dict[_Key, _Value] = {}
-        self._before: dict[_Key, _Value] = {}
+        self._fresh: dict[bytes, Inside] = {}
+        self._before: dict[bytes, Inside] = {}
 
     def __len__(self) -> int:
-        """Return how much is kept."""
         return len(self._fresh) + len(self._before)
 
-    def get(self, key: _Key) -> _Value | None:
+    def get(self, key: bytes) -> Inside | None:
         """Return what is kept of it, and keep it on; None if nothing is."""
         found = self._fresh.get(key)
         if found is None and (found := self._before.pop(key, None)) is not None:
             self._fresh[key] = found
         return found
 
-    def keep(self, key: _Key, value: _Value) -> None:
-        """Keep it."""
+    def keep(self, key: bytes, value: Inside) -> None:
         if len(self._fresh) >= MAX_KEPT // 2:
             self._before, self._fresh = self._fresh, {}
         self._fresh[key] = value
@@ -69,7 +63,6 @@ class Told:
     """
 
     def __init__(self) -> None:
-        """Nothing yet; a page of memory is taken when something is written to it."""
         self._places = memoryview(mmap.mmap(-1, 8 * TOLD_PLACES)).cast("q")
 
     def is_new(self, asker: tuple[int, int], path: bytes, status: FileStatus) -> bool:
@@ -85,8 +78,7 @@ class Contents:
     """What was read of files that have not changed since: a server is not asked for the same bytes again and again."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
-        self._known: Lately[bytes, Inside] = Lately()
+        self._known = Lately()
         self._alike: dict[Inside, Inside] = {}  # few differ: one of each is kept
 
     def of(self, status: FileStatus) -> Inside | None:
@@ -105,7 +97,6 @@ class Counted:
     """Whose pages were counted a moment ago, whoever asked for it: a folder that many write to is gone over by each."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self._fresh: dict[tuple[int, int, int], int] = {}
         self._before: dict[tuple[int, int, int], int] = {}  # what was fresh until a second ago, or was too much
         self._began_ns = 0
@@ -117,7 +108,6 @@ class Counted:
         return at_ns is None or time.monotonic_ns() - at_ns >= COUNTED_NS
 
     def note(self, status: FileStatus) -> None:
-        """Take note that its pages have been counted."""
         now_ns = time.monotonic_ns()
         if now_ns - self._began_ns >= COUNTED_NS or len(self._fresh) >= MAX_COUNTED:
             self._before, self._fresh, self._began_ns = self._fresh, {}, now_ns

@@ -14,7 +14,7 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -65,7 +65,6 @@ class Spent:
     """What the counting of pages took: it walks over every page of a file."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.unwritten_ns = 0
         self._lock = threading.Lock()
 
@@ -99,7 +98,6 @@ class _Search:
         return self.question.unwritten and self.page_counts < MAX_PAGE_COUNTS
 
     def move(self, domain: str, *, files: tuple[bytes, ...] = (), folders: tuple[bytes, ...] = ()) -> None:
-        """Take note of what is to be looked at in the thread of another domain."""
         moved = self.elsewhere.setdefault(domain, ([], []))
         moved[0].extend(files)
         moved[1].extend(folders)
@@ -124,16 +122,6 @@ _Found = Iterator["FileFact | None"]  # None: one more was looked at, and there 
 HandOn = Callable[[str, Question], None]
 
 
-def answer(
-    question: Question, on_open: Callable[[bytes], None] = lambda _: None, spent: Spent | None = None
-) -> list[FileFact]:
-    """Return the facts of what is local; what cannot be looked at is left out, a known file that is gone is missing.
-
-    `on_open` is told of each file before it is opened for its first bytes.
-    """
-    return [fact for fact in look(question, on_open, spent) if fact is not None]
-
-
 def look(  # noqa: PLR0913 - what is asked, where to look, whom to tell, and what is kept in mind
     question: Question,
     on_open: Callable[[bytes], None] = lambda _: None,
@@ -146,8 +134,10 @@ def look(  # noqa: PLR0913 - what is asked, where to look, whom to tell, and wha
 ) -> _Found:
     """Yield the facts one by one, and None after looks without any, so that the caller can leave off in between.
 
-    What is neither local nor in `domain` is not touched, but handed on. What was told before by the `memory`, and whose
-    pages are not counted, is left out; what was read before, and has not changed since, is not read again.
+    What cannot be looked at is left out, a known file that is gone is missing. `on_open` is told of each file before it
+    is opened for its first bytes. What is neither local nor in `domain` is not touched, but handed on. What was told
+    before by the `memory`, and whose pages are not counted, is left out; what was read before, and has not changed
+    since, is not read again.
     """
     views = WORKERS.views if views is None else views
     search = _Search(question, domain, on_open=on_open, spent=spent or Spent(), memory=memory or Memory())
@@ -168,7 +158,8 @@ def look(  # noqa: PLR0913 - what is asked, where to look, whom to tell, and wha
 
 def _answer(search: _Search, root: Entered) -> _Found:
     yield from _known(search, root)
-    folders = [(modified_ns, path) for path in _beside(search) if (modified_ns := _modified_ns(search, root, path))]
+    beside = dict.fromkeys((*search.question.folders, *search.question.unshared))
+    folders = [(modified_ns, path) for path in beside if (modified_ns := _modified_ns(search, root, path))]
     mounts = root.table() if folders else MountTable()
     for _, path in sorted(folders, reverse=True):
         folder = _folder(search, root, path)
@@ -181,10 +172,6 @@ def _answer(search: _Search, root: Entered) -> _Found:
             yield from _walk(search, root, folder, path, MAX_DEPTH)
 
 
-def _beside(search: _Search) -> Iterable[bytes]:
-    return dict.fromkeys((*search.question.folders, *search.question.unshared))
-
-
 def _modified_ns(search: _Search, root: Entered, path: bytes) -> int:
     """Return when a folder that is to be looked at was changed last, 0 if it is none.
 
@@ -194,7 +181,10 @@ def _modified_ns(search: _Search, root: Entered, path: bytes) -> int:
     if folder is None:
         return 0
     with contextlib.closing(folder):
-        return folder.status.modified_ns if _is_wanted(search, folder, path) else 0
+        if not folder.is_folder or search.is_stranger:
+            return 0
+        is_shared = path not in search.question.folders and folder.status.mode & stat.S_ISVTX
+        return 0 if is_shared else folder.status.modified_ns
 
 
 def _folder(search: _Search, root: Entered, path: bytes) -> Found | None:
@@ -206,12 +196,6 @@ def _folder(search: _Search, root: Entered, path: bytes) -> Found | None:
     except (OSError, ValueError):
         pass
     return None
-
-
-def _is_wanted(search: _Search, folder: Found, path: bytes) -> bool:
-    if not folder.is_folder or search.is_stranger:
-        return False
-    return path in search.question.folders or not folder.status.mode & stat.S_ISVTX
 
 
 def _known(search: _Search, root: Entered) -> _Found:
@@ -386,13 +370,19 @@ def _look_inside(search: _Search, place: _Place, status: FileStatus, *, has_page
     if fd is None:
         return inside
     try:
-        dirty_bytes = _unwritten(search, fd) if unwritten else None
+        dirty_bytes = None
+        if unwritten:
+            search.page_counts += 1
+            started = time.thread_time_ns()
+            dirty_bytes = unwritten_bytes(fd)
+            search.spent.add(time.thread_time_ns() - started)
         if dirty_bytes is not None:
             search.memory.counted.note(status)
         if contents:
-            magic = _first_bytes(fd)
-            whole = is_whole(fd, status.size, magic) if magic is not None else None
-            inside = Inside(magic, whole, free_bytes=_free_bytes(fd))
+            inside = Inside(free_bytes=_free_bytes(fd))
+            with contextlib.suppress(OSError):
+                magic = os.pread(fd, MAGIC_BYTES, 0)
+                inside = replace(inside, magic=magic, whole=is_whole(fd, status.size, magic))
             search.memory.contents.keep(status, inside)
         return replace(inside, unwritten_bytes=dirty_bytes)
     finally:
@@ -430,14 +420,6 @@ def _read_only(found: Found) -> int | None:
         return None
 
 
-def _unwritten(search: _Search, fd: int) -> int | None:
-    search.page_counts += 1
-    started = time.thread_time_ns()
-    counted = unwritten_bytes(fd)
-    search.spent.add(time.thread_time_ns() - started)
-    return counted
-
-
 def _free_bytes(fd: int) -> int | None:
     """Return how much its owner may still write to a file's file system; None: it does not tell."""
     try:
@@ -447,13 +429,6 @@ def _free_bytes(fd: int) -> int | None:
     if system.f_blocks == 0:  # without a limit, or in user space and not caring
         return None
     return (system.f_bfree if owner == 0 else system.f_bavail) * system.f_frsize
-
-
-def _first_bytes(fd: int) -> bytes | None:
-    try:
-        return os.pread(fd, MAGIC_BYTES, 0)
-    except OSError:
-        return None
 
 
 class FactFinder:

@@ -64,7 +64,6 @@ class FolderEvents:
         self._expected: dict[tuple[bytes, int], list[int]] = {}  # path and mask -> how many are ours, and since when
         self._noisy: set[bytes] = set()
         self._early: deque[tuple[int, int, int, bytes]] = deque(maxlen=MAX_EARLY)  # of watches not told of by `added`
-        self.overflows = 0
 
     def knows(self, folder: bytes) -> bool:
         """Return whether a folder is watched already; it was heard of again, and stays."""
@@ -136,7 +135,6 @@ class FolderEvents:
 
     def _told(self, at_ns: int, descriptor: int, mask: int, name: bytes) -> FolderEvent | None:
         if mask & _IN_Q_OVERFLOW:
-            self.overflows += 1
             return None
         folder = self._folders.get(descriptor)
         if folder is None:
@@ -152,7 +150,6 @@ class FolderEvents:
         return FolderEvent(at_ns, path, mask) if name and not self._is_own(path, mask) else None
 
     def _expect(self, at_ns: int) -> None:
-        """Take over what was noted of our own openings, and drop what did not come."""
         for key in [key for key, (_, since_ns) in self._expected.items() if at_ns - since_ns > _OWN_NS]:
             del self._expected[key]
         while self._own:
@@ -172,7 +169,6 @@ class FolderEvents:
         return True
 
     def _limit(self, at_ns: int) -> None:
-        """Once a second, give up the folders in which too much happens."""
         if at_ns - self._counted_ns < 1_000_000_000:
             return
         self._counted_ns = at_ns

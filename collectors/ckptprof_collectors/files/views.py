@@ -56,7 +56,6 @@ class Elsewhere(Exception):  # noqa: N818 - as above
     """The next step leads to what is apart; it is to be taken in the thread of that domain."""
 
     def __init__(self, domain: str) -> None:
-        """Take the domain."""
         super().__init__(domain)
         self.domain = domain
 
@@ -77,7 +76,6 @@ class Found(NamedTuple):
 
     @property
     def is_folder(self) -> bool:
-        """Whether it can be listed and watched."""
         return stat.S_ISDIR(self.status.mode)
 
     def reopen(self, flags: int) -> int:
@@ -96,7 +94,6 @@ class Found(NamedTuple):
         return self._replace(fd=os.dup(self.fd))
 
     def close(self) -> None:
-        """Give the descriptor back."""
         os.close(self.fd)
 
 
@@ -104,7 +101,6 @@ class Views:
     """Knows which root each process has or had; every method may be called by any thread."""
 
     def __init__(self, proc: bytes = b"/proc") -> None:
-        """Know nobody yet."""
         self._proc = proc
         self.mounts = FailureDomains()
         self._disks: dict[int, tuple[int, Mounted]] = {}
@@ -167,11 +163,12 @@ class Views:
         entered = None if noted is None else self._at(folder, noted)
         if entered is None or noted is None:
             return None
-        if _start_ticks(folder) != view.start_ticks:  # asked last: the pid was its own until now, or never
-            os.close(entered.root)
-            return None
-        self._noted[view] = noted
-        return entered
+        with contextlib.suppress(OSError):
+            if start_ticks_of(folder) == view.start_ticks:  # asked last: the pid was its own until now, or never
+                self._noted[view] = noted
+                return entered
+        os.close(entered.root)
+        return None
 
     def _of_kin(self, view: View) -> Entered | None:
         """Return the root of a living process that is in the same mount namespace and has the same root."""
@@ -275,7 +272,6 @@ class Entered:
             self._parent = None
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self._forget_parent()
         os.close(self.root)
 
@@ -365,8 +361,9 @@ class Entered:
             mounted = self._told_of(number, since_ns)
             if mounted is None:
                 continue
-            if mounted.is_stacked and self.noted is not None and not self._is_ours():
-                return Mounted(f"overlay of user {self.noted.uid}", is_fuse=False, is_stacked=True)
+            noted = self.noted
+            if mounted.is_stacked and noted and noted.space[0] != os.readlink(b"/proc/self/ns/mnt"):
+                return Mounted(f"overlay of user {noted.uid}", is_fuse=False, is_stacked=True)
             return mounted
         domain = LOCAL if os.major(device) else f"{os.major(device)}:{os.minor(device)}"
         return Mounted(domain, is_fuse=False, is_stacked=False)
@@ -381,9 +378,6 @@ class Entered:
             if mounted is not None:
                 return mounted
         return None
-
-    def _is_ours(self) -> bool:
-        return self.noted is not None and self.noted.space[0] == os.readlink(b"/proc/self/ns/mnt")
 
 
 def _back(above: list[Found], length: int) -> None:
@@ -429,12 +423,5 @@ def _mount_id(fd: int) -> int:
 
 
 def _field(raw: bytes, name: bytes) -> list[bytes]:
-    """Return the words of a line `name: words`; none if there is no such line."""
     _, found, rest = (b"\n" + raw).partition(b"\n" + name + b":")
     return rest.partition(b"\n")[0].split() if found else []
-
-
-def _start_ticks(folder: bytes) -> int | None:
-    with contextlib.suppress(OSError):
-        return start_ticks_of(folder)
-    return None

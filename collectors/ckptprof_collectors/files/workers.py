@@ -34,8 +34,6 @@ Job = Callable[[], bool]  # does some tenths of a second of work, and returns wh
 
 
 class _Turn:
-    """A job that a thread has begun."""
-
     __slots__ = ("began_ns", "domain", "hangs", "thread")
 
     def __init__(self, domain: str) -> None:

@@ -82,7 +82,6 @@ class GpuDirect:
         return parse(b"" if self._file is None else self._file.read(), peer_memory=self._peer_memory)
 
     def close(self) -> None:
-        """Give the descriptor back."""
         if self._file is not None:
             self._file.close()
 

@@ -24,7 +24,6 @@ class GpuLooker:
     """Takes one look at a time; what is asked for meanwhile is refused, and all where there is no driver."""
 
     def __init__(self) -> None:
-        """Ask nothing yet: the thread starts with the first question."""
         self._gpus = Gpus()
         self._questions: queue.Queue[dict[int, int]] = queue.Queue(1)
         self._answers: deque[GpuUse] = deque(maxlen=256)
@@ -46,7 +45,6 @@ class GpuLooker:
         return True
 
     def take(self) -> list[GpuUse]:
-        """Return what was seen since the last call."""
         found = []
         while self._answers:
             found.append(self._answers.popleft())
@@ -57,7 +55,6 @@ class GpuLooker:
         return self._hung or (self._gpus.reason if self._gpus.has_library else None)
 
     def _leave(self) -> None:
-        """Report a question that the driver does not answer, once."""
         if self._busy and self._hung is None and time.monotonic_ns() - self._asked_ns > HUNG_NS:
             self._hung = f"the NVIDIA driver has not answered for {HUNG_NS // 1_000_000_000} s"
             asked_ns = self._asked_ns

@@ -103,7 +103,9 @@ class RemoteClients:
             if now < self._retry.get(make, now):
                 continue
             try:
-                counted = self._client(make).read(mounts)
+                if make not in self._clients:
+                    self._clients[make] = make(self._fs)
+                counted = self._clients[make].read(mounts)
             except OSError as error:  # the others have something to tell all the same
                 failed = error
                 self._drop(make)
@@ -119,18 +121,11 @@ class RemoteClients:
             raise failed
         return samples
 
-    def _client(self, make: Callable[[KernelFs], Client]) -> Client:
-        client = self._clients.get(make)
-        if client is None:
-            client = self._clients[make] = make(self._fs)
-        return client
-
     def _drop(self, make: Callable[[KernelFs], Client]) -> None:
         client = self._clients.pop(make, None)
         if client is not None:
             client.close()
 
     def close(self) -> None:
-        """Give the descriptors back."""
         for make in list(self._clients):
             self._drop(make)

@@ -46,15 +46,6 @@ def domain_of_mount(mount: RawMount) -> str:
     return f"{text(mount.fs_type)} {server}" if server else f"{mount.major}:{mount.minor}"
 
 
-def longest(points: dict[bytes, str], path: bytes) -> str:
-    """Return the domain of the deepest mount point at or above an absolute path."""
-    while path:
-        if (domain := points.get(path)) is not None:
-            return domain
-        path = path.rpartition(b"/")[0]
-    return points.get(b"/", LOCAL)
-
-
 @dataclass(frozen=True)
 class Mounted:
     """One mount: what hangs with it, and what must be known before a file system is asked anything."""
@@ -84,7 +75,6 @@ class FailureDomains:
     """Reads the mounts of a process; those of a namespace are read again when a second has passed."""
 
     def __init__(self) -> None:
-        """Read nothing yet."""
         self._tables: dict[bytes, MountTable] = {}
         self._parsed: dict[bytes, tuple[dict[int, Mounted], dict[bytes, str]]] = {}
 
@@ -103,9 +93,12 @@ class FailureDomains:
         parsed = self._parsed.get(data)
         if parsed is None:
             mounts = parse(data)
+            mounted = [
+                Mounted(domain_of_mount(mount), is_fuse(mount.fs_type), mount.fs_type == b"overlay") for mount in mounts
+            ]
             parsed = (
-                {mount.mount_id: _mounted(mount) for mount in mounts},
-                {mount.mount_point: domain_of_mount(mount) for mount in mounts},
+                {mount.mount_id: one for mount, one in zip(mounts, mounted, strict=True)},
+                {mount.mount_point: one.domain for mount, one in zip(mounts, mounted, strict=True)},
             )
             _bound(self._parsed)
             self._parsed[data] = parsed
@@ -113,10 +106,6 @@ class FailureDomains:
         _bound(self._tables)
         self._tables[key] = table
         return table
-
-
-def _mounted(mount: RawMount) -> Mounted:
-    return Mounted(domain_of_mount(mount), is_fuse(mount.fs_type), mount.fs_type == b"overlay")
 
 
 def _bound(tables: dict[bytes, _Value]) -> None:

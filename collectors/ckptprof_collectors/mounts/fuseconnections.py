@@ -24,7 +24,6 @@ class FuseConnections:
     """Reads those of the mounts that are there."""
 
     def __init__(self, fs: KernelFs) -> None:
-        """Open nothing yet."""
         self._folder = fs.sys / "fs" / "fuse" / "connections"
         self._files: dict[tuple[int, int], KeptFile | None] = {}
         self._last: dict[tuple[int, int], FuseSample] = {}
@@ -43,7 +42,6 @@ class FuseConnections:
         self._last = {device: sample for device, sample in self._last.items() if device in wanted}
 
     def read(self) -> list[FuseSample]:
-        """Return those that changed."""
         samples = []
         for device, kept in self._files.items():
             sample = FuseSample(*device, None if kept is None else _number(kept))
@@ -58,7 +56,6 @@ class FuseConnections:
             kept.close()
 
     def close(self) -> None:
-        """Give the descriptors back."""
         for device in list(self._files):
             self._drop(device)
 

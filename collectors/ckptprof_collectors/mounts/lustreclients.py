@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from ckptprof_collectors.kernelfs import DEBUGFS_CLOSED, KernelFs, possible, read_some, read_text, whole
-from ckptprof_collectors.mounts.lustrestats import Count, Import, added, counts_of, import_of
 from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget, MountInfo
 
 REVIEW_SECONDS = 10.0  # file systems are mounted and unmounted
@@ -44,6 +44,72 @@ _GAUGES = {  # of a target: the file, and what it counts in
     "max_dirty_bytes": ("max_dirty_mb", 1 << 20),
 }
 
+# stats (obdclass/lprocfs_status.c): name, how often, unit, and, of those that keep it, the least, the most and the sum
+#     req_waittime              18215581 samples [usec] 69 1348857 110282569237 8342874290406023
+# What has not been counted yet has no line. Any write to the file begins all of them anew.
+_UNITS = {b"[bytes]": "bytes", b"[usec]": "usec", b"[usecs]": "usec"}
+_IMPORT = re.compile(rb'^ *(state|current_connection|timeouts): +"?([^"\s]+)', re.MULTILINE)
+_MEANS = {"o2ib": "rdma", "kfi": "rdma", "gni": "rdma", "tcp": "tcp", "lo": "local"}  # by the name of an LNet network
+
+
+class Count(NamedTuple):
+    """One counter."""
+
+    times: int
+    total: int | None  # in its unit; None: it keeps no sum, or none that can be
+    unit: str | None = None  # bytes | usec; None: another
+
+    def of(self, unit: str) -> int | None:
+        """Return the sum in this unit."""
+        return self.total if self.unit == unit else None
+
+
+class Import(NamedTuple):
+    """The client's connection with one target."""
+
+    state: str | None = None  # FULL: it works
+    address: str | None = None  # of the server that the target is on now
+    transport: str | None = None
+    timeouts: int | None = None
+
+
+def counts_of(data: bytes) -> dict[str, Count]:
+    """Return the counters of a `stats`."""
+    found = {}
+    for line in data.split(b"\n"):
+        words = line.split(None, 7)
+        if len(words) < 4 or words[2] != b"samples" or (times := whole(words[1])) is None:
+            continue
+        name = words[0].decode("ascii", "backslashreplace")
+        found[name] = Count(times, whole(words[6]) if len(words) > 6 else None, _UNITS.get(words[3]))
+    return found
+
+
+def added(parts: Iterable[Mapping[str, Count]]) -> dict[str, Count]:
+    """Return what several clients of one file system counted together."""
+    sums: dict[str, Count] = {}
+    for counts in parts:
+        for name, one in counts.items():
+            sums[name] = _plus(sums[name], one) if name in sums else one
+    return sums
+
+
+def _plus(one: Count, other: Count) -> Count:
+    """Return both together; without a sum where one of them has none, or lies."""
+    times = possible(one.times + other.times)
+    if times is None:
+        return one._replace(total=None)
+    total = None if one.total is None or other.total is None else possible(one.total + other.total)
+    return Count(times, total, one.unit if one.unit == other.unit else None)
+
+
+def import_of(data: bytes) -> Import:
+    """Return what an `import` says: its NID is in quotes since 2.16, and `<none>` without a connection."""
+    told = {key.decode(): value.decode("utf-8", "backslashreplace") for key, value in _IMPORT.findall(data)}
+    address, _, network = told.get("current_connection", "").rpartition("@")
+    means = _MEANS.get(network.rstrip("0123456789"))  # o2ib1 is one of several of o2ib
+    return Import(told.get("state"), address or None, means, whole(told.get("timeouts", "").encode()))
+
 
 class _File:
     """One that stands in one of several folders."""
@@ -53,7 +119,6 @@ class _File:
         self.closed = False  # there may be one, where this process must not look
 
     def read(self) -> bytes | None:
-        """Return it, None if it cannot be read."""
         denied = False
         for path in self._paths:
             try:
@@ -67,7 +132,6 @@ class _File:
         return None
 
     def number(self) -> int | None:
-        """Return the number that is all of it."""
         data = self.read()
         return None if data is None else whole(data.strip())
 
@@ -82,7 +146,6 @@ class _Stats(_File):
         self.counts: dict[str, Count] | None = None  # None: not seen
 
     def look(self) -> None:
-        """Take it as it is now."""
         data = self.read()
         body = None if data is None else data[data.find(b"\n") + 1 :]
         self.has_changed = body != self._body
@@ -122,13 +185,11 @@ class _Target:
         return self.stats.has_changed or self.connection.state not in _SETTLED
 
     def connect(self) -> None:
-        """Look at its connection."""
         data = self._import.read()
         if data is not None:
             self.connection = import_of(data)
 
     def look(self) -> None:
-        """Look at its connection and its settings."""
         self.connect()
         self.slots = self._slots.number()
         told = {name: (file.number(), unit) for name, (file, unit) in self._gauges.items()}
@@ -137,8 +198,6 @@ class _Target:
 
 
 class _Client:
-    """One mount of a file system."""
-
     def __init__(self, folders: Sequence[Path]) -> None:
         self.stats = _Stats(folders)
         self.settings: dict[str, int] = {}
@@ -157,7 +216,6 @@ class LustreClients:
     """Reads all Lustre mounts of this host."""
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open nothing."""
         self._roots = (fs.sys / "kernel/debug/lustre", fs.sys / "fs/lustre", fs.proc / "fs/lustre")
         self._clock = clock
         self._clients: dict[tuple[str, str], _Client] = {}  # by the name of the file system, and the number
@@ -167,7 +225,6 @@ class LustreClients:
         self._review_at = 0.0
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
-        """Return what was counted for these."""
         devices = {(mount.major, mount.minor): _name_of(mount.source) for mount in mounts}
         now = self._clock()
         if now >= self._review_at or devices != self._devices:
@@ -189,7 +246,6 @@ class LustreClients:
         return [self._sample(device, by_name[name]) for device, name in devices.items() if name in by_name]
 
     def _review(self) -> None:
-        """Look for what there is of these file systems, and for their targets."""
         names = set(self._devices.values())
         clients = {(one[1], one[2]): folders for one, folders in self._list("llite", _CLIENT) if one[1] in names}
         targets: dict[tuple[str, str], dict[str, Sequence[Path]]] = {key: {} for key in clients}
@@ -212,7 +268,6 @@ class LustreClients:
         return [(one, [root / kind / one[0] for root in self._roots]) for one in found]
 
     def _sample(self, device: tuple[int, int], clients: Sequence[_Client]) -> ClientSample:
-        """Return what all mounts of a file system counted."""
         counts = _all_of(clients)
         every = [target for client in clients for target in client.targets]
         data, wire = _all_of([target for target in every if target.has_data]), _all_of(every)  # MDTs hold small files
@@ -222,6 +277,9 @@ class LustreClients:
                 same.setdefault(target.name, []).append(target)
         told = sorted(same, reverse=True)[:MAX_TARGETS]  # the OSTs before the MDTs
         stats = [*(client.stats for client in clients), *(target.stats for target in every)]
+        unseen = [DEBUGFS_CLOSED] if any(one.closed for one in stats) else []
+        if left_out := len(same) - len(told):
+            unseen.append(f"what {left_out} of its {len(every)} targets did each")
         active = (data or {}).get("req_active", Count(0, 0))
         return ClientSample(
             *device,
@@ -242,7 +300,7 @@ class LustreClients:
             slots=max((one.slots for one in every if one.has_data and one.slots is not None), default=None),
             settings={**clients[0].settings, "osts": len({one.name for one in every if one.has_data})},
             counters=_counters(counts or {}),
-            unseen=_unseen(len(every), len(same) - len(told), closed=any(one.closed for one in stats)),
+            unseen=tuple(unseen),
         )
 
     def close(self) -> None:
@@ -254,14 +312,7 @@ def _name_of(source: str) -> str:
     return source.rpartition(":/")[2].partition("/")[0]
 
 
-def _unseen(targets: int, left_out: int, *, closed: bool) -> tuple[str, ...]:
-    """Return what is not told."""
-    told = [DEBUGFS_CLOSED] if closed else []
-    return (*told, *([f"what {left_out} of its {targets} targets did each"] if left_out else ()))
-
-
 def _counters(counts: Mapping[str, Count]) -> dict[str, int]:
-    """Return what only this client counts."""
     totals = {name: counts[name].of("bytes") for name in _BYTES if name in counts}
     times = {name: counts[name].times for name in _TIMES if name in counts}
     calls = {name: counts[counter].times for name, counter in _CALLS_OF.items() if counter in counts}
@@ -269,9 +320,9 @@ def _counters(counts: Mapping[str, Count]) -> dict[str, int]:
 
 
 def _told(name: str, parts: Sequence[_Target]) -> ClientTarget:
-    """Return a target, as all mounts of its file system have it together."""
     counts, first = _all_of(parts), parts[0]
     requests = _REQUESTS if first.has_data else _OF_NAMES
+    timeouts = [one.timeouts for one in parts if one.timeouts is not None]
     return ClientTarget(
         name,
         address=first.connection.address,
@@ -283,7 +334,7 @@ def _told(name: str, parts: Sequence[_Target]) -> ClientTarget:
             for name in requests
             if counts is not None and name in counts
         ),
-        timeouts=_sum(one.timeouts for one in parts),
+        timeouts=possible(sum(timeouts)) if timeouts else None,
         slots=first.slots,
         gauges=first.gauges,
     )
@@ -300,9 +351,3 @@ def _bytes(counts: Mapping[str, Count] | None, name: str) -> int | None:
     if counts is None:
         return None
     return counts[name].of("bytes") if name in counts else 0
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    """Return the sum of those that were seen, None if none was."""
-    seen = [value for value in values if value is not None]
-    return possible(sum(seen)) if seen else None

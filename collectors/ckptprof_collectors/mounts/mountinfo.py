@@ -143,8 +143,7 @@ class Mounts:
 
     def read(self) -> Sequence[Sample]:
         """Return the mounts that are new, changed or gone, and which FUSE connections wait; raises OSError."""
-        changed = self._changed()
-        return [*changed, *self._fuse.read()]
+        return [*self._changed(), *self._fuse.read()]
 
     def _changed(self) -> list[Sample]:
         if self._poll is not None and not self._poll.poll(0) and self._data is not None:
@@ -178,6 +177,5 @@ class Mounts:
         )
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self._file.close()
         self._fuse.close()

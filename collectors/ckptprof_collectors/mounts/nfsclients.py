@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs, possible, whole
 from ckptprof_collectors.mounts.mountinfo import host_mounts, unescape
@@ -23,24 +23,6 @@ _SENDS, _IN_USE, _BACKLOG, _SLOTS = 5, 8, 9, 10  # of a transport, after its nam
 _LEFT_OUT = {b"tcp": 0, b"rdma": 0, b"udp": 3}  # of the numbers before these: UDP counts no connecting
 
 
-class _Kept(NamedTuple):
-    """A block that was parsed, and what of it tells whether anything was asked since."""
-
-    counts: bytes
-    sample: ClientSample
-
-
-class _Transport(NamedTuple):
-    """The connections of a mount, summed up."""
-
-    name: str | None = None
-    connections: int | None = None
-    sends: int | None = None
-    backlog: int | None = None
-    in_use: int | None = None
-    slots: int | None = None
-
-
 class NfsClients:
     """Reads all NFS mounts of the host."""
 
@@ -50,12 +32,12 @@ class NfsClients:
             self._file = KeptFile(host_mounts(fs) / "mountstats", chunk=1 << 16)
         except PermissionError:  # only its owner may read it of another process, unlike mountinfo
             self._file = KeptFile(fs.proc / "self" / "mountstats", chunk=1 << 16)
-        self._kept: dict[tuple[int, int], _Kept] = {}
+        # by device, of its block what tells whether anything was asked since, and what the block says
+        self._kept: dict[tuple[int, int], tuple[bytes, ClientSample]] = {}
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
-        """Return what was counted for these; raises OSError."""
         wanted = _places(mounts)
-        kept: dict[tuple[int, int], _Kept] = {}
+        kept: dict[tuple[int, int], tuple[bytes, ClientSample]] = {}
         data = self._file.read()
         for start, head in _heads(data):
             device = wanted.get((text(unescape(head[1])), text(unescape(head[2]))))
@@ -63,17 +45,12 @@ class NfsClients:
                 continue
             end = data.find(b"\ndevice ", start)
             block = data[start : end if end >= 0 else None]
-            kept[device] = self._parsed(device, block)
+            counts, known = _counts(block), self._kept.get(device)
+            kept[device] = known if known and known[0] == counts else (counts, parse(device, block))
         self._kept = kept
-        return [one.sample for one in kept.values()]
-
-    def _parsed(self, device: tuple[int, int], block: bytes) -> _Kept:
-        counts = _counts(block)
-        known = self._kept.get(device)
-        return known if known is not None and known.counts == counts else _Kept(counts, parse(device, block))
+        return [sample for _, sample in kept.values()]
 
     def close(self) -> None:
-        """Give the descriptor back."""
         self._file.close()
 
 
@@ -89,7 +66,6 @@ def _places(mounts: Sequence[MountInfo]) -> Mapping[tuple[str, str], tuple[int, 
 
 
 def _heads(data: bytes) -> list[tuple[int, re.Match[bytes]]]:
-    """Return where the blocks of NFS begin, with their heads."""
     found = []
     at = data.find(b" statvers=")
     while at >= 0:
@@ -128,13 +104,12 @@ def parse(device: tuple[int, int], block: bytes) -> ClientSample:
         if operation is not None:
             operations.append(operation)
     options = _options(fields.get(b"opts", []))
+    has_pnfs = b"pnfs=LAYOUT" in b" ".join(fields.get(b"nfsv4", []))
     moved = [_at(fields.get(b"bytes", []), index) for index in range(6)]
-    sent = _transport(transports)
     return ClientSample(
         major=device[0],
         minor=device[1],
         client=f"nfs {options['vers']}" if "vers" in options else "nfs",
-        transport=sent.name,
         read_bytes=moved[0],
         written_bytes=moved[1],
         direct_read_bytes=moved[2],
@@ -143,13 +118,9 @@ def parse(device: tuple[int, int], block: bytes) -> ClientSample:
         wire_written_bytes=moved[5],
         operations=tuple(operations),
         delays=_at(fields.get(b"events", []), _DELAY),
-        connections=sent.connections,
-        sends=sent.sends,
-        backlog=sent.backlog,
-        in_use=sent.in_use,
-        slots=sent.slots,
         settings=_settings(options),
-        unseen=_unseen(b" ".join(fields.get(b"nfsv4", []))),
+        unseen=("which of its data servers took what, and the connections to them (pNFS)",) if has_pnfs else (),
+        **_transport(transports),
     )
 
 
@@ -184,11 +155,10 @@ def _microseconds(word: bytes) -> int | None:
     return None if milliseconds is None else possible(milliseconds * _MS)
 
 
-def _transport(transports: Sequence[Sequence[bytes]]) -> _Transport:
-    """Return what the connections of a mount came to; there are several with nconnect."""
+def _transport(transports: Sequence[Sequence[bytes]]) -> dict[str, Any]:
     told = [words for words in transports if words]
     if not told:
-        return _Transport()
+        return {}
 
     def numbers(index: int) -> list[int | None]:
         return [_at(words[1:], index - _LEFT_OUT[words[0]]) if words[0] in _LEFT_OUT else None for words in told]
@@ -198,14 +168,14 @@ def _transport(transports: Sequence[Sequence[bytes]]) -> _Transport:
         return possible(sum(known)) if len(known) == len(told) else None
 
     slots = max((value for value in numbers(_SLOTS) if value is not None), default=None)
-    return _Transport(
-        name=text(told[0][0]),
-        connections=len(told),
-        sends=together(_SENDS),
-        backlog=together(_BACKLOG),
-        in_use=together(_IN_USE),
-        slots=None if told[0][0] == b"rdma" else slots,  # whose further numbers are of another kind
-    )
+    return {
+        "transport": text(told[0][0]),
+        "connections": len(told),
+        "sends": together(_SENDS),
+        "backlog": together(_BACKLOG),
+        "in_use": together(_IN_USE),
+        "slots": None if told[0][0] == b"rdma" else slots,  # whose further numbers are of another kind
+    }
 
 
 def _options(words: Sequence[bytes]) -> dict[str, str]:
@@ -221,9 +191,3 @@ def _settings(options: Mapping[str, str]) -> dict[str, int]:
     return {name: value for name, value in found.items() if value is not None} | (
         {"sync": 1} if "sync" in options else {}
     )
-
-
-def _unseen(version4: bytes) -> tuple[str, ...]:
-    if b"pnfs=LAYOUT" not in version4:
-        return ()
-    return ("which of its data servers took what, and the connections to them (pNFS)",)

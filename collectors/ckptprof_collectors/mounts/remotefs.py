@@ -109,14 +109,11 @@ def addresses_of(fs_type: str, source: str, options: str = "") -> tuple[str, ...
         return ()
     found: dict[str, None] = {}
     for told in (source, *_ADDRESS_OPTIONS.findall(options)):
-        pieces = [*_BRACKETS.findall(told), *(piece for part in _SEPARATORS.split(told) for piece in _hosts(part))]
+        # of `10.0.0.1:6789`, `tcp:10.0.0.2` (the network of a Lustre NID) or `fd00::1`
+        parts = _SEPARATORS.split(told)
+        pieces = [*_BRACKETS.findall(told), *(piece for part in parts for piece in (part, *part.split(":")))]
         found.update((address, None) for piece in pieces if (address := _address(piece)) is not None)
     return tuple(found)[:MAX_ADDRESSES]
-
-
-def _hosts(part: str) -> tuple[str, ...]:
-    """Return what may be an address in `10.0.0.1:6789`, `tcp:10.0.0.2` (the network of a Lustre NID) or `fd00::1`."""
-    return part, *part.split(":")
 
 
 def _address(word: str) -> str | None:

@@ -11,6 +11,7 @@ kernel tells on its own, while that is asked for.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import functools
 import socket
@@ -21,7 +22,6 @@ from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from ckptprof_collectors.kernelfs import UnavailableError
-from ckptprof_collectors.networks.closings import DESTROYED, Closings
 from ckptprof_collectors.networks.netlink import DONE, ERROR, HEADER, MAX_PARTS, SOCK_DIAG, Netlink
 
 MAX_SOCKETS = 8192
@@ -53,6 +53,54 @@ _NEVER = 0xFFFFFFFF  # min_rtt before the first
 _MAPPED = bytes(10) + b"\xff\xff"  # IPv4 within IPv6
 _ABSURD = 1 << 63
 
+DESTROYED = 20  # SOCK_DIAG_BY_FAMILY, as of a question to it
+_GROUPS = 1 << 0 | 1 << 2  # SKNLGRP_INET_TCP_DESTROY, SKNLGRP_INET6_TCP_DESTROY
+_MOST = 1024  # at once: the kernel has room for some hundreds
+_SO_ATTACH_FILTER = 26
+_INSTRUCTION = struct.Struct("=HBBI")  # sock_filter
+_HALF, _WORD, _IS, _END = 0x28, 0x20, 0x15, 0x06  # BPF_LD | BPF_H | BPF_ABS, BPF_LD | BPF_W | BPF_ABS, BPF_JMP, BPF_RET
+# tcpi_bytes_acked and tcpi_bytes_received, behind nlmsghdr, inet_diag_msg, the protocol and the head of tcp_info
+_ACKED_AT, _RECEIVED_AT = 220, 228
+# All but the lowest sixteen bits of one of them: less than 64 KiB tell nothing, and most connections move less.
+_FILTER = b"".join(
+    _INSTRUCTION.pack(*one)
+    for one in (
+        (_HALF, 0, 0, _ACKED_AT + 2), (_IS, 0, 6, 0),
+        (_WORD, 0, 0, _ACKED_AT + 4), (_IS, 0, 4, 0),
+        (_HALF, 0, 0, _RECEIVED_AT + 2), (_IS, 0, 2, 0),
+        (_WORD, 0, 0, _RECEIVED_AT + 4), (_IS, 1, 0, 0),
+        (_END, 0, 0, 0xFFFF),
+        (_END, 0, 0, 0),
+    )
+)  # fmt: skip
+
+
+class Closings(Netlink):
+    """One socket to which the kernel tells of those that close, from now on, with what each had counted (`ss -E`).
+
+    Unprivileged (net/core/sock_diag.c, since Linux 4.2). Who opens connections for one save, as s3torchconnector does,
+    has closed most of them before anybody looks.
+    """
+
+    def __init__(self) -> None:
+        """Listen; raises UnavailableError."""
+        super().__init__(SOCK_DIAG, "sockets that close")
+        program = ctypes.create_string_buffer(_FILTER)
+        head = struct.pack("HP", len(_FILTER) // _INSTRUCTION.size, ctypes.addressof(program))  # sock_fprog
+        try:
+            self._socket.settimeout(0)
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, head)
+            self._socket.bind((0, _GROUPS))
+        except OSError as error:
+            self.close()
+            raise UnavailableError(f"sockets that close: {error.strerror}") from error
+
+    def told(self) -> Iterator[bytes]:
+        """Yield what was told since, a message for each; raises OSError if some were lost."""
+        with suppress(BlockingIOError):
+            for _ in range(_MOST):
+                yield self.part()
+
 
 class Counts(NamedTuple):
     """What one socket has counted; None: this kernel does not."""
@@ -76,7 +124,6 @@ class TcpSocket:
     )  # fmt: skip
 
     def __init__(self, data: bytes, at: int) -> None:
-        """Take the addresses out of the message at this place."""
         version = 4 if data[at + HEADER.size] == socket.AF_INET else 16
         self.local = _bare(data[at + _SOURCE_AT : at + _SOURCE_AT + version])
         self.remote = _bare(data[at + _TARGET_AT : at + _TARGET_AT + version])
@@ -155,7 +202,6 @@ class TcpTable(Generic[S]):
         return (one for one in self._known.values() if self.has(one))
 
     def has(self, one: S) -> bool:
-        """Return whether a socket was there at the last look."""
         return one.seen == self._turn
 
     def look(self) -> tuple[list[S], list[S]]:
@@ -197,7 +243,6 @@ class TcpTable(Generic[S]):
                 one.seen = self._turn - 1
 
     def _absent(self) -> list[S]:
-        """Return those that have just gone, and forget those that are gone for long."""
         turn = self._turn
         absent = [(cookie, one) for cookie, one in self._known.items() if one.seen != turn]
         for cookie, one in absent:
@@ -296,13 +341,11 @@ class TcpTable(Generic[S]):
         return 0, 0
 
     def close(self) -> None:
-        """Give the sockets back."""
         self.forget()
         self._netlink.close()
 
 
 def _bare(address: bytes) -> bytes:
-    """Return an IPv4 address without the IPv6 around it."""
     return address[12:] if address.startswith(_MAPPED) else address
 
 

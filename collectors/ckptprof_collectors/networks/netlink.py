@@ -65,7 +65,6 @@ class Netlink:
                     yield told, body
 
     def close(self) -> None:
-        """Give the socket back."""
         self._socket.close()
 
 

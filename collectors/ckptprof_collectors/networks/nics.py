@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError, read_int, read_text
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError, entries, read_int, read_text
 from ckptprof_collectors.linetable import LineTable
 from ckptprof_collectors.samples import Gone, NicInfo, NicSample, Sample, text
 
@@ -65,7 +65,6 @@ class Nics:
         self._review_at = clock() + REVIEW_SECONDS
 
     def read(self) -> Sequence[Sample]:
-        """Return what changed since the last call, descriptions before counters; raises OSError."""
         table = self._table
         samples = table.samples(self._file.read(), parse_line)
         now = self._clock()
@@ -85,7 +84,6 @@ class Nics:
         return samples + self._describe(set(self._table.by_name))
 
     def _describe(self, names: set[bytes]) -> list[Sample]:
-        """Return the descriptions of these interfaces that are new or differ."""
         countable, links = self._countable(), self._links()
         samples: list[Sample] = []
         for name in sorted(names):
@@ -97,7 +95,7 @@ class Nics:
 
     def _countable(self) -> set[bytes]:
         names = self._table.by_name.keys()
-        bottom = {name for name in names if not _has_lower(self._folder(name))}
+        bottom = {name for name in names if not any(one.startswith("lower_") for one in entries(self._folder(name)))}
         hardware = {name for name in names if (self._folder(name) / "device").exists()}
         if hardware:
             return {
@@ -140,12 +138,4 @@ class Nics:
         return self._net / os.fsdecode(name)
 
     def close(self) -> None:
-        """Give the descriptor back."""
         self._file.close()
-
-
-def _has_lower(folder: Path) -> bool:
-    try:
-        return any(entry.startswith("lower_") for entry in os.listdir(folder))
-    except OSError:
-        return False

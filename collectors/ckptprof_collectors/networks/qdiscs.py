@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.networks.netlink import ROUTE, Netlink, attributes
@@ -51,7 +51,10 @@ class Qdiscs:
             return None
         found: dict[tuple[int, int, int], QdiscSample] = {}
         count = 0
-        for body in self._dump():
+        question = _MESSAGE.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+        for kind, body in self._netlink.dump(_RTM_GETQDISC, question):
+            if kind != _RTM_NEWQDISC:
+                continue
             count += 1
             told = parse(body, self._name)
             if told is not None:
@@ -75,12 +78,7 @@ class Qdiscs:
                 return None  # gone meanwhile
         return name
 
-    def _dump(self) -> Iterator[bytes]:
-        question = _MESSAGE.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
-        return (body for kind, body in self._netlink.dump(_RTM_GETQDISC, question) if kind == _RTM_NEWQDISC)
-
     def close(self) -> None:
-        """Give the socket back."""
         self._netlink.close()
 
 
@@ -116,7 +114,6 @@ def parse(body: bytes, name_of: Callable[[int], str | None]) -> tuple[int, Qdisc
 
 
 def _rate(kind: str, options: bytes) -> int | None:
-    """Return the rate of those that have a single one."""
     if kind == "tbf":
         told = attributes(options)
         return _number(told.get(_TBF_RATE64, b""), 0, 8) or _number(told.get(_TBF_PARMS, b""), _RATE_AT, 4)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_int, read_text, whole
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, entries, read_int, read_text, whole
 from ckptprof_collectors.samples import Gone, RdmaInfo, RdmaSample, Sample, text
 
 REVIEW_SECONDS = 10.0  # state and rate are asked of the device
@@ -41,8 +41,6 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 
 
 class _Port:
-    """One port with its counters kept open."""
-
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
@@ -53,8 +51,11 @@ class _Port:
 
     def sample(self) -> RdmaSample:
         received, sent, *others = map(_read, self._fds)
-        moved = map(_read, self._in_bytes) if self._in_bytes else map(_of_units, (received, sent))
-        return RdmaSample(self.name, *moved, *others)
+        if self._in_bytes:
+            received, sent = map(_read, self._in_bytes)
+        else:
+            received, sent = map(_bytes_of, (received, sent))
+        return RdmaSample(self.name, received, sent, *others)
 
     def describe(self) -> RdmaInfo:
         rate = _RATE.match(read_text(self.folder / "rate") or "")
@@ -72,12 +73,8 @@ class _Port:
         if of_gid := read_text(self.folder / "gid_attrs" / "ndevs" / "0"):
             return of_gid
         net = self.folder.parent.parent / "device" / "net"
-        try:
-            candidates = sorted(os.listdir(net))
-        except OSError:
-            return None
         port = int(self.folder.name)
-        for candidate in candidates:
+        for candidate in entries(net):
             dev_port = read_int(net / candidate / "dev_port")
             if dev_port is not None and dev_port == port - 1:
                 return text(os.fsencode(candidate))
@@ -105,7 +102,6 @@ class RdmaPorts:
             raise UnavailableError("no RDMA port: /sys/class/infiniband is absent or empty")
 
     def read(self) -> Sequence[Sample]:
-        """Return what changed since the last call, descriptions before counters."""
         samples: list[Sample] = []
         if self._clock() >= self._review_at:
             self._review_at = self._clock() + REVIEW_SECONDS
@@ -135,36 +131,25 @@ class RdmaPorts:
 
     def _list(self) -> dict[str, Path]:
         ports: dict[str, Path] = {}
-        for device in _entries(self._class):
-            for number in filter(str.isdecimal, _entries(self._class / device / "ports")):
+        for device in entries(self._class):
+            for number in filter(str.isdecimal, entries(self._class / device / "ports")):
                 ports[f"{text(os.fsencode(device))}/{number}"] = self._class / device / "ports" / number
         return ports
 
     def close(self) -> None:
-        """Give the descriptors back."""
         for port in self._ports.values():
             port.close()
 
 
-def _entries(folder: Path) -> list[str]:
-    """Return the entries of a folder, none if it is not there."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
 def _first(folder: Path, files: Sequence[str]) -> int | None:
-    """Open the first of these files that is there."""
     for name in files:
         with contextlib.suppress(OSError):
             return os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
     return None
 
 
-def _of_units(count: int | None) -> int | None:
-    """Return bytes."""
-    return None if count is None or count > _MOST_UNITS else count * DATA_UNIT_BYTES
+def _bytes_of(units: int | None) -> int | None:
+    return None if units is None or units > _MOST_UNITS else units * DATA_UNIT_BYTES
 
 
 def _read(fd: int | None) -> int | None:

@@ -7,16 +7,19 @@ a connection did before tells nothing; of those that come later, all counts.
 from __future__ import annotations
 
 import math
+import os
 import socket
+import struct
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.networks.addresses import LocalAddresses
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, entries
 from ckptprof_collectors.networks.inetdiag import Counts, TcpSocket, TcpTable
-from ckptprof_collectors.samples import Sample, TcpSample
+from ckptprof_collectors.networks.netlink import ROUTE, Netlink, attributes
+from ckptprof_collectors.samples import Sample, TcpSample, text
 
 MAX_ENDPOINTS = 256
 TELLING_BYTES = 64 << 10  # what moved less is not told yet,
@@ -27,6 +30,79 @@ _NONE = Counts(0, 0, 0, 0, 0, 0, None, None)
 _MOST = (1 << 63) - 1  # what is absurd must not end the sampler: no more can be sent
 _SUMMED = 6  # of the counts: the others are gauges
 
+AGAIN_SECONDS = 10.0  # after an address that is not known: it may have come meanwhile
+LOOPBACK = "lo"
+_RTM_GETADDR, _RTM_NEWADDR = 22, 20
+_MESSAGE = struct.Struct("=BBBBI")  # ifaddrmsg: family, length of the prefix, flags, scope, index
+_ADDRESS, _LOCAL = 1, 2  # IFA_*; of a point-to-point link the first is the other end's
+_MAX_LOWER = 64
+_MAX_DEPTH = 4
+
+
+class LocalAddresses:
+    """The interfaces of each address of this host: RTM_GETADDR (include/uapi/linux/if_addr.h).
+
+    An address of a bond, a VLAN or a bridge is on the interfaces that carry its bytes. A connection from this host to
+    itself goes through `lo`, whatever its addresses are.
+    """
+
+    def __init__(self, fs: KernelFs) -> None:
+        """Open a socket; raises UnavailableError."""
+        self._net = fs.sys / "class" / "net"
+        self._netlink = Netlink(ROUTE, "rtnetlink")
+        self._interfaces: dict[bytes, tuple[str, ...]] = {}
+        self._again = time.monotonic()
+
+    def of(self, local: bytes, remote: bytes) -> tuple[str, ...]:
+        """Return the interfaces of a connection, none if they are not known; raises OSError."""
+        if local not in self._interfaces and time.monotonic() >= self._again:
+            self._again = time.monotonic() + AGAIN_SECONDS
+            self._interfaces = self._read()
+        if is_loopback(local) or remote == local or remote in self._interfaces:
+            return (LOOPBACK,)
+        return self._interfaces.get(local, ())
+
+    def _read(self) -> dict[bytes, tuple[str, ...]]:
+        found: dict[bytes, tuple[str, ...]] = {}
+        carriers: dict[int, tuple[str, ...]] = {}
+        for kind, body in self._netlink.dump(_RTM_GETADDR, _MESSAGE.pack(socket.AF_UNSPEC, 0, 0, 0, 0)):
+            if kind != _RTM_NEWADDR or len(body) < _MESSAGE.size:
+                continue
+            index = _MESSAGE.unpack_from(body)[4]
+            told = attributes(body[_MESSAGE.size :])
+            address = told.get(_LOCAL) or told.get(_ADDRESS)
+            if address:
+                if index not in carriers:
+                    carriers[index] = self._carriers(index)
+                found[address] = carriers[index]
+        return found
+
+    def _carriers(self, index: int) -> tuple[str, ...]:
+        try:
+            name = socket.if_indextoname(index)
+        except OSError:
+            return ()  # gone meanwhile
+        return tuple(text(os.fsencode(one)) for one in bottoms(self._net, name))
+
+    def close(self) -> None:
+        self._netlink.close()
+
+
+def is_loopback(address: bytes) -> bool:
+    """Return whether a connection from this address never leaves the host."""
+    return address[:1] == b"\x7f" if len(address) == 4 else address == bytes(15) + b"\x01"
+
+
+def bottoms(net: Path, name: str, depth: int = _MAX_DEPTH) -> list[str]:
+    """Return the interfaces at the bottom of one: itself, or what carries a bond, a VLAN or a bridge."""
+    lower = [entry[6:] for entry in entries(net / name) if entry.startswith("lower_")]
+    if not lower or depth == 0:
+        return [name]
+    found: dict[str, None] = {}
+    for one in lower[:_MAX_LOWER]:
+        found.update(dict.fromkeys(bottoms(net, one, depth - 1)))
+    return sorted(found)[:_MAX_LOWER]
+
 
 class Owners(Protocol):
     """Those whose connections matter, and which of them has a socket."""
@@ -34,9 +110,7 @@ class Owners(Protocol):
     turn: int
     users: frozenset[int]
 
-    def __len__(self) -> int:
-        """Return how many they are."""
-        ...
+    def __len__(self) -> int: ...
 
     def __contains__(self, owner: tuple[int, int]) -> bool:
         """Return whether (pid, start_ticks) is one of them."""
@@ -54,15 +128,12 @@ class Everybody:
     users: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
-        """Return that there is somebody."""
         return 1
 
     def __contains__(self, owner: tuple[int, int]) -> bool:
-        """Return that nobody is known."""
         return False
 
     def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]]:  # noqa: ARG002 - of the protocol
-        """Return nobody."""
         return {}
 
 
@@ -71,8 +142,6 @@ _OTHERS: _Key = (b"", b"", 0, False, None)
 
 
 class _Connection(TcpSocket):
-    """A socket, and what of it is in the sums."""
-
     __slots__ = ("asked", "counted", "key", "told")
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -84,8 +153,6 @@ class _Connection(TcpSocket):
 
 
 class _Endpoint:
-    """The connections of one owner with one remote port."""
-
     __slots__ = (
         "_counts", "_interfaces", "_is_told", "_key", "_most", "_received_ns", "_rtt_us", "_sent_ns", "_sums",
         "_unseen", "has_strangers", "sockets",
@@ -102,7 +169,6 @@ class _Endpoint:
         self.sockets = 0  # that are open
 
     def begin(self) -> None:
-        """Begin a look."""
         self._most = 0
         self.sockets = 0
 
@@ -123,7 +189,6 @@ class _Endpoint:
             self._most, self._counts, self._rtt_us = moved, counts, one.rtt_us
 
     def sample(self) -> TcpSample:
-        """Return what it came to."""
         is_new, self._is_told = not self._is_told, True
         remote, local, port, accepted, owner = self._key
         known = [None if unseen else value for value, unseen in zip(self._sums, self._unseen, strict=True)]
@@ -168,7 +233,6 @@ class TcpSockets:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin anew: the next look is the first."""
         self._table.forget()
         self._waiting: list[_Connection] = []  # whose owner could not be looked for yet
         self._endpoints: OrderedDict[_Key, _Endpoint] = OrderedDict()  # the one that moved last is the last
@@ -197,7 +261,6 @@ class TcpSockets:
         return [endpoint.sample() for endpoint in touched.values()]
 
     def _count(self, sockets: Collection[_Connection], closed: set[_Connection]) -> dict[_Key, _Endpoint]:
-        """Add what sockets moved to their endpoints; return those."""
         looked = [(one, one.counts()) for one in sockets]
         since = self._clock() - OPEN_SECONDS
         telling = {
@@ -228,7 +291,6 @@ class TcpSockets:
     def _add(
         self, one: _Connection, counts: Counts, owner: tuple[int, int] | None, touched: dict[_Key, _Endpoint]
     ) -> None:
-        """Add what one socket moved to its endpoint."""
         was_nobodys = one.key is not None and one.key[4] is None
         if one.key is None:
             accepted = one.local_port in self._table.listening
@@ -283,7 +345,6 @@ class TcpSockets:
         return endpoint
 
     def close(self) -> None:
-        """Give the sockets back."""
         self._table.close()
         self._addresses.close()
 

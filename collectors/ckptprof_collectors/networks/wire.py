@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, entries
 from ckptprof_collectors.samples import Sample, WireSample, text
 
 MAX_INTERFACES = 64
@@ -47,14 +47,11 @@ Ask = Callable[[str, mmap.mmap], None]
 
 
 class _Interface:
-    """One interface, with the places of its numbers."""
-
     def __init__(self, name: str, count: int, places: dict[str, list[int]]) -> None:
         self.name, self.count, self.places = name, count, places
         self.last: WireSample | None = None
 
     def sample(self, numbers: Sequence[int]) -> WireSample:
-        """Return what these numbers say."""
         sums = {field: sum(numbers[at] for at in places) for field, places in self.places.items()}
         found = {field: value for field, value in sums.items() if value < _ABSURD}
         return WireSample(self.name, *(found.get(field) for field, _ in _NAMES))
@@ -105,15 +102,10 @@ class Wires:
         return samples
 
     def _list(self) -> list[_Interface]:
-        try:
-            names = sorted(os.listdir(self._net))
-        except OSError:
-            return []
-        hardware = [name for name in names if (self._net / name / "device").exists()]
+        hardware = [name for name in entries(self._net) if (self._net / name / "device").exists()]
         return [found for name in hardware[:MAX_INTERFACES] if (found := self._describe(name)) is not None]
 
     def _describe(self, name: str) -> _Interface | None:
-        """Return an interface that counts at its wire."""
         try:
             self._room[:20] = struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SS_STATS, 0)
             self._ask(name, self._room)
@@ -152,6 +144,5 @@ class Wires:
         fcntl.ioctl(self._socket.fileno(), _SIOCETHTOOL, struct.pack("16sP16x", os.fsencode(name)[:15], where))
 
     def close(self) -> None:
-        """Give the socket back."""
         self._socket.close()
         self._room.close()

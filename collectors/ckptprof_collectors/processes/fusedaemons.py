@@ -20,7 +20,7 @@ from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.mounts.fuseconnections import is_fuse
 from ckptprof_collectors.mounts.remotefs import program_of
 from ckptprof_collectors.processes.process import Process, ProcessGone, list_pids
-from ckptprof_collectors.processes.socketowners import MAX_DESCRIPTORS
+from ckptprof_collectors.processes.socketowners import links_of
 from ckptprof_collectors.samples import FuseDaemon, MountInfo, text
 
 MAX_LOOKED = 64  # processes of which the descriptors are read in one look
@@ -74,7 +74,6 @@ class FuseDaemons:
 
     @property
     def processes(self) -> list[Process]:
-        """Those that were found."""
         return [process for found in self._found.values() for process in found.processes]
 
     def read(self, page_bytes: int) -> list[FuseDaemon]:
@@ -120,7 +119,6 @@ class FuseDaemons:
     def _mount_of(
         self, pid: int, fd: bytes, comm: bytes, named: list[tuple[MountInfo, frozenset[bytes]]]
     ) -> MountInfo | None:
-        """Return the mount that a descriptor of /dev/fuse is of."""
         said = _CONNECTION.search(self._read(b"%d/fdinfo/%s" % (pid, fd)))
         if said is not None:
             return next((one for one, _ in named if one.major << _MINOR_BITS | one.minor == int(said[1])), None)
@@ -131,7 +129,6 @@ class FuseDaemons:
         return alike[0] if len(alike) == 1 else None
 
     def _serve(self, mount: MountInfo, pid: int, links: Mapping[bytes, bytes], pids: Collection[int]) -> None:
-        """Note who serves a mount, with those that speak for it."""
         processes: list[Process] = []
         for one in (pid, *self._helpers(pid, links, pids)):
             with contextlib.suppress(OSError, ProcessGone):
@@ -157,20 +154,15 @@ class FuseDaemons:
             return b""
 
     def _links(self, pid: int) -> dict[bytes, bytes]:
-        """Return what its descriptors lead to, none if they may not be seen."""
-        folder = os.fsencode(self._fs.proc) + b"/%d/fd" % pid
-        links = {}
-        with contextlib.suppress(OSError):
-            for name in os.listdir(folder)[:MAX_DESCRIPTORS]:
-                with contextlib.suppress(OSError):  # closed meanwhile
-                    links[name] = os.readlink(folder + b"/" + name)
-        return links
+        try:
+            return links_of(os.fsencode(self._fs.proc) + b"/%d/fd" % pid)
+        except OSError:
+            return {}
 
     def _comm(self, pid: int) -> bytes | None:
         return self._read(b"%d/comm" % pid).rstrip(b"\n") or None
 
     def _read(self, name: bytes) -> bytes:
-        """Return the begin of a file of a process, nothing if it cannot be read."""
         try:
             with open(os.fsencode(self._fs.proc) + b"/" + name, "rb", buffering=0) as file:
                 return file.read(1 << 16)

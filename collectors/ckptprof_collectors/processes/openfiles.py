@@ -136,7 +136,6 @@ class OpenFiles:
         )
 
     def close(self) -> None:
-        """Give the descriptors back."""
         for name in ("_fd_folder", "_info_folder"):
             fd = getattr(self, name)
             if fd >= 0:
@@ -154,7 +153,6 @@ class Mappings:
     __slots__ = ("_mapped", "_read_ns", "_sizes", "process", "raw_paths", "spent_ns")
 
     def __init__(self, process: Process) -> None:
-        """Know nothing yet."""
         self.process = process
         self.raw_paths: dict[tuple[int, int], bytes] = {}  # (device, inode) to the path as it is
         self._mapped: tuple[MappedFile, ...] | None = None

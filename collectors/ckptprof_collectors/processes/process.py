@@ -17,9 +17,8 @@ import msgspec
 
 from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.hostfacts import Known
-from ckptprof_collectors.kernelfs import KernelFs, start_ticks_of
-from ckptprof_collectors.processes.programs import environment_of, program_of
-from ckptprof_collectors.processes.slurmjobs import whose
+from ckptprof_collectors.kernelfs import KernelFs, read_once, start_ticks_of
+from ckptprof_collectors.processes.programs import environment_of, program_of, whose
 from ckptprof_collectors.samples import ProcessExit, ProcessInfo, ProcessIo, ProcessStat, text
 
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h, as is the next
@@ -128,7 +127,7 @@ class Process:
     def _once(self, name: bytes, size: int) -> bytes:
         """Read a file that is not kept open; raises ProcessGone if the pid is another process's by now."""
         try:
-            raw = _opened(self.folder + name, size)
+            raw = read_once(self.folder + name, size)
             started = start_ticks_of(self.folder)  # after it: then it was this one's, too
         except (FileNotFoundError, ProcessLookupError) as error:
             raise ProcessGone from error
@@ -143,7 +142,6 @@ class Process:
             self._statm_fd = -1
 
     def close(self) -> None:
-        """Give every descriptor back."""
         for name in ("_io_fd", "_stat_fd", "_statm_fd"):
             fd = getattr(self, name)
             if fd >= 0:
@@ -151,7 +149,6 @@ class Process:
                 setattr(self, name, -1)
 
     def exit(self) -> ProcessExit:
-        """Return the sample that says it is gone."""
         return ProcessExit(self.pid, self.start_ticks)
 
 
@@ -195,21 +192,7 @@ def _stat_fields(raw: bytes) -> list[bytes]:
 
 
 def _number(fields: list[bytes], at: int) -> int | None:
-    """Return one of the fields of `stat`; None if it is not there, or is none."""
     return int(fields[at]) if len(fields) > at and fields[at].lstrip(b"-").isdigit() else None
-
-
-def _is_fork(fields: list[bytes]) -> bool | None:
-    flags = _number(fields, 6)
-    return None if flags is None else bool(flags & _PF_FORKNOEXEC)
-
-
-def _opened(path: bytes, size: int) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.pread(fd, size, 0)
-    finally:
-        os.close(fd)
 
 
 def list_pids(fs: KernelFs) -> list[int]:
@@ -241,7 +224,10 @@ def describe(process: Process, known: ProcessInfo | None = None) -> ProcessInfo:
     process.confirm()
     if maps == b"" and known is not None:
         return known
-    return msgspec.structs.replace(info, runtimes=_runtimes(maps or b""))
+    runtimes = dict.fromkeys(name for mark, name in RUNTIME_MARKS if mark in (maps or b""))
+    if maps and (b"/dev/nvidia" in maps or b"/dev/kfd" in maps):
+        runtimes["gpu"] = None
+    return msgspec.structs.replace(info, runtimes=tuple(runtimes))
 
 
 def _described(folder: bytes, run: Path, start_ticks: int, parent_pid: int) -> ProcessInfo:
@@ -250,6 +236,7 @@ def _described(folder: bytes, run: Path, start_ticks: int, parent_pid: int) -> P
     variables = known.environment()
     notebook = os.fsencode(variables.get("JPY_SESSION_NAME", ""))  # Jupyter's server sets it for a kernel
     environment, cgroup, uid = environment_of(variables), _cgroup(folder), known.uid()
+    flags = _number(known.stat, 6)
     return ProcessInfo(
         pid=known.pid,
         start_ticks=start_ticks,
@@ -260,7 +247,7 @@ def _described(folder: bytes, run: Path, start_ticks: int, parent_pid: int) -> P
         runtimes=(),
         environment=environment | whose(run, cgroup, environment, uid),
         cgroup=cgroup,
-        is_fork=_is_fork(known.stat),
+        is_fork=None if flags is None else bool(flags & _PF_FORKNOEXEC),
         in_other_network=_in_other_network(folder),
     )
 
@@ -318,13 +305,6 @@ def places(process: Process, limit: int = 16) -> list[bytes]:
     return [os.path.normpath(os.path.join(working, path)) for path in found] + [working]
 
 
-def _runtimes(maps: bytes) -> tuple[str, ...]:
-    found = {name: None for mark, name in RUNTIME_MARKS if mark in maps}
-    if b"/dev/nvidia" in maps or b"/dev/kfd" in maps:
-        found["gpu"] = None
-    return tuple(found)
-
-
 def _cgroup(folder: bytes) -> str | None:
     lines = (_read(folder + b"/cgroup", 8192) or b"").split(b"\n")
     paths = [line.split(b":", 2)[2] for line in lines if line.count(b":") >= 2]
@@ -333,21 +313,11 @@ def _cgroup(folder: bytes) -> str | None:
 
 
 def _read(path: bytes, limit: int) -> bytes | None:
-    """Return up to `limit` bytes; None if it cannot be read."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with open(path, "rb") as file:
+            return file.read(limit)
     except OSError:
         return None
-    try:
-        parts = []
-        while limit > 0 and (part := os.read(fd, min(limit, 1 << 20))):
-            parts.append(part)
-            limit -= len(part)
-        return b"".join(parts)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
 
 
 def descendants(parents: dict[int, int], roots: Iterable[int]) -> set[int]:

@@ -98,11 +98,9 @@ class StackLooker:
 
     @property
     def can_look(self) -> bool:
-        """Whether there is a program to look with."""
         return self._program is not None
 
     def may_look(self, process: Process) -> bool:
-        """Return whether a look at this process may be asked for now."""
         if self._program is None or self.busy or ABANDONED.is_full(NAME):
             return False
         if ABANDONED.count(NAME) and ABANDONED.count(NAME, user=HOLDERS.user_of(process.pid)) >= MAX_EACH:
@@ -121,7 +119,6 @@ class StackLooker:
         return True
 
     def take(self) -> list[StackSample]:
-        """Return the looks that were taken since the last call."""
         found = []
         while self._answers:
             found.append(self._answers.popleft())
@@ -248,7 +245,6 @@ def _drain(out: int, told: int, deadline: float) -> tuple[bool, bytes, bytes, in
 
 
 def _complaint(told: bytes) -> str:
-    """Return in one short line why py-spy failed."""
     lines = [line.strip() for line in text(told).splitlines() if line.strip()]
     if any("ermission" in line for line in lines):
         return _FORBIDDEN

@@ -19,7 +19,6 @@ class SocketOwners:
     """Finds the owners of sockets among some processes; of those that share one, the process that is the oldest."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nobody."""
         self._processes: dict[tuple[int, int], Process] = {}
         self._clock = clock
         self._again = 0.0
@@ -27,7 +26,6 @@ class SocketOwners:
         self.users: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
-        """Return among how many processes owners are looked for."""
         return len(self._processes)
 
     def __contains__(self, owner: tuple[int, int]) -> bool:
@@ -35,7 +33,6 @@ class SocketOwners:
         return owner in self._processes
 
     def ask(self, processes: Collection[Process]) -> None:
-        """Look for owners among these from now on."""
         now = {(one.pid, one.start_ticks): one for one in processes}
         if now.keys() != self._processes.keys():
             self.turn += 1
@@ -54,7 +51,7 @@ class SocketOwners:
                 continue
             HOLDERS.reading = process.pid
             with contextlib.suppress(OSError, ProcessGone):
-                links = _links(process.folder + b"/fd")
+                links = links_of(process.folder + b"/fd").values()
                 process.confirm()  # they were its own, and not those of another one with its pid
                 for inode in {wanted[link] for link in links if link in wanted}:
                     found.setdefault(inode, (process.pid, process.start_ticks))
@@ -63,10 +60,10 @@ class SocketOwners:
         return found
 
 
-def _links(folder: bytes) -> list[bytes]:
-    """Return what the descriptors of a process lead to; raises OSError."""
-    links = []
+def links_of(folder: bytes) -> dict[bytes, bytes]:
+    """Return what the descriptors of a process lead to, from its folder of them; raises OSError."""
+    links = {}
     for name in os.listdir(folder)[:MAX_DESCRIPTORS]:
         with contextlib.suppress(OSError):  # closed meanwhile
-            links.append(os.readlink(folder + b"/" + name))
+            links[name] = os.readlink(folder + b"/" + name)
     return links

@@ -189,19 +189,12 @@ def name_of(call: int) -> str | None:
     return _NAMES.get(call)
 
 
-def word_of(call: int | None) -> str:
-    """Return the word of a call by its number alone.
+def doing(state: str, call: int | None, wait: str | None) -> str:
+    """Return what a look (see `ThreadLook`) found its thread in.
 
     data | sync | close | create | rename | unlink | metadata | lock | sleep | network | poll | memory | other |
-    running; "unknown" for None.
+    running | fault (a page came in) | unknown.
     """
-    if call is None:
-        return "unknown"
-    return "running" if call == RUNNING else _WORDS.get(call, "other")
-
-
-def doing(state: str, call: int | None, wait: str | None) -> str:
-    """Return what a look (see `ThreadLook`) found its thread in: a word of `word_of`, or "fault": a page came in."""
     if state == "R":
         return "running"
     if call is None:

@@ -13,7 +13,7 @@ import platform
 
 import msgspec
 
-from ckptprof_collectors.kernelfs import KernelFs, read_int
+from ckptprof_collectors.kernelfs import KernelFs, read_int, read_once
 from ckptprof_collectors.processes.process import Process
 from ckptprof_collectors.processes.syscalls import RUNNING, canonical
 from ckptprof_collectors.samples import ThreadLook, text
@@ -139,7 +139,6 @@ class ThreadReader:
         return fd
 
     def _read(self, name: bytes) -> bytes | None:
-        """Return a file, None if it cannot be had."""
         fd = self._fd(name)
         if fd < 0:
             return None
@@ -172,12 +171,6 @@ def list_threads(process: Process) -> list[int]:
 def used_of(process: Process, tid: int) -> bytes | None:
     """Return the raw schedstat of a thread, which changes whenever it runs; None if it cannot be read."""
     try:
-        fd = os.open(process.folder + b"/task/%d/schedstat" % tid, os.O_RDONLY | os.O_CLOEXEC)
+        return read_once(process.folder + b"/task/%d/schedstat" % tid, 128)
     except OSError:
         return None
-    try:
-        return os.pread(fd, 128, 0)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)

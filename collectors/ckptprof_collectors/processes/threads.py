@@ -68,7 +68,6 @@ class ThreadClock:
             self._io_fd = -1
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self.relax()
         if self._schedstat_fd >= 0:
             os.close(self._schedstat_fd)

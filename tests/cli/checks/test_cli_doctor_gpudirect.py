@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from tests.collectors.gpus.test_gpudirect import DISABLED, ENABLED, put
 
-from ckptprof.cli.checks import training
+from ckptprof.cli.checks import kernel
 from ckptprof_collectors.kernelfs import KernelFs
 
 
 def test_its_statistics_are_told_with_how_to_enable_them(tmp_path: Path) -> None:
     """As it is loaded, the driver counts errors alone."""
-    (on,) = training.gpudirect(put(tmp_path / "on", ENABLED.format(writes=1, mib=4)))
-    (off,) = training.gpudirect(put(tmp_path / "off", DISABLED))
+    (on,) = kernel.gpudirect(put(tmp_path / "on", ENABLED.format(writes=1, mib=4)))
+    (off,) = kernel.gpudirect(put(tmp_path / "off", DISABLED))
 
     assert (on.status, on.text, on.fix) == ("ok", "nvidia-fs 2.20.5 counts what cuFile moves past all calls", None)
     assert off.status == "warn"
@@ -30,10 +30,10 @@ def test_where_there_is_none_nothing_is_said(tmp_path: Path) -> None:
     fs = KernelFs(proc=tmp_path / "proc", sys=tmp_path / "sys")
     pool = tmp_path / "sys/bus/pci/devices/0000:81:00.0/p2pmem"
 
-    assert training.gpudirect(fs) == []
+    assert kernel.gpudirect(fs) == []
     pool.mkdir(parents=True)
     (pool.parent / "vendor").write_text("0x10de\n")
-    (told,) = training.gpudirect(fs)
+    (told,) = kernel.gpudirect(fs)
     assert (told.status, told.fix) == ("ok", None)
     assert "ordinary calls" in told.text
 
@@ -45,7 +45,7 @@ def test_statistics_that_cannot_be_read_are_a_note(tmp_path: Path, monkeypatch: 
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr("ckptprof_collectors.kernelfs.KeptFile.read", fail)
-    (told,) = training.gpudirect(put(tmp_path, DISABLED))
+    (told,) = kernel.gpudirect(put(tmp_path, DISABLED))
 
     assert told.status == "note"
     assert "Operation not permitted" in told.text

@@ -13,7 +13,7 @@ from tests.lustretree import LustreTree
 from tests.nvmetree import NvmeTree
 from tests.silentfuse import silent
 
-from ckptprof.cli.checks import mounts
+from ckptprof.cli.checks import host
 from ckptprof.report.doctor import Check
 from ckptprof_collectors import kernelfs
 from ckptprof_collectors.kernelfs import KernelFs
@@ -31,7 +31,7 @@ def told(tmp_path: Path, *lines: str, stats: bytes | None = b"") -> list[Check]:
     (root / "self/mountinfo").write_text("".join(f"{line}\n" for line in (LOCAL, *lines)))
     if stats is None:
         (root / "self/mountstats").unlink()
-    return mounts.remote(KernelFs(root, tmp_path / "sys", tmp_path / "dev"))
+    return host.remote(KernelFs(root, tmp_path / "sys", tmp_path / "dev"))
 
 
 def test_a_client_that_can_be_read_is_told_with_what_it_counts(tmp_path: Path) -> None:
@@ -119,23 +119,23 @@ def test_of_many_a_few_are_told(tmp_path: Path) -> None:
     many = [f"{at} 1 0:{at} / /h\\040{at} rw - nfs4 filer:/{at} rw" for at in range(50, 90)]
     found = told(tmp_path / "many", *many)
 
-    assert len(found) == mounts.MAX_MOUNTS + 1
+    assert len(found) == host.MAX_MOUNTS + 1
     assert (found[0].id, found[-1].text) == ("mount:/h 50", "24 more remote mounts are not told here")
     assert told(tmp_path / "local") == []
-    (unknown,) = mounts.remote(KernelFs(tmp_path / "nowhere"))
+    (unknown,) = host.remote(KernelFs(tmp_path / "nowhere"))
     assert unknown.status == "warn"
 
 
 def test_a_disk_behind_a_fabric_is_told_with_its_paths(tmp_path: Path) -> None:
     """One that cannot be used is a warning; of a disk of this host nothing is said."""
     tree = NvmeTree(tmp_path / "far")
-    (live,) = mounts.paths(tree.fs)
+    (live,) = host.paths(tree.fs)
     tree.state(1, "connecting")
-    (lost,) = mounts.paths(tree.fs)
+    (lost,) = host.paths(tree.fs)
 
     assert (live.id, live.status, live.fix) == ("disk:nvme1n1", "ok", None)
     assert live.text.startswith("nvme1n1 is reached over tcp by 2 paths: ")
     assert lost.status == "warn"
     assert lost.text == "nvme1n1 is reached over tcp by 2 paths: nvme1c1n1 to 10.0.0.3 is connecting"
-    assert mounts.paths(NvmeTree(tmp_path / "near", transport="pcie").fs) == []
-    assert mounts.paths(KernelFs(tmp_path / "none", tmp_path / "none", tmp_path / "none")) == []
+    assert host.paths(NvmeTree(tmp_path / "near", transport="pcie").fs) == []
+    assert host.paths(KernelFs(tmp_path / "none", tmp_path / "none", tmp_path / "none")) == []

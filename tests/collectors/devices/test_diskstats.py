@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof_collectors.devices.diskstats import name_of, numbers_of, parse_line
+from ckptprof_collectors.devices.blockdevices import name_of, numbers_of, parse_line
 from ckptprof_collectors.samples import DiskSample
 
 # Captured: Firecracker VM, Linux 6.18.44, 2026-11-21.

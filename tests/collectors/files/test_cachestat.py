@@ -9,7 +9,7 @@ import pytest
 from tests.leftovers import own
 
 from ckptprof_collectors.files.cachestat import unwritten_bytes
-from ckptprof_collectors.files.facts import Question, answer
+from ckptprof_collectors.files.facts import Question, look
 from ckptprof_collectors.files.views import HERE
 
 MIB = 1 << 20
@@ -49,7 +49,7 @@ def test_a_fact_tells_it_only_when_asked(counted: Path) -> None:
     path = os.fsencode(counted)
 
     def ask(*, contents: bool, unwritten: bool) -> tuple[int | None, bool]:
-        (fact,) = answer(Question(1, 1, HERE, (path,), (), 0, contents=contents, unwritten=unwritten))
+        (fact,) = look(Question(1, 1, HERE, (path,), (), 0, contents=contents, unwritten=unwritten))
         return fact.unwritten_bytes, fact.magic is not None
 
     assert ask(contents=True, unwritten=True) == (0, True)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +16,17 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof_collectors.files import facts
 from ckptprof_collectors.files.factmemory import MAX_KEPT, SETTLED_NS, Lately, Memory, Told, _version
-from ckptprof_collectors.files.facts import MAX_OLD_ENTRIES, FactFinder, Question, answer, look
+from ckptprof_collectors.files.facts import MAX_OLD_ENTRIES, FactFinder, Question, look
 from ckptprof_collectors.files.statx import FileStatus, statx
 from ckptprof_collectors.files.views import HERE, View, Views
 from ckptprof_collectors.files.workers import MAX_DESCRIPTORS, URGENT, WorkerPool
 from ckptprof_collectors.mounts.failuredomains import LOCAL
 from ckptprof_collectors.samples import FileFact
+
+
+def answer(question: Question, on_open: Callable[[bytes], None] = lambda _: None) -> list[FileFact]:
+    """Return the facts of what is local."""
+    return [fact for fact in look(question, on_open) if fact is not None]
 
 
 def ask(*, files: list[Path] | None = None, folders: list[Path] | None = None, since_ns: int = 0,
@@ -212,7 +218,7 @@ def test_a_file_is_read_once_for_as_long_as_it_stays_as_it_is(
 
 def test_what_is_kept_of_files_is_bounded_and_what_is_asked_for_stays() -> None:
     """Of many files the ones that were asked for last are known, at most as many as the bound; each takes 200 bytes."""
-    kept, asked = Lately[bytes, int](), b"asked for again and again"
+    kept, asked = Lately(), b"asked for again and again"
     kept.keep(asked, 1)
     for number in range(3 * MAX_KEPT):
         assert kept.get(asked) == 1

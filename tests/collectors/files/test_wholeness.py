@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.files.facts import Question, answer
+from ckptprof_collectors.files.facts import Question, look
 from ckptprof_collectors.files.views import HERE
 
 
@@ -36,7 +36,7 @@ def safetensors(size: int = 200_000) -> bytes:
 def whole(path: Path, content: bytes) -> bool | None:
     """Return what is told of a file with such content."""
     path.write_bytes(content)
-    (fact,) = answer(Question(1, 1, HERE, (os.fsencode(path),), (), 0))
+    (fact,) = look(Question(1, 1, HERE, (os.fsencode(path),), (), 0))
     return fact.whole
 
 

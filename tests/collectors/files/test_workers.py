@@ -18,7 +18,7 @@ from ckptprof_collectors.files import workers as pool
 from ckptprof_collectors.files.facts import FactFinder, Question
 from ckptprof_collectors.files.views import HERE
 from ckptprof_collectors.files.workers import MAX_APART, MAX_HUNG, URGENT, WorkerPool
-from ckptprof_collectors.mounts.failuredomains import LOCAL, FailureDomains, domain_of_mount, longest
+from ckptprof_collectors.mounts.failuredomains import LOCAL, FailureDomains, domain_of_mount
 from ckptprof_collectors.mounts.mountinfo import parse
 
 MOUNTINFO = b"""\
@@ -48,10 +48,9 @@ def test_what_is_local_shares_a_domain_and_what_hangs_together_another() -> None
     """The mounts of one server are one; a FUSE mount has a process of its own behind it; unknown ones are apart."""
     points = {mount.mount_point: domain_of_mount(mount) for mount in parse(MOUNTINFO)}
 
-    assert longest(points, b"/var/x") == longest(points, b"/shm/x") == longest(points, b"/home/local/x") == LOCAL
-    assert longest(points, b"/home") == longest(points, b"/data/x") == "nfs4 nas"
-    assert longest(points, b"/homes") == LOCAL
-    assert len({LOCAL, "nfs4 nas", *(longest(points, b"/" + at) for at in (b"mnt/a", b"mnt/b", b"auto"))}) == 5
+    assert points[b"/"] == points[b"/shm"] == points[b"/home/local"] == LOCAL
+    assert points[b"/home"] == points[b"/data"] == "nfs4 nas"
+    assert len({LOCAL, "nfs4 nas", points[b"/mnt/a"], points[b"/mnt/b"], points[b"/auto"]}) == 5
 
 
 def test_all_fuse_mounts_of_one_user_are_one_domain() -> None:

@@ -19,8 +19,7 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 from ckptprof_collectors.abandoned import Abandoned
 from ckptprof_collectors.gpus import gpuuse, nvml
 from ckptprof_collectors.gpus.gpuuse import GpuLooker
-from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
-from ckptprof_collectors.gpus.pcie import Pcie
+from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus, Pcie
 
 _DRIVER = r"""
 #include <stddef.h>

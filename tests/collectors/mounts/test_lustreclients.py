@@ -11,9 +11,8 @@ from tests.lustretree import HEX, MIB, LustreTree, lustre_mount
 
 from ckptprof_collectors import kernelfs
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts import lustreclients, lustrestats
-from ckptprof_collectors.mounts.lustreclients import LustreClients
-from ckptprof_collectors.mounts.lustrestats import Count, Import, counts_of, import_of
+from ckptprof_collectors.mounts import lustreclients
+from ckptprof_collectors.mounts.lustreclients import Count, Import, LustreClients, counts_of, import_of
 from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/lustre"
@@ -34,7 +33,7 @@ def target(sample: ClientSample, name: str) -> ClientTarget:
 def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[bytes]:
     """Return where each text is noted that is parsed by a function."""
     texts: list[bytes] = []
-    parse = getattr(lustrestats, name)
+    parse = getattr(lustreclients, name)
 
     def noted(data: bytes) -> object:
         texts.append(data)

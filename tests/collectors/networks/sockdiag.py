@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ckptprof_collectors.networks import closings, netlink
+from ckptprof_collectors.networks import inetdiag, netlink
 
 ESTABLISHED, CLOSE, LISTEN = 1, 7, 10
 NEVER = 0xFFFFFFFF
@@ -70,7 +70,7 @@ def packed(body: bytes, sequence: int, kind: int = 18) -> bytes:
 
 def closed(cookie: int, told: bytes, **more: Any) -> bytes:
     """Return what the kernel tells of a socket that closed: neither whose it was nor its inode."""
-    return packed(message(cookie, told, state=CLOSE, inode=0, uid=0, **more), 0, closings.DESTROYED)
+    return packed(message(cookie, told, state=CLOSE, inode=0, uid=0, **more), 0, inetdiag.DESTROYED)
 
 
 def done(sequence: int, error: int = 0) -> bytes:

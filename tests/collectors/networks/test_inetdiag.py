@@ -16,8 +16,7 @@ from tests.patience import wait_until
 
 from ckptprof_collectors.kernelfs import UnavailableError
 from ckptprof_collectors.networks import inetdiag
-from ckptprof_collectors.networks.closings import Closings
-from ckptprof_collectors.networks.inetdiag import Counts, TcpSocket, TcpTable
+from ckptprof_collectors.networks.inetdiag import Closings, Counts, TcpSocket, TcpTable
 
 
 @pytest.fixture

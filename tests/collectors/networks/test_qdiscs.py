@@ -16,7 +16,7 @@ from tests.machine import need
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.networks.netlink import attributes
-from ckptprof_collectors.networks.qdiscs import Qdiscs, parse
+from ckptprof_collectors.networks.qdiscs import _RTM_NEWQDISC, Qdiscs, parse
 from ckptprof_collectors.samples import Gone, QdiscSample
 
 ROOT = 0xFFFFFFFF
@@ -103,10 +103,11 @@ def test_hundreds_of_them_are_asked_after_less_often() -> None:
     """Two milliseconds each between two readings."""
     now = 100.0
     collector = Qdiscs(KernelFs(), clock=lambda: now)
-    collector._dump = lambda: iter([b""] * 600)  # type: ignore[method-assign] # a host with as many
+    many = [(_RTM_NEWQDISC, b"")] * 600  # a host with as many
+    collector._netlink.dump = lambda *_: iter(many)  # type: ignore[method-assign]
     collector.read()
     asked = []
-    collector._dump = lambda: iter(asked.append(now) or [])  # type: ignore[method-assign, func-returns-value]
+    collector._netlink.dump = lambda *_: iter(asked.append(now) or [])  # type: ignore[method-assign, func-returns-value]
     now = 101.0
     assert (collector.read(), asked) == (None, [])
     now = 101.3

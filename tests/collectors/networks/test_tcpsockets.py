@@ -15,9 +15,8 @@ from sockdiag import LISTEN, FakeClosings, FakeNetlink, closed, info, message
 from tests.patience import wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.networks import addresses, inetdiag, tcpsockets
-from ckptprof_collectors.networks.addresses import LocalAddresses, bottoms
-from ckptprof_collectors.networks.tcpsockets import TELLING_BYTES, TcpSockets
+from ckptprof_collectors.networks import inetdiag, tcpsockets
+from ckptprof_collectors.networks.tcpsockets import TELLING_BYTES, LocalAddresses, TcpSockets, bottoms
 from ckptprof_collectors.samples import TcpSample
 
 MIB = 1 << 20
@@ -54,7 +53,7 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Look a first time, at nothing."""
         monkeypatch.setattr(inetdiag, "Netlink", FakeNetlink)
-        monkeypatch.setattr(addresses, "Netlink", FakeNetlink)
+        monkeypatch.setattr(tcpsockets, "Netlink", FakeNetlink)
         monkeypatch.setattr(inetdiag, "Closings", FakeClosings)
         self.now = 0.0
         self.collector = TcpSockets(KernelFs(), clock=lambda: self.now)

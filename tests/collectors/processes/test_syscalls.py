@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.processes.syscalls import CALLS, RUNNING, UNKNOWN, canonical, doing, name_of, word_of
+from ckptprof_collectors.processes.syscalls import CALLS, RUNNING, UNKNOWN, canonical, doing, name_of
 
 X86 = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 GENERIC = Path("/usr/include/asm-generic/unistd.h")
@@ -85,6 +85,6 @@ def test_what_a_thread_is_in(state: str, call: int | None, wait: str | None, wor
 
 def test_a_number_alone_has_a_word() -> None:
     """What is not in the table is other, what was not seen unknown."""
-    assert [word_of(call) for call in (1, 74, 3, 82, RUNNING, UNKNOWN, 10_000, None)] == [
-        "data", "sync", "close", "rename", "running", "other", "other", "unknown"
+    assert [doing("S", call, None) for call in (1, 74, 3, 82, RUNNING, UNKNOWN, 10_000, None)] == [
+        "data", "sync", "close", "rename", "other", "other", "other", "unknown"
     ]  # fmt: skip

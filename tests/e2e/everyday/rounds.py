@@ -33,7 +33,6 @@ class Done:
     start_ns: int
     end_ns: int
     failure: str = ""
-    pids: frozenset[int] = frozenset()  # of ranks: what they send has no path
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,6 @@ class Office:
     levels: tuple[str, ...]
     done: list[Done] = field(default_factory=list)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
-    memory_bytes: dict[str, int] = field(default_factory=dict)  # the most that was seen at the end
     seconds: float = 0.0
 
     @property
@@ -79,7 +77,7 @@ class Office:
         """Run an agent for each level while the block runs, and account for what they cost."""
         with contextlib.ExitStack() as stack:
             agents = {level: stack.enter_context(self.recorder(level).agent("--no-metrics")) for level in self.levels}
-            began = {level: _cost(agent.pid) for level, agent in agents.items()}
+            began = {level: _cpu_seconds(agent.pid) for level, agent in agents.items()}
             started = time.monotonic()
             try:
                 yield
@@ -89,8 +87,7 @@ class Office:
                     if agent.poll() is not None:
                         log = (self.root / f"agent-{level}" / "agent.log").read_text(errors="replace")
                         raise RuntimeError(f"the agent of level {level} ended by itself: {log[-2000:]}")
-                    cpu, self.memory_bytes[level] = _cost(agent.pid)
-                    self.cpu_seconds[level] = cpu - began[level][0]
+                    self.cpu_seconds[level] = _cpu_seconds(agent.pid) - began[level]
 
     def work(self, tasks: Sequence[Task], *, at_once: int, seconds: float, seed: int = 1) -> None:
         """Do all tasks in some order, and again until the time is over; each once at least. A failure is noted."""
@@ -140,8 +137,6 @@ class Office:
         except (OSError, subprocess.SubprocessError) as error:
             note.failure = repr(error)
         note.end_ns = time.time_ns()
-        with contextlib.suppress(OSError, ValueError):
-            note.pids = frozenset(map(int, (folder / "pids").read_text().split()))
         self.done.append(note)
 
     def settle(self) -> None:
@@ -172,10 +167,6 @@ class Office:
         return found
 
     def _task_of(self, checkpoint: dict[str, Any]) -> str:
-        writers = {writer["pid"] for writer in checkpoint["writers"]}
-        task = next((done.task for done in reversed(self.done) if done.pids & writers), None)
-        if task is not None or checkpoint["sent"] is not None:
-            return task or ELSEWHERE
         path = Path(checkpoint["path"] or "/")
         if path.is_relative_to(self.root / "tasks"):
             name = path.relative_to(self.root / "tasks").parts[:1]
@@ -204,13 +195,12 @@ def _turns(tasks: Sequence[Task], end: float, seed: int) -> Iterator[tuple[int, 
             return
 
 
-def _cost(pid: int) -> tuple[float, int]:
-    """Return CPU seconds and resident bytes of a process and its descendants; those that ended are in the CPU."""
-    cpu, memory = 0.0, 0
+def _cpu_seconds(pid: int) -> float:
+    """Return those of a process and its descendants; those that ended are in it."""
+    cpu = 0.0
     agent = psutil.Process(pid)
     for process in (agent, *agent.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             cpu += times.user + times.system
-            memory += process.memory_info().rss
-    return cpu, memory
+    return cpu

@@ -22,7 +22,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Protocol
 
 from recorder import PATIENCE_SECONDS, wait_until
 from tests.leftovers import given_back, own, own_link  # found by recorder
@@ -34,27 +33,13 @@ _MAKE = {  # nothing is discarded: the image would lose its memory
     "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
 }
 IMAGE_MIB = 1700  # three saves of 400 MB and what the file system itself needs
-_SERVER, _CLIENT = "10.213.77.2", "10.213.77.1"
-Healthy = Callable[[Path], None]  # is called with the directory before the fault is planted
+Ground = Callable[[], AbstractContextManager[Path]]
 
 
-class Ground(Protocol):
-    """Makes one."""
-
-    def __call__(self, *, healthy: Healthy = ...) -> AbstractContextManager[Path]:
-        """Make it; `healthy` is called while nothing is wrong yet."""
-        ...
-
-
-def _nothing(place: Path) -> None:
-    """Do nothing while it is healthy."""
-
-
-def call(*command: str | Path, timeout: float = PATIENCE_SECONDS, user: int | None = None) -> str:
-    """Run a program, as another user if told, and return what it printed; raises RuntimeError with what it said."""
-    who = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+def call(*command: str | Path, timeout: float = PATIENCE_SECONDS) -> str:
+    """Run a program and return what it printed; raises RuntimeError with what it said."""
     words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, check=False, timeout=timeout, **who)  # type: ignore[call-overload]
+    done = subprocess.run(words, capture_output=True, check=False, timeout=timeout)
     if done.returncode:
         raise RuntimeError(f"{command}: {done.stderr.decode(errors='replace')}")
     return done.stdout.decode()
@@ -102,26 +87,19 @@ def _image() -> Path:
 
 
 @contextlib.contextmanager
-def loop(
-    kind: str = "ext4",
-    throttle: Throttle | None = None,
-    *,
-    options: str = "defaults",
-    healthy: Healthy = _nothing,
-) -> Iterator[Path]:
+def loop(kind: str = "ext4", throttle: Throttle | None = None) -> Iterator[Path]:
     """Give a new file system on a loop device."""
     place = Path(tempfile.mkdtemp(prefix=own("fault-"), dir="/mnt"))
     with contextlib.ExitStack() as stack:
         stack.callback(place.rmdir)
         image = _image()
         call(*_MAKE[kind], image)
-        call("mount", "-o", f"loop,{options}", image, place)  # its loop device goes with it
+        call("mount", "-o", "loop", image, place)  # its loop device goes with it
         stack.callback(_unmount, place)
         number = place.stat().st_dev
         device = f"{os.major(number)}:{os.minor(number)}"
         for name, usual in (("strict_limit", "0"), ("max_ratio", "100")):  # an earlier user may have lowered them
             Path(f"/sys/dev/block/{device}/bdi/{name}").write_text(usual)
-        healthy(place)
         if throttle is not None:
             stack.enter_context(throttled(device, throttle))
         yield place
@@ -135,86 +113,21 @@ def _unmount(place: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone_with(what: str) -> Iterator[None]:
-    """Wait until no other checkout's tests have what there is once on a host: the addresses of links, its limits."""
-    with Path(tempfile.gettempdir(), f"ckptprof-{what}.lock").open("a") as lock:
+def _alone_with_links() -> Iterator[None]:
+    """Wait until no other checkout's tests have the addresses of links, which there are once on a host."""
+    with Path(tempfile.gettempdir(), "ckptprof-links.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-@contextlib.contextmanager
-def dirty_limits(limit_bytes: int, ground: Ground, *, healthy: Healthy = _nothing) -> Iterator[Path]:
-    """Lower the host's limits of dirty memory, and restore them."""
-    names = ("dirty_bytes", "dirty_background_bytes", "dirty_ratio", "dirty_background_ratio")
-    folder = Path("/proc/sys/vm")
-    with _alone_with("dirty-limits"), ground(healthy=healthy) as place, contextlib.ExitStack() as stack:
-        for name in names:
-            if (before := (folder / name).read_text().strip()) != "0":  # bytes and ratio undo each other
-                stack.enter_context(given_back(folder / name, before))
-        (folder / "dirty_bytes").write_text(str(limit_bytes))
-        (folder / "dirty_background_bytes").write_text(str(limit_bytes // 2))
-        yield place
-
-
 @dataclass
 class Link:
-    """A network namespace behind a pair of interfaces; `shape` holds both directions to a rate."""
-
-    name: str = field(default_factory=partial(own, "fault"))
-    near: str = field(default_factory=partial(own_link, "near"))  # the interface on this host
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    server: str = _SERVER
-
-    def open(self) -> None:
-        """Make it."""
-        self.close()
-        call("ip", "netns", "add", self.name)
-        call("ip", "link", "add", self.near, "type", "veth", "peer", "name", "ckpt1", "netns", self.name)
-        call("ip", "addr", "add", f"{_CLIENT}/24", "dev", self.near)
-        call("ip", "link", "set", self.near, "up")
-        inside = ("ip", "netns", "exec", self.name)
-        call(*inside, "ip", "addr", "add", f"{_SERVER}/24", "dev", "ckpt1")
-        call(*inside, "ip", "link", "set", "ckpt1", "up")
-        call(*inside, "ip", "link", "set", "lo", "up")
-
-    def shape(self, megabits: int | None) -> None:
-        """Hold both directions to a rate."""
-        if megabits is not None:
-            shape = ("root", "tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "100ms")
-            call("tc", "qdisc", "add", "dev", self.near, *shape)
-            call("ip", "netns", "exec", self.name, "tc", "qdisc", "add", "dev", "ckpt1", *shape)
-
-    def serve(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a server inside; it ends with the link."""
-        inside = ("ip", "netns", "exec", self.name, *command)
-        self.processes.append(
-            subprocess.Popen(inside, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        )
-        return self.processes[-1]
-
-    def end(self) -> None:
-        """End what it serves."""
-        for process in self.processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        self.processes.clear()
-
-    def close(self) -> None:
-        """Take everything away."""
-        self.end()
-        with contextlib.suppress(RuntimeError):
-            call("ip", "netns", "del", self.name)
-        with contextlib.suppress(RuntimeError):
-            call("ip", "link", "del", self.near)
-
-
-@dataclass
-class RoutedLink(Link):
-    """A network namespace behind a router of its own, which shapes where this host does not see it."""
+    """A network namespace behind a router of its own."""
 
     name: str = field(default_factory=partial(own, "far"))
     router: str = field(default_factory=partial(own, "router"))
+    near: str = field(default_factory=partial(own_link, "near"))  # the interface on this host
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     server: str = "10.213.79.2"
 
     def open(self) -> None:
@@ -237,11 +150,29 @@ class RoutedLink(Link):
         call("ip", "route", "add", f"{self.server}/32", "via", between, "dev", self.near)
         call("ip", "-n", self.name, "route", "add", "default", "via", there)
 
-    def shape(self, megabits: int | None) -> None:
-        """Hold both directions to a rate, at the router."""
-        for device in ("ckptr1", "ckptr2") if megabits is not None else ():
+    def shape(self, megabits: int | None, *, here: bool = False) -> None:
+        """Hold both directions to a rate: at the router, or at the interface of this host, which sees that."""
+        router = ("ip", "netns", "exec", self.router)
+        ends = (((), self.near), (router, "ckptr1")) if here else ((router, "ckptr1"), (router, "ckptr2"))
+        for prefix, device in ends if megabits is not None else ():
             shape = ("root", "tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "100ms")
-            call("ip", "netns", "exec", self.router, "tc", "qdisc", "add", "dev", device, *shape)
+            call(*prefix, "tc", "qdisc", "add", "dev", device, *shape)
+
+    def serve(self, *command: str) -> subprocess.Popen[bytes]:
+        """Start a server inside; it ends with the link."""
+        inside = ("ip", "netns", "exec", self.name, *command)
+        self.processes.append(
+            subprocess.Popen(inside, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        )
+        return self.processes[-1]
+
+    def end(self) -> None:
+        """End what it serves."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self.processes.clear()
 
     def close(self) -> None:
         """Take everything away."""
@@ -252,39 +183,19 @@ class RoutedLink(Link):
 
 
 @contextlib.contextmanager
-def sshfs(
-    megabits: int | None = None,
-    *,
-    server_bytes: int | None = None,
-    routed: bool = False,
-    encrypted: bool = False,
-    user: int | None = None,
-    healthy: Healthy = _nothing,
-) -> Iterator[Path]:
-    """Give a FUSE mount over a network, by SFTP; `server_bytes`: its server takes so many a second.
-
-    `routed`: it is shaped beyond this host. `encrypted`: by an SSH server of its own. `user`: the mount is that user's.
-    """
+def sshfs(megabits: int) -> Iterator[Path]:
+    """Give a FUSE mount over a network that takes so much, by an SSH server of its own."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_alone_with("links"))
+        stack.enter_context(_alone_with_links())
         behind = stack.enter_context(loop())
         place = Path(tempfile.mkdtemp(prefix=own("remote-"), dir="/mnt"))
         stack.callback(place.rmdir)
-        if user is not None:
-            os.chown(place, user, user)
-        link = RoutedLink() if routed else Link()
+        link = Link()
         stack.callback(link.close)
         link.open()
-        program = "/usr/lib/openssh/sftp-server" if server_bytes is None else f"{sys.executable} {SLOW} {server_bytes}"
-        options = "directport=2022"
-        if encrypted:
-            options = by_ssh(stack, link.serve, program)
-        else:
-            link.serve("socat", "TCP-LISTEN:2022,fork,reuseaddr,nodelay", f"EXEC:{program}")
-        until(lambda: call("sshfs", f"{link.server}:{behind}", place, "-o", options, user=user))
+        options = by_ssh(stack, link.serve, "/usr/lib/openssh/sftp-server")
+        until(lambda: call("sshfs", f"{link.server}:{behind}", place, "-o", options))
         stack.callback(_unmount, place)
-        if server_bytes is None:
-            healthy(place)
         link.shape(megabits)
         yield place
 
@@ -311,9 +222,6 @@ def by_ssh(stack: contextlib.ExitStack, serve: Callable[..., object], program: s
     return f"port=2022,IdentityFile={keys}/mine,StrictHostKeyChecking=no,UserKnownHostsFile=/dev/null,BatchMode=yes"
 
 
-SLOW = Path(__file__).with_name("slow_sftp.py")
-
-
 @contextlib.contextmanager
 def s3(
     megabits: int | None = None,
@@ -321,20 +229,19 @@ def s3(
     by: str = "s3fs",
     server_bytes: int = 0,
     late_seconds: float = 0.0,
-    routed: bool = False,
-    healthy: Healthy = _nothing,
 ) -> Iterator[Path]:
     """Give a bucket behind a network, mounted by s3fs, which sends a file when it is closed, or by rclone.
 
-    `server_bytes`: its server takes so many a second. `late_seconds`: it answers so late who sent it something.
+    `megabits`: what the link of this host takes. `server_bytes`: its server takes so many a second. `late_seconds`: it
+    answers so late who sent it something.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_alone_with("links"))
+        stack.enter_context(_alone_with_links())
         work = Path(tempfile.mkdtemp(prefix=own("s3-")))
         stack.callback(shutil.rmtree, work, ignore_errors=True)
         place = Path(tempfile.mkdtemp(prefix=own("remote-"), dir="/mnt"))
         stack.callback(place.rmdir)
-        link = RoutedLink() if routed else Link()
+        link = Link()
         stack.callback(link.close)
         link.open()
         link.serve(sys.executable, str(OBJECTS), "9000", str(server_bytes), str(late_seconds))
@@ -343,9 +250,7 @@ def s3(
         call(*_MOUNTED_BY[by](work, url), place)
         stack.callback(_unmount, place)
         until(lambda: call("mountpoint", "-q", place))
-        if not server_bytes and not late_seconds:
-            healthy(place)
-        link.shape(megabits)
+        link.shape(megabits, here=True)
         yield place
 
 

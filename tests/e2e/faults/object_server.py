@@ -1,4 +1,4 @@
-"""As much of S3 as programs need that mount a bucket: `python object_server.py PORT [BYTES [SECONDS]]`.
+"""As much of S3 as programs need that mount a bucket: `python object_server.py PORT [BYTES [SECONDS [ADDRESS]]]`.
 
 It keeps what it is told of objects, and of their bytes the number: what is read is zeros. It takes no more than BYTES a
 second (0: as fast as they come), and answers who sent an object, or a part of one, SECONDS later.
@@ -179,7 +179,8 @@ def main() -> None:
     port, *more = sys.argv[1:]
     Bucket.rate = int(more[0]) if more else 0
     Bucket.late_seconds = float(more[1]) if len(more) > 1 else 0.0
-    ThreadingHTTPServer(("0.0.0.0", int(port)), Store).serve_forever()  # noqa: S104 - in a namespace of its own
+    address = more[2] if len(more) > 2 else "0.0.0.0"  # noqa: S104 - in a namespace of its own
+    ThreadingHTTPServer((address, int(port)), Store).serve_forever()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from livecommand import Ckptprof, sampler_of, wait_until
 from tests.leftovers import own
 from tests.patience import LIFETIME, PATIENCE_SECONDS
 
-from ckptprof.service.sampler.relay import MAX_RELIEVED
+from ckptprof.service.sampler.process import MAX_RELIEVED
 from silentfuse import silent
 
 PYTHON = shutil.which("python3", path="/usr/bin") or ""  # one that any user may run

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
 
-from ckptprof.service.commands.pulse import COMPUTING_SHARE, Pulse, counted_seconds, thread_times
-from ckptprof.service.commands.systemd import Notifier
+from ckptprof.service.commands.systemd import COMPUTING_SHARE, Notifier, Pulse, counted_seconds, thread_times
 
 LIMIT_SECONDS = 0.5
 

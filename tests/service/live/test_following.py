@@ -15,8 +15,7 @@ from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Status
 from ckptprof.report.live.state import Device
-from ckptprof.service.live.devices import DeviceRates
-from ckptprof.service.live.following import STOPPED, Follower
+from ckptprof.service.live.following import STOPPED, DeviceRates, Follower
 from ckptprof.service.recorder.pending import encoded
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter

@@ -19,7 +19,8 @@ from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.diagnose.ceilings import FULL, READ, STOPPED, TIME, Ceilings, Measure
 from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
-from ckptprof.service.probing import moving, planning
+from ckptprof.service.probing import planning
+from ckptprof.service.probing import probe as probing
 from ckptprof.service.probing.planning import Plan, busy_share, plan, room_bytes
 from ckptprof.service.probing.probe import ROWS, measured, probe
 from ckptprof_collectors.kernelfs import KernelFs
@@ -213,7 +214,7 @@ def test_hostile_names_are_survived(tmp_path: Path) -> None:
 
 def test_written_bytes_cannot_be_saved_on() -> None:
     """They do not compress, and no 4 KiB block comes twice, within a buffer or from one write to the next."""
-    data = moving.Data(64 << 10)
+    data = probing.Data(64 << 10)
     blocks: set[bytes] = set()
     for _ in range(50):
         data.renew()
@@ -223,21 +224,21 @@ def test_written_bytes_cannot_be_saved_on() -> None:
     assert len(zlib.compress(bytes(data.view))) > len(data.view) * 0.98
 
 
-def limits(seconds: float = PATIENCE_SECONDS, most: int = 1 << 40) -> moving.Limits:
+def limits(seconds: float = PATIENCE_SECONDS, most: int = 1 << 40) -> probing.Limits:
     """Return limits."""
-    return moving.Limits(seconds, most, threading.Event())
+    return probing.Limits(seconds, most, threading.Event())
 
 
 @pytest.mark.parametrize(
     ("given", "step", "ended"),
     [
-        (limits(most=10 * MIB), lambda _: MIB, moving.SIZE), (limits(seconds=0.02), lambda _: MIB, TIME),
+        (limits(most=10 * MIB), lambda _: MIB, probing.SIZE), (limits(seconds=0.02), lambda _: MIB, TIME),
         (limits(), lambda at: MIB * (at < 5), FULL),
     ],
 )  # fmt: skip
-def test_each_limit_ends_the_work(given: moving.Limits, step: Callable[[int], int], ended: str) -> None:
+def test_each_limit_ends_the_work(given: probing.Limits, step: Callable[[int], int], ended: str) -> None:
     """And is named."""
-    tally = moving.repeat(step, itertools.count(), given)
+    tally = probing.repeat(step, itertools.count(), given)
 
     assert tally.ended == ended
     assert tally.moved_bytes <= given.most_bytes
@@ -252,17 +253,17 @@ def test_an_error_that_is_no_full_disk_is_raised() -> None:
         return MIB
 
     with pytest.raises(OSError, match="Input/output"):
-        moving.repeat(step, itertools.count(), limits())
+        probing.repeat(step, itertools.count(), limits())
 
 
 def test_workers_add_up() -> None:
     """From the first begin to the last end, with the worst ending."""
 
-    def work(moved: int, ended: str) -> moving.Tally:
+    def work(moved: int, ended: str) -> probing.Tally:
         begin = time.perf_counter_ns()
-        return moving.Tally(begin, begin + 10, moved, ended)
+        return probing.Tally(begin, begin + 10, moved, ended)
 
-    whole = moving.side_by_side([lambda: work(3, TIME), lambda: work(4, FULL), lambda: work(5, moving.SIZE)])
+    whole = probing.side_by_side([lambda: work(3, TIME), lambda: work(4, FULL), lambda: work(5, probing.SIZE)])
 
     assert (whole.moved_bytes, whole.ended) == (12, FULL)
     assert whole.spent_ns >= 10
@@ -270,7 +271,7 @@ def test_workers_add_up() -> None:
 
 def test_nothing_done_is_no_rate() -> None:
     """But a reason."""
-    assert measured(ROWS[0], (moving.Tally(0, 5),)).missing == "nothing could be done"
+    assert measured(ROWS[0], (probing.Tally(0, 5),)).missing == "nothing could be done"
 
 
 def test_a_busy_device_is_seen(tmp_path: Path) -> None:

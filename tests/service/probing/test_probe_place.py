@@ -14,12 +14,12 @@ import pytest
 from tests.descriptors import held
 from tests.kernel.filesystems import call
 
-from ckptprof.service.probing.place import PREFIX, Place, remove_stale, working
+from ckptprof.service.probing.planning import PREFIX, Place, remove_stale, working
 
 OURS = f"{PREFIX}{os.uname().nodename}-"
 HOLD = """
 import os, sys
-from ckptprof.service.probing.place import Place
+from ckptprof.service.probing.planning import Place
 place = Place(sys.argv[1])
 place._nameless = False
 os.write(place.open(direct=False), b"x")

@@ -7,7 +7,7 @@ from tests.detect.stage import MIB, SECOND_NS, TORCH_ZIP, Stage
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
-from ckptprof.service.recorder.detecting import Detection
+from ckptprof.service.recorder.recorder import Detection
 from ckptprof_collectors.samples import Frame
 
 
@@ -29,7 +29,10 @@ def test_a_fault_is_told_and_counted_and_later_saves_are_found(monkeypatch: pyte
     told: list[str] = []
     detection = Detection(stage.header(), saved_paths=(), complain=told.append)
 
-    found = [one for frame in stage.frames(24.0) for one in detection.feed(frame)] + detection.finish()
+    found: list[Checkpoint] = []
+    for frame in stage.frames(24.0):
+        found += detection.run(lambda detector, frame=frame: detector.feed(frame))
+    found += detection.run(Detector.finish)
 
     assert {1, 3} <= {one.step for one in found}
     assert detection.faults == len(told) >= 1

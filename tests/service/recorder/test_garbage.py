@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from ckptprof.service.recorder.garbage import collect_seldom
+from ckptprof.service.commands.watch import collect_seldom
 
 
 def test_what_is_there_is_never_looked_at_and_the_rest_seldom() -> None:

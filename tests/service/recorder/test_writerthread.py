@@ -27,7 +27,7 @@ from ckptprof.service.recorder.pending import left_pending
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store import retention
 from ckptprof.store import writer as writer_module
-from ckptprof.store.lock import StoreBusyError
+from ckptprof.store.problems import StoreBusyError, StorePassingError
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import Window
 from ckptprof.store.writer import StoreWriter
@@ -309,6 +309,16 @@ def test_a_service_waits_for_a_database_that_is_held(keep: Callable[..., Kept], 
 
     assert kept.stored() == ["/c1"]
     assert f"another ckptprof (pid {os.getpid()}, " in kept.complaints[0]
+
+
+def test_what_a_new_start_alone_may_mend_ends_a_service_at_once(tmp_path: Path) -> None:
+    """A mount that is read-only stays so in the mount namespace of a service that has started."""
+
+    def read_only() -> StoreWriter:
+        raise StorePassingError("Read-only file system")
+
+    with pytest.raises(StorePassingError, match="Read-only"):
+        Database(tmp_path / "ckptprof.db", read_only, shared=False, waits=True)
 
 
 def test_events_are_published_within_seconds(keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,13 @@ from tests.patience import PATIENCE_SECONDS
 
 SPINNING = """
 import os, sys, threading, time
-from ckptprof.service.sampler import punctual
+from ckptprof.service.sampler import process
 
 def policy():
     return os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
 
-punctual.ORDINARY_SECONDS = 0.5
-punctual.Punctual().run()
+process.ORDINARY_SECONDS = 0.5
+process.Punctual().run()
 seen = [policy()]
 while policy() != os.SCHED_OTHER:
     pass

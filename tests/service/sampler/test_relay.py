@@ -13,8 +13,8 @@ import pytest
 from standintrace import Desk
 from tests.patience import wait_until
 
-from ckptprof.service.sampler import relay
-from ckptprof.service.sampler.relay import MAX_RELIEVED, MAX_SLOW_LOOKS, REFUSED_SECONDS, Abandoned, Relay
+from ckptprof.service.sampler import process
+from ckptprof.service.sampler.process import MAX_RELIEVED, MAX_SLOW_LOOKS, REFUSED_SECONDS, Abandoned, Relay
 from ckptprof_collectors import holders
 from ckptprof_collectors.holders import MAX_EACH, Holders
 
@@ -27,9 +27,9 @@ def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Holders:
         (tmp_path / str(pid) / "uid_map").write_text("0 0 4294967295\n")
     made = Holders(tmp_path)
     monkeypatch.setattr(made, "user_of", lambda pid: pid // 10)
-    monkeypatch.setattr(relay, "HOLDERS", made)
-    monkeypatch.setattr(relay, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(relay, "CALM_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(process, "HOLDERS", made)
+    monkeypatch.setattr(process, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(process, "CALM_LOOK_SECONDS", 0.02)
     return made
 
 

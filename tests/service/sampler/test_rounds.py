@@ -17,10 +17,9 @@ from tests.patience import LIFETIME, wait_until
 
 from ckptprof.service.sampler import population
 from ckptprof.service.sampler import rounds as going_around
-from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.population import LIST_AGAIN_NS, Population
 from ckptprof.service.sampler.rounds import QUIET_SHARE, SAVED_NS, Rounds
-from ckptprof.service.sampler.shares import Turns
+from ckptprof.service.sampler.shares import Allowance, Turns
 from ckptprof.service.sampler.watching import AWAKE_NS, SHARE, Watching
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes import openfiles

@@ -10,7 +10,7 @@ from standintrace import MIB, activity
 from tests.patience import LIFETIME
 
 from ckptprof.service.sampler.population import TURNED_BYTES, Population
-from ckptprof.service.sampler.unwatched import MAX_PROCESSES, MAX_SESSIONS, Unwatched
+from ckptprof.service.sampler.traced import MAX_PROCESSES, MAX_SESSIONS, Unwatched
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process
 

@@ -12,8 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from ckptprof.service.shipping.server import to_server
-from ckptprof.service.shipping.shipper import Shipper
+from ckptprof.service.shipping.shipper import Shipper, to_server
 from ckptprof.store.fleet import outbox
 from ckptprof.store.fleet.target import target_of
 

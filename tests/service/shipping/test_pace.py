@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ckptprof.service.shipping.pace import (
+from ckptprof.service.shipping.shipper import (
     HEARTBEAT_SECONDS,
     HOLD_SECONDS,
     LONGEST_RETRY_SECONDS,

@@ -19,8 +19,7 @@ from ckptprof.detect.events.deferred import Pending
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.model import Checkpoint, Session
 from ckptprof.service.recorder.pending import encoded, is_writing
-from ckptprof.service.shipping.server import to_server
-from ckptprof.service.shipping.shipper import Shipper
+from ckptprof.service.shipping.shipper import Shipper, to_server
 from ckptprof.store.fleet.target import target_of
 from ckptprof.store.writer import StoreWriter
 

@@ -11,9 +11,14 @@ import pytest
 
 from ckptprof.errors import StoreError
 from ckptprof.service.shipping import shipper as shipping
-from ckptprof.service.shipping.pace import HEARTBEAT_SECONDS, LONGEST_RETRY_SECONDS, SPREAD_SECONDS
-from ckptprof.service.shipping.shipper import Round, Shipper
-from ckptprof.service.shipping.sinks import Taker
+from ckptprof.service.shipping.shipper import (
+    HEARTBEAT_SECONDS,
+    LONGEST_RETRY_SECONDS,
+    SPREAD_SECONDS,
+    Round,
+    Shipper,
+    Taker,
+)
 from ckptprof.store.fleet.outbox import Taken
 from ckptprof.store.fleet.target import ServerAwayError
 

@@ -21,8 +21,7 @@ from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import NodeRecord
 from ckptprof.frameworks.placekeys import KINDS
 from ckptprof.model import Checkpoint, Destination, Evidence, Kind, Place, Risk, Run, Sent, Status, Watched
-from ckptprof.service.shipping.server import to_server
-from ckptprof.service.shipping.shipper import Shipper
+from ckptprof.service.shipping.shipper import Shipper, to_server
 from ckptprof.store.fleet import steps
 from ckptprof.store.fleet.connecting import connected
 from ckptprof.store.fleet.steps import STEPS, migrate

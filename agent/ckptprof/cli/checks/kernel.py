@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Iterator
+import os
+import shutil
 from pathlib import Path
 
 import psutil
@@ -12,10 +12,13 @@ import psutil
 from ckptprof import units
 from ckptprof.cli.checks import remedies
 from ckptprof.report.doctor import Check
+from ckptprof.service.probing.apart import NoAnswerError, Say, apart
 from ckptprof_collectors import hostfacts
-from ckptprof_collectors.abandoned import in_time, sleep_of
+from ckptprof_collectors.gpus.gpudirect import GpuDirect
+from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 from ckptprof_collectors.networks.inetdiag import TcpSocket, TcpTable
+from ckptprof_collectors.processes.pystacks import dump, parse
 
 # include/uapi/linux/capability.h: bit numbers
 CAPABILITIES = {"DAC_READ_SEARCH": 2, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "PERFMON": 38, "BPF": 39}
@@ -50,20 +53,16 @@ def capabilities(fs: KernelFs, *, uid: int) -> Check:
 
 def other_processes(fs: KernelFs, *, uid: int, patience_seconds: float = _PATIENCE_SECONDS) -> Check:
     """Try what matters: the byte counters and open files of a process of another user."""
-    tried, reader = list[int](), list[int]()
-
-    def look() -> tuple[int, int]:
-        reader.append(threading.get_native_id())
-        with hostfacts.reading(fs.proc):
-            return _tried(uid, tried)
-
-    try:  # the thread may never come back, and ends with this process
-        readable, refused = in_time("processes", look, patience_seconds)
-    except TimeoutError:
+    tried: list[str] = []
+    try:
+        readable, refused = apart(
+            lambda say: _tried(fs, uid, say), str(fs.proc), heard=tried.append, patience_seconds=patience_seconds
+        )
+    except NoAnswerError as error:
         who = f"process {tried[-1]}" if tried else "a process"
-        if not reader or sleep_of(reader[0]) is None:
+        if not error.hangs:
             text = f"{who} was not read within {patience_seconds:g} s: this host is too busy to tell"
-            return Check("processes", "note", text, "try again when this host is less busy")
+            return Check("processes", "note", text, error.hint)
         text = f"{who} holds whoever reads its files in /proc: what other processes do was not tried"
         return Check("processes", "warn", text, "end it, or the file server that it waits for")
     if readable:
@@ -74,34 +73,26 @@ def other_processes(fs: KernelFs, *, uid: int, patience_seconds: float = _PATIEN
     return Check("processes", "note", "there is no process of another user, so it is not known whether one can be read")
 
 
-def _tried(uid: int, tried: list[int]) -> tuple[int, int]:
-    """Return how many could be read and how many not; the first that can be read ends it. Whom it reads is `tried`."""
+def _tried(fs: KernelFs, uid: int, say: Say) -> tuple[int, int]:
+    """Return how many could be read and how many not; the first that can be read ends it. Says whom it reads."""
     refused = 0
-    for process in _of_others(uid, tried):
-        with contextlib.suppress(psutil.NoSuchProcess, OSError):  # it ended meanwhile
-            try:
-                process.io_counters()
-                process.num_fds()
-            except psutil.AccessDenied:
-                refused += 1
-            else:
-                return 1, refused
-        if refused >= _LOOKED_AT:
-            break
+    with hostfacts.reading(fs.proc), contextlib.suppress(OSError):
+        for pid in sorted(psutil.pids()):
+            say(str(pid))
+            with contextlib.suppress(psutil.Error, OSError):  # it ended meanwhile
+                process = psutil.Process(pid)
+                if process.uids().effective == uid or not process.cmdline():  # the kernel's own threads have none
+                    continue
+                try:
+                    process.io_counters()
+                    process.num_fds()
+                except psutil.AccessDenied:
+                    refused += 1
+                else:
+                    return 1, refused
+            if refused >= _LOOKED_AT:
+                break
     return 0, refused
-
-
-def _of_others(uid: int, tried: list[int]) -> Iterator[psutil.Process]:
-    try:
-        pids = psutil.pids()
-    except OSError:
-        return
-    for pid in sorted(pids):
-        tried.append(pid)
-        with contextlib.suppress(psutil.Error, OSError):
-            process = psutil.Process(pid)
-            if process.uids().effective != uid and process.cmdline():  # the kernel's own threads have none
-                yield process
 
 
 def io_accounting(fs: KernelFs) -> Check:
@@ -236,3 +227,81 @@ def clock(*, now_ns: int, newest_ns: int | None) -> Check:
     if newest_ns is not None and newest_ns > now_ns + 60 * 1_000_000_000:
         return Check("clock", "warn", "the wall clock is behind the newest record: it went back", fix)
     return Check("clock", "ok", "the wall clock is plausible")
+
+
+_GPUS_SECONDS = 10.0  # a driver without persistence takes seconds to start
+_TRIES = 3  # py-spy does not stop its target, so a look can fail
+_WITHOUT = "whether a save blocks training is judged by the rhythm of its threads only"
+
+
+def ptrace_scope(fs: KernelFs) -> Check:
+    """Look at Yama, which may keep py-spy from reading processes that it did not start (ptrace(2))."""
+    scope = read_text(fs.proc / "sys/kernel/yama/ptrace_scope")
+    if scope in (None, "0"):
+        return Check("ptrace-scope", "ok", "kernel.yama.ptrace_scope lets py-spy read Python stacks")
+    text = f"kernel.yama.ptrace_scope is {scope}"
+    if scope == "3":
+        fix = "set it to 0 in /etc/sysctl.d and reboot: a running kernel cannot lower it"
+        return Check("ptrace-scope", "warn", f"{text}: no process can read Python stacks, {_WITHOUT}", fix)
+    if "SYS_PTRACE" in (held_capabilities(fs) or frozenset()):
+        return Check("ptrace-scope", "ok", f"{text}, and CAP_SYS_PTRACE overrides it")
+    fix = remedies.setting("kernel.yama.ptrace_scope", "0")
+    return Check("ptrace-scope", "warn", f"{text}: Python stacks cannot be read, {_WITHOUT}", fix)
+
+
+def stacks(program: str | None) -> Check:
+    """Try what matters: the Python stacks of a process, here our own."""
+    if program is None:
+        return Check("py-spy", "warn", f"py-spy is not installed: {_WITHOUT}", remedies.py_spy())
+    complaint = ""
+    for _ in range(_TRIES):
+        try:
+            raw, complaint, *_ = dump(program, os.getpid())
+        except OSError as error:
+            complaint = f"py-spy cannot be started: {error.strerror}"
+            break
+        if parse(raw):
+            return Check("py-spy", "ok", f"{program} reads Python stacks")
+    return Check("py-spy", "warn", f"{complaint or 'py-spy returned no stack'}; {_WITHOUT}", remedies.as_service())
+
+
+def gpus(fs: KernelFs, driver: Gpus) -> Check:
+    """Look whether the NVIDIA driver tells how busy its GPUs are."""
+    try:  # in a process of its own: a call to a driver in trouble may not even be killed
+        number, has_library, reason = apart(
+            lambda _: (driver.count(), driver.has_library, driver.reason), LIBRARY, patience_seconds=_GPUS_SECONDS
+        )
+    except NoAnswerError:
+        number, has_library, reason = None, True, f"NVML has not answered for {_GPUS_SECONDS:g} s"
+    if number is not None:
+        return Check("gpus", "ok", f"NVML shows the use of {units.plural(number, 'GPU')}")
+    if has_library:
+        smi = shutil.which("nvidia-smi") is not None
+        fix = "`nvidia-smi` shows what is wrong with the driver" if smi else "look for NVRM in the kernel's log"
+        return Check("gpus", "warn", f"{reason}: the use of GPUs is not seen", fix)
+    if (fs.proc / "driver/nvidia").exists():
+        fix = "in a container, set NVIDIA_DRIVER_CAPABILITIES=utility for the NVIDIA runtime"
+        return Check("gpus", "warn", f"there is an NVIDIA driver, but no {LIBRARY}: its GPUs are not seen", fix)
+    return Check("gpus", "note", "no NVIDIA driver: the use of GPUs is not read")
+
+
+def gpudirect(fs: KernelFs) -> list[Check]:
+    """Look whether GPUDirect Storage can move data past all calls here, and whether its driver counts that."""
+    try:
+        collector = GpuDirect(fs)
+    except UnavailableError:
+        return []
+    try:
+        told = collector.look()
+    except OSError as error:
+        text = f"the statistics of nvidia-fs cannot be read ({error.strerror})"
+        return [Check("gpudirect", "note", f"{text}: what cuFile moves by it is told by its files alone")]
+    finally:
+        collector.close()
+    if not collector.hides:
+        return [Check("gpudirect", "ok", "cuFile needs no driver here: it makes ordinary calls, which are seen")]
+    named = f"nvidia-fs {told.driver}" if told.driver else "nvidia-fs"
+    if told.counts:
+        return [Check("gpudirect", "ok", f"{named} counts what cuFile moves past all calls")]
+    text = f"{named} moves data past all calls, and its statistics are off: only its files tell of it"
+    return [Check("gpudirect", "warn", text, remedies.parameter("nvidia_fs", "rw_stats_enabled", "1"))]

@@ -24,7 +24,7 @@ from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.live.state import State
 from ckptprof.report.table import paint
 from ckptprof.service.commands.target import open_target
-from ckptprof.service.live.devices import DeviceRates
+from ckptprof.service.live.following import DeviceRates
 from ckptprof.service.recorder import messages
 from ckptprof_collectors.abandoned import JOIN_SECONDS
 
@@ -91,11 +91,9 @@ class Beside:
                 self.streams[2] = printed
 
     def __enter__(self) -> Self:
-        """Nothing is shown yet."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Give the terminal back, and say what was to be said."""
         self.is_wanted = False
         if self._viewing is not None and self._thread is not None:
             self._viewing.is_over = True
@@ -154,7 +152,6 @@ class Beside:
             messages.say("the command goes on without the screen")
 
     def _printed(self, width: int, height: int) -> list[str]:
-        """Return the last of what the command printed, for the bottom of a screen of such a size."""
         most = height // _OF_SCREEN - 1
         lines = self._last_lines()[-most:] if most > 0 else []
         if not lines:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ckptprof.cli import output
+from ckptprof.cli import options, output
 from ckptprof.report.clean import clean
 
 if TYPE_CHECKING:
@@ -19,11 +19,10 @@ NOT_JUDGED = 8  # no condition holds, but one cannot be judged
 
 
 def _fail_on(example: str) -> Any:
-    return typer.Option(
+    return options.given(
         "--fail-on",
-        metavar="CONDITION",
-        help=f"Exit with {HOLDS} if this condition holds: '{example}'. Give several with commas, or repeat it.",
-        show_default=False,
+        "CONDITION",
+        f"Exit with {HOLDS} if this condition holds: '{example}'. Give several with commas, or repeat it.",
     )
 
 

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ckptprof.cli import output
+from ckptprof.cli import options, output
 from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
 from ckptprof.model import Checkpoint, CheckpointQuery, Report
 from ckptprof.report.clean import clean
@@ -25,19 +25,15 @@ if TYPE_CHECKING:
 
 Html = Annotated[
     str | None,
-    typer.Option(
+    options.given(
         "--html",
-        metavar="[FILE]",
-        help="Write a page to look at: one file, for any browser, offline. FILE ends in .html, or is - for standard "
+        "[FILE]",
+        "Write a page to look at: one file, for any browser, offline. FILE ends in .html, or is - for standard "
         "output; without FILE the page is named after the command.",
-        show_default=False,
     ),
 ]
 Out = Annotated[
-    str | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Where --html writes, whatever the name ends in.", show_default=False
-    ),
+    str | None, options.given("--output", "FILE", "Where --html writes, whatever the name ends in.", short="-o")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
 Open = Annotated[bool, typer.Option("--open", help="Show it in the browser of this desktop.")]
@@ -135,7 +131,6 @@ def _show(path: Path) -> None:
 
 
 def _with_streams(reader: StoreReader, report: Report) -> Report:
-    """Return the report with the streams of one checkpoint: the slowest of those whose offsets were kept."""
     from ckptprof.report.html.lanes import slowest  # noqa: PLC0415 # as above
 
     if not report.checkpoints or any(one.streams for one in report.checkpoints):

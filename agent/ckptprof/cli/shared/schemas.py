@@ -92,7 +92,6 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _classes(kind: Any, found: dict[str, type]) -> dict[str, type]:
-    """Return what a type is made of that has a schema of its own, by name."""
     for one in get_args(kind):
         _classes(one, found)
     if isinstance(kind, type) and kind.__module__.startswith(_ROOM) and kind.__name__ not in found:
@@ -105,12 +104,10 @@ def _classes(kind: Any, found: dict[str, type]) -> dict[str, type]:
 
 
 def _returned(kind: type, name: str) -> Any:
-    """Return the type of a property."""
     return get_type_hints(getattr(kind, name).fget)["return"]
 
 
 def _described(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a struct or an enum as a document has it."""
     if issubclass(kind, Enum):
         return {"description": _sentence(kind.__doc__), "enum": [one.value for one in kind]}
     names = getattr(kind, "__struct_encode_fields__", tuple(schema.get("properties", ())))
@@ -120,16 +117,12 @@ def _described(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
     for name in _WORKED_OUT.get(kind, ()):
         (worked_out,), _ = msgspec.json.schema_components([_returned(kind, name)])
         told[name] = _plain(worked_out, _sentence(getattr(kind, name).__doc__))
-    return {"description": _sentence(kind.__doc__), **_closed(told, _OPTIONAL.get(kind, ()))}
-
-
-def _closed(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
+    required = [name for name in told if name not in _OPTIONAL.get(kind, ())]
+    closed = {"type": "object", "additionalProperties": False, "required": required, "properties": told}
+    return {"description": _sentence(kind.__doc__), **closed}
 
 
 def _plain(schema: dict[str, Any], said: str) -> dict[str, Any]:
-    """Return the schema of a field without its default, of several plain types as one, and with what is said of it."""
     told = {key: value for key, value in schema.items() if key != "default"}
     parts = told.get("anyOf", [])
     types = [part.get("type") for part in parts]
@@ -156,11 +149,7 @@ def _remarks(kind: type) -> list[str]:
                 if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                     lines = [comments[line] for line in range(node.lineno, end) if line in comments]
                     said[node.target.id] = _sentence(" ".join(lines))
-    return [said[name] for name in _names(kind)]
-
-
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(getattr(kind, "__struct_fields__", ())) or tuple(get_type_hints(kind))
+    return [said[name] for name in getattr(kind, "__struct_fields__", ()) or get_type_hints(kind)]
 
 
 def _sentence(said: str | None) -> str:

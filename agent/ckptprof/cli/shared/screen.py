@@ -48,7 +48,6 @@ class Screen:
         self.ended_by: int | None = None  # a signal that asked for the end
 
     def __enter__(self) -> Self:
-        """Take the screen."""
         for number in (*self._ends, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
             self._handlers[number] = signal.signal(number, self._caught)
         try:
@@ -59,7 +58,6 @@ class Screen:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Give it back as it was."""
         self.give_back()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)

@@ -126,14 +126,13 @@ def _take(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def _config(default_help: str) -> Any:
-    return typer.Option(
+    return options.given(
         "--config",
-        metavar="FILE",
+        "FILE",
+        f"The file of settings, in TOML; options and the environment win over it. {default_help}",
         is_eager=True,
         readable=False,
         callback=_take,
-        show_default=False,
-        help=f"The file of settings, in TOML; options and the environment win over it. {default_help}",
     )
 
 
@@ -141,12 +140,8 @@ Config = Annotated[Path | None, _config(f"Default: none; the service takes {FILE
 ShownConfig = Annotated[Path, _config(f"Default: {FILE}.")]
 Listen = Annotated[
     str | None,
-    typer.Option(
-        "--listen",
-        envvar="CKPTPROF_LISTEN",
-        metavar="HOST:PORT",
-        help="The address that serves /metrics. Default: 127.0.0.1:12578.",
-        show_default=False,
+    options.given(
+        "--listen", "HOST:PORT", "The address that serves /metrics. Default: 127.0.0.1:12578.", envvar="CKPTPROF_LISTEN"
     ),
 ]
 NoMetrics = Annotated[bool, typer.Option("--no-metrics", help="Do not serve /metrics.")]
@@ -165,7 +160,7 @@ JobNames = Annotated[
 
 def _file(name: str, text: str) -> Any:
     # access(2) asks the mode alone: the service reads by its capability what is for root only
-    return typer.Option(name, metavar="FILE", readable=False, show_default=False, help=text)
+    return options.given(name, "FILE", text, readable=False)
 
 
 TlsCert = Annotated[Path | None, _file("--tls-cert", "PEM: certificate of /metrics, needed beyond loopback.")]
@@ -173,11 +168,8 @@ TlsKey = Annotated[Path | None, _file("--tls-key", "PEM: its key.")]
 ClientCa = Annotated[Path | None, _file("--client-ca", "PEM: authority of the clients that may read /metrics.")]
 Textfile = Annotated[
     Path | None,
-    typer.Option(
-        "--textfile",
-        metavar="DIR",
-        show_default=False,
-        help="Write the metrics to DIR/ckptprof.prom as well, for node_exporter's textfile collector.",
+    options.given(
+        "--textfile", "DIR", "Write the metrics to DIR/ckptprof.prom as well, for node_exporter's textfile collector."
     ),
 ]
 

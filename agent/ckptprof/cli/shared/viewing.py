@@ -38,10 +38,6 @@ def look(width: int, height: int, *, colour: bool) -> Look:
     return Look(width, height, output.LocalZone(), colour=colour, unicode=output.is_unicode())
 
 
-def _nothing(_width: int, _height: int) -> list[str]:
-    return []
-
-
 class Viewing:
     """Goes on until it is enough."""
 
@@ -52,7 +48,7 @@ class Viewing:
         interval: float,
         *,
         colour: bool,
-        below: Callable[[int, int], list[str]] = _nothing,
+        below: Callable[[int, int], list[str]] = lambda _width, _height: [],
     ) -> None:
         """`interval`: seconds between two looks; `below` returns what stands under it, for a screen of such a size."""
         self._screen = screen
@@ -75,7 +71,12 @@ class Viewing:
         told = self._told()
         due = time.monotonic() + self._interval
         while not self.is_over and self._screen.ended_by is None:
-            state = self._arranged(told)
+            last, notes = told.last, told.notes
+            if self._is_by_duration:
+                last, notes = tuple(sorted(last, key=figures.duration_ns, reverse=True)), (*notes, LONGEST)
+            if self._is_frozen:
+                notes = (*notes, FROZEN)
+            state = msgspec.structs.replace(told, last=last, notes=notes)
             self._draw(state)
             for key in self._screen.wait(max(0.0, due - time.monotonic())):
                 self._press(key, state)
@@ -84,7 +85,6 @@ class Viewing:
                 due = time.monotonic() + self._interval
 
     def _told(self) -> State:
-        """Return what goes on, and keep what the devices moved."""
         told = self._source.state(time.time_ns())
         lately = {one.name: self._lately.get(one.name) or deque[float](maxlen=_LATELY) for one in told.devices}
         for one in told.devices:
@@ -93,15 +93,6 @@ class Viewing:
                 lately[one.name].append(speed)
         self._lately, self._looked_ns = lately, {one.name: one.at_ns for one in told.devices}
         return told
-
-    def _arranged(self, told: State) -> State:
-        """Return it as it is to be shown, with what was done to it."""
-        last, notes = told.last, told.notes
-        if self._is_by_duration:
-            last, notes = tuple(sorted(last, key=figures.duration_ns, reverse=True)), (*notes, LONGEST)
-        if self._is_frozen:
-            notes = (*notes, FROZEN)
-        return msgspec.structs.replace(told, last=last, notes=notes)
 
     def _draw(self, state: State) -> None:
         width, height = self._screen.size
@@ -145,7 +136,6 @@ class Viewing:
             self._top += step
 
     def _shown(self, one: Checkpoint) -> list[str] | None:
-        """Return what `show --all` tells of a checkpoint; None if it is not kept any more."""
         found = self._source.checkpoint(one)
         if found is None:
             return None

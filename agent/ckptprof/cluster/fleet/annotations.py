@@ -120,6 +120,5 @@ def action(note: str, now: str | None) -> Action:
 
 
 def _checkpoints(note: str) -> int:
-    """Return how many checkpoints are in a note."""
     told = dict(word.partition("=")[::2] for word in note.split())
     return sum(int(told[name]) for name in ("saves", "restores") if told.get(name, "").isdecimal())

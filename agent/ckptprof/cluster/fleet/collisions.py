@@ -67,8 +67,6 @@ def collisions(checkpoints: Sequence[ClusterCheckpoint]) -> Collisions:
 
 
 class _Meeting:
-    """What two runs have of each other."""
-
     def __init__(self) -> None:
         self.overlap_ns = 0
         self.until_ns = 0  # up to which it is counted

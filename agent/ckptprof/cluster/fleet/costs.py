@@ -53,15 +53,6 @@ class Costs(Told, frozen=True, kw_only=True):
     rows: tuple[CostRow, ...]
 
 
-def by_week(zone: tzinfo) -> Callable[[ClusterCheckpoint], str]:
-    """Return what tells the week in which a checkpoint began."""
-
-    def week(one: ClusterCheckpoint) -> str:
-        return units.stamp(one.whole.start_ns, zone, "%G-W%V")
-
-    return week
-
-
 def _by_owner(name: str) -> Callable[[ClusterCheckpoint], str]:
     def owner(one: ClusterCheckpoint) -> str:
         return getattr(one.whole.run, name, None) or _NOT_TOLD
@@ -83,7 +74,7 @@ WEEK = "week"
 def costs(checkpoints: Sequence[ClusterCheckpoint], by: str, zone: tzinfo) -> Costs:
     """Return what checkpoints cost by one of `BY` or by the week in which they began, in this zone."""
     every = counted(checkpoints)
-    key = by_week(zone) if by == WEEK else BY[by]
+    key = (lambda one: units.stamp(one.whole.start_ns, zone, "%G-W%V")) if by == WEEK else BY[by]
     rows = [row_of(name, mine) for name, mine in grouped(every, key).items()]
     rows.sort(key=(lambda one: (one.name,)) if by == WEEK else _dearest)
     return Costs(
@@ -101,7 +92,10 @@ def _dearest(one: CostRow) -> tuple[float, float, str]:
 
 def row_of(name: str, mine: Sequence[ClusterCheckpoint]) -> CostRow:
     """Return what the checkpoints of one name cost."""
-    runs = [job_costs([one.whole for one in of_run])[0] for of_run in grouped(mine, _run_and_job).values()]
+    runs = [
+        job_costs([one.whole for one in of_run])[0]
+        for of_run in grouped(mine, lambda one: (run_of(one), one.whole.job)).values()
+    ]
     wholes = [one.whole for one in mine]
     saves = [one for one in wholes if one.kind is Kind.SAVE]
     jobs = {one.job for one in wholes}
@@ -112,6 +106,9 @@ def row_of(name: str, mine: Sequence[ClusterCheckpoint]) -> CostRow:
     share, gpu_share = _share(runs, lambda _: 1), _share(runs, lambda one: one.gpus)
     judged = share if gpu_share is None else gpu_share
     per_gpu = figures.median(each) if each else None
+    pairs = [(one.whole.written_bytes, one.whole.unique_bytes) for one in mine if one.whole.kind is Kind.SAVE]
+    known = [(written, unique) for written, unique in pairs if written is not None and unique]
+    unique = sum(one for _, one in known)
     return CostRow(
         name=name,
         job=jobs.pop() if len(jobs) == 1 else None,
@@ -134,12 +131,8 @@ def row_of(name: str, mine: Sequence[ClusterCheckpoint]) -> CostRow:
         bytes_per_second=figures.median(rates) if rates else None,
         bytes_per_second_per_gpu=per_gpu,
         tier=word(Kind.SAVE, per_gpu),
-        amplification=_amplification(mine),
+        amplification=sum(one for one, _ in known) / unique if unique else None,
     )
-
-
-def _run_and_job(one: ClusterCheckpoint) -> tuple[str, str]:
-    return run_of(one), one.whole.job
 
 
 def _share(runs: Iterable[JobCost], weight: Callable[[JobCost], int | None]) -> float | None:
@@ -156,10 +149,3 @@ def _share(runs: Iterable[JobCost], weight: Callable[[JobCost], int | None]) -> 
 def _sum(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-def _amplification(mine: Iterable[ClusterCheckpoint]) -> float | None:
-    pairs = [(one.whole.written_bytes, one.whole.unique_bytes) for one in mine if one.whole.kind is Kind.SAVE]
-    known = [(written, unique) for written, unique in pairs if written is not None and unique]
-    unique = sum(one for _, one in known)
-    return sum(one for one, _ in known) / unique if unique else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -10,7 +10,6 @@ from ckptprof import figures
 from ckptprof.bounds import Amount, Count, Share
 from ckptprof.cluster.fleet.runs import Told, counted, grouped, storage_of
 from ckptprof.cluster.model import ClusterCheckpoint
-from ckptprof.model import Checkpoint
 from ckptprof.verdicts import Limit
 
 
@@ -73,7 +72,8 @@ def _row(storage: str, limit: Limit | None, mine: Sequence[ClusterCheckpoint], o
     lost = sum(map(figures.lost_seconds, wholes))
     lengths = figures.of_complete(wholes, figures.duration_seconds)
     rates = figures.of_complete(wholes, figures.rate_bytes_per_second)
-    gains = list(_gains(wholes))
+    verdicts = [one.verdict for one in wholes if one.verdict is not None]
+    gains = [max(0.0, one.seconds - one.expected_seconds) for one in verdicts if one.expected_seconds is not None]
     return LimitRow(
         storage=storage,
         limit=limit,
@@ -86,9 +86,3 @@ def _row(storage: str, limit: Limit | None, mine: Sequence[ClusterCheckpoint], o
         bytes_per_second=figures.median(rates) if rates else None,
         gain_seconds=sum(gains) if gains else None,
     )
-
-
-def _gains(wholes: Iterable[Checkpoint]) -> Iterable[float]:
-    for one in wholes:
-        if one.verdict is not None and one.verdict.expected_seconds is not None:
-            yield max(0.0, one.verdict.seconds - one.verdict.expected_seconds)

@@ -36,10 +36,8 @@ class NewestRow(msgspec.Struct, frozen=True, kw_only=True):
     interval_seconds: Amount | None  # between the starts of two saves, the median
     is_overdue: bool | None  # the age is more than twice that. Nothing tells whether the job has ended
     restarts: Count  # runs of the job after its first
-    resumed_seconds: (
-        Amount | None
-    )  # from the end of a run's newest restorable save until the next run had restored one,
-    # the median: computed again, or spent on waiting
+    resumed_seconds: Amount | None  # from the end of a run's newest restorable save until the next run had restored
+    # one, the median: computed again, or spent on waiting
     held_seconds: Amount | None  # that a save blocks training, the median
     mttf_seconds: Amount | None  # between restarts on as many nodes, by the whole fleet
     best_interval_seconds: Amount | None  # for these two (Daly)
@@ -102,7 +100,6 @@ def _nodes(mine: Sequence[ClusterCheckpoint]) -> int:
 
 
 def _seconds(mine: Sequence[ClusterCheckpoint]) -> float:
-    """Return how long a run was seen for: from its first checkpoint to its last one."""
     return (max(one.whole.end_ns for one in mine) - mine[0].whole.start_ns) / _NS
 
 

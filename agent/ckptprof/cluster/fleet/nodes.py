@@ -11,7 +11,7 @@ from ckptprof.bounds import Amount, Count
 from ckptprof.cluster.clocks import bound_ns
 from ckptprof.cluster.fleet.runs import Told, counted, grouped, run_of
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
-from ckptprof.cluster.slowness import clocks_off
+from ckptprof.cluster.stragglers import clocks_off
 from ckptprof.model import Checkpoint
 
 SILENT_NS = 600_000_000_000  # from when a node was seen last until another one of its run saves

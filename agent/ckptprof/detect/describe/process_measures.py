@@ -10,7 +10,7 @@ from ckptprof.detect.describe.thread_measures import Act
 from ckptprof.detect.tolerances import MAX_EACH
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.stacks import act
-from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.frameworks.programs import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.measures import ProcessMeasure
 
 _PAUSES = "dirty-pauses"  # the program of the trace that tells of them

@@ -19,7 +19,7 @@ from ckptprof.detect.events.past_events import shape_of
 from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, COMMIT_NS, EDGE_NS, LITTLE_SHARE, MOST_SHARE, TELLING_BYTES
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
-from ckptprof.frameworks.runtimes import GPU_RUNTIMES
+from ckptprof.frameworks.programs import GPU_RUNTIMES
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Evidence, Interval, Mode
 

@@ -16,8 +16,7 @@ from ckptprof.detect.world.processes import key_of
 from ckptprof.detect.world.spans import LastEnds, Span
 from ckptprof.detect.world.training_threads import TrainingThreads, wakes
 from ckptprof.detect.world.world import World
-from ckptprof.frameworks.launchers import LAUNCHERS
-from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.frameworks.programs import LAUNCHERS, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
 _AT_FILES = ("sync", "close", "fault")  # calls that move data are counted
 _RUNNING = ("running", "unknown")

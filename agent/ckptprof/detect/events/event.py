@@ -13,7 +13,7 @@ from ckptprof.detect.events.past_events import PastEvent, shape_of
 from ckptprof.detect.tolerances import BESIDE_NS, FEW, MAX_EACH, MOST_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.frameworks import identity
+from ckptprof.frameworks import names
 from ckptprof.frameworks.table import BY_NAME
 
 
@@ -145,7 +145,7 @@ def framework_of(candidate: Candidate, known: Knowledge) -> str | None:
     """Return the framework whose names the files of a candidate bear."""
     if candidate.framework is None:
         files = ((part.path, part.bytes, part.fact.magic if part.fact else None) for part in largest(candidate))
-        candidate.framework = (identity.framework_of(files, known.world.programs(candidate.processes)),)
+        candidate.framework = (names.framework_of(files, known.world.programs(candidate.processes)),)
     return candidate.framework[0]
 
 

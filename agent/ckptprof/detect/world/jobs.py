@@ -11,7 +11,7 @@ from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, is_launcher, is_runner, is_script, key_of, title
-from ckptprof.frameworks.launchers import RUNNERS
+from ckptprof.frameworks.programs import RUNNERS
 from ckptprof.frameworks.runkeys import run_of, told_name
 from ckptprof.model import Run
 from ckptprof_collectors.samples import ProcessInfo

@@ -10,8 +10,7 @@ from ckptprof.detect.tolerances import MAX_EACH
 from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.frameworks.launchers import HELPERS, INTERPRETERS, LAUNCHERS, RUNNERS
-from ckptprof.frameworks.tools import MOVERS, TOOLS
+from ckptprof.frameworks.programs import HELPERS, INTERPRETERS, LAUNCHERS, MOVERS, RUNNERS, TOOLS
 from ckptprof_collectors.samples import ProcessInfo
 
 MAX_KNOWN = 20_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ckptprof.frameworks.launchers import RANK_VARIABLES
+from ckptprof.frameworks.programs import RANK_VARIABLES
 from ckptprof.frameworks.runkeys import is_here, told_name
 
 _ALIKE = (*(name for name, _ in RANK_VARIABLES), "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "SLURM_PROCID")

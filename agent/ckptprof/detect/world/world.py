@@ -22,7 +22,7 @@ from ckptprof.detect.world.starvation import Starvation
 from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.detect.world.training_threads import TrainingThreads
-from ckptprof.frameworks.runtimes import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.frameworks.programs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
     ClockSample,

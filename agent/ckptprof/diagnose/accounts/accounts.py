@@ -8,7 +8,7 @@ Theory of operation
 
 1. `path` finds the critical thread: the one that moved the most bytes of the rank that ended last. Where it did
    nothing, others of its process, then of its job, stand in for it.
-2. `threads` tells what it did in parts (`parts.Part`). A part is a class of a thread's time that the kernel shows:
+2. `path.time_of` tells what it did in parts (`parts.Part`). A part is a class of a thread's time that the kernel shows:
    asleep in a call, on CPU in the kernel, ready to go on without a CPU. Parts exclude each other and add up to the
    span. They are exact where calls are timed, else estimated from looks at the thread.
 3. A part is no reason: a second asleep in write(2) may be a slow device, a dirty threshold, or the work of a rank that
@@ -16,13 +16,13 @@ Theory of operation
    an account (`Spent`: a cause, a limit, a text) and leaves the rest. It may also give time of one part to another,
    where it knows better what the time was.
 4. What no step takes is unexplained, and lowers the confidence of the verdict.
-5. Time before the first byte (`before`) and after the last one (`parsing`, `cleaning`, `packing`) is no part of the
-   span. It has accounts of its own, which are added.
+5. Time before the first byte and after the last one (`outside`) is no part of the span. It has accounts of its own,
+   which are added.
 
 After each step it is checked that it changed only what its row names, and that no second was taken twice, lost or made
 up (`Parts.check`). A step that breaks this raises `UnbalancedError`.
 
-A new class of time needs a name in `Part`, a line in `threads` that splits it from the part in which it was hidden, and
+A new class of time needs a name in `Part`, a line in `path` that splits it from the part in which it was hidden, and
 a row in `ORDER`. Swap, for example: a thread that waits for its own memory is asleep in a page fault, which is `FAULT`
 where a look saw it and `REST` where none did. Of a save, `copying` takes the first, and `unknown_wait` or `gathering`
 may take the second. So `Part.SWAPPED` would stand beside `FAULT`, and its row before `names`: memory that comes back
@@ -35,16 +35,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ckptprof.diagnose.accounts import before, claims, cleaning, packing, parsing, ranks
+from ckptprof.diagnose.accounts import claims, outside, ranks
 from ckptprof.diagnose.accounts.claims import Claim, Known
-from ckptprof.diagnose.accounts.pages import pauses
 from ckptprof.diagnose.accounts.parts import IDLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, critical, had_cpu
-from ckptprof.diagnose.accounts.storage import Storage
-from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.ceilings import Ceilings
-from ckptprof.diagnose.sight import Sight, look, number
-from ckptprof.model import Checkpoint
+from ckptprof.diagnose.causes import Cause, Spent, Wait
+from ckptprof.diagnose.sight import Sight
 from ckptprof.verdicts import Limit
 
 
@@ -89,7 +85,7 @@ class Accounting:
     accounts: tuple[Spent, ...]  # largest first
     sight: Sight
     path: CriticalPath
-    storage: Storage | None
+    storage: Wait | None
     straggler: ranks.Straggler | None
     alone: ranks.Alone | None
     cpu_in_calls: float  # seconds on CPU in reads and writes past the page cache
@@ -119,28 +115,21 @@ class Accounting:
         return sum(one.seconds for one in self.accounts if one.limit is limit)
 
 
-def accounts(
-    checkpoint: Checkpoint, history: Sequence[Checkpoint] = (), ceilings: Sequence[Ceilings] | None = None
-) -> tuple[Spent, ...]:
-    """Return the accounts of a checkpoint, largest first; they add up to the seconds of its critical path."""
-    return account(look(checkpoint, history, ceilings)).accounts
-
-
 def account(sight: Sight) -> Accounting:
     """Return the account of time of what is known."""
     path = critical(sight)
     parts, ran = path.time.parts, had_cpu(path.thread)
-    deleted, deleted_after = cleaning.deletion(sight)
+    deleted, deleted_after = outside.deletion(sight)
     late = ranks.straggler(sight, parts.of(*STORED) / sight.span if sight.span else 0.0)
-    known = Known(sight, path, pauses(sight, path), late, max(deleted, parts.of(Part.UNLINK)))
+    known = Known(sight, path, late, max(deleted, parts.of(Part.UNLINK)))
     inside = claimed(known, parts)
-    only = ranks.alone(sight)
+    only, deletion = ranks.alone(sight), outside.deletion_text(sight)
     found = [one if only is None else _shared(one, only, inside.storage) for one in inside.spent]
     wanted = known.deleted - sum(one.seconds for one in found if one.cause is Cause.DELETION)
-    outside = _deleted_first(before.explain(sight, before.blocked_before(sight), ran), wanted, cleaning.text(sight))
-    outside += [*parsing.explain(sight, ran), *packing.explain(sight, ran)]
-    outside.append(Spent(Cause.DELETION, Limit.CLEAN_UP, deleted_after, cleaning.text(sight)))
-    largest = tuple(sorted(_merged([*outside, *found]), key=lambda one: -one.seconds))
+    blocked = outside.blocked_by(sight, outside.blocked_before(sight), ran)
+    found = [*_deleted_first(blocked, wanted, deletion), *outside.parsed(sight, ran), *outside.packed(sight, ran),
+             Spent(Cause.DELETION, Limit.CLEAN_UP, deleted_after, deletion), *found]  # fmt: skip
+    largest = tuple(sorted(_merged(found), key=lambda one: -one.seconds))
     return Accounting(largest, sight, path, inside.storage, late, only, inside.on_cpu)
 
 
@@ -171,13 +160,12 @@ def _merged(found: Sequence[Spent]) -> list[Spent]:
     told: dict[tuple[object, ...], Spent] = {}
     for one in found:
         key = one.cause, one.limit, one.text
-        if number(one.seconds):
+        if one.seconds:
             told[key] = replace(one, seconds=one.seconds + told[key].seconds) if key in told else one
     return list(told.values())
 
 
-def _shared(one: Spent, only: ranks.Alone, storage: Storage | None) -> Spent:
-    """Return an account as one of the single writer, if more writers would have shared it out."""
+def _shared(one: Spent, only: ranks.Alone, storage: Wait | None) -> Spent:
     slow_copy = one.limit is Limit.PAGE_CACHE and one.cause is Cause.COPYING
     if one.limit not in ranks.SHARED_OUT and not slow_copy:
         return one

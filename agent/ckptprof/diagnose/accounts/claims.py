@@ -8,24 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ckptprof.diagnose.accounts import cleaning
-from ckptprof.diagnose.accounts.locks import locked
-from ckptprof.diagnose.accounts.lustre import could_pass_the_cache
-from ckptprof.diagnose.accounts.pages import Pauses
+from ckptprof.diagnose.accounts.outside import deletion_text
 from ckptprof.diagnose.accounts.parts import IDLE, STORED, Part, Parts
-from ckptprof.diagnose.accounts.path import CriticalPath
+from ckptprof.diagnose.accounts.path import CriticalPath, had_cpu
 from ckptprof.diagnose.accounts.ranks import Straggler, number_of_ranks
-from ckptprof.diagnose.accounts.storage import Storage, resolve, throttle
-from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.sight import MOST, SLIGHT, Sight, some
+from ckptprof.diagnose.accounts.storage import resolve, throttle
+from ckptprof.diagnose.accounts.witnesses import could_pass_the_cache
+from ckptprof.diagnose.causes import WITHOUT_CPU, Cause, Spent, Wait
+from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, seconds, some
+from ckptprof.model import Mode
 from ckptprof.units import percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
+_LOW_SHARE = 0.04  # of all memory; the default of vm.dirty_ratio is 20 % of what is available
+_LOW_BYTES = 256 << 20
+_NEARLY = 0.9  # of where the kernel begins to hold writers: it holds them, and memory is looked at in between
 MEMORY_SPEED = 200e6  # bytes per second and thread; no slower on a healthy host, whose own host gives it the pages
 MANY_FILES = 200
 SMALL_FILE_BYTES = 128 << 10
-_QUEUED = "ready to go on in the kernel, but without a CPU: other threads had them, or its quota was used up"
-_STARVED = "ready to run, but without a CPU: other threads had them, or its quota was used up"
 _ROUNDING_SECONDS = 1e-6  # what the rounding of sums leaves is no time; Python 3.12 adds up otherwise than 3.11
 _TOUCHED = 1e9  # bytes per second that a copy may take of unexplained kernel time, where files are many
 _OF_NAMES = 0.15  # of the time: then many small files are what all of it is paid for
@@ -34,6 +34,9 @@ _EACH_WAITS = (Limit.FLUSH, Limit.SMALL_IO)  # operation by operation
 _NAMES = (Part.CREATE, Part.RENAME, Part.METADATA)
 OF_EACH_FILE = (*_NAMES, Part.CLOSE, Part.DATA, Part.COPY, Part.USER, Part.STARVED, Part.QUEUED)
 MAPPED = (Part.FAULT, Part.KERNEL, Part.REST, Part.DATA, Part.COPY)  # where a mapped restore spends its time
+_WORKED = 0.6  # of the time that was waited, others were on a CPU
+_LOCKED_SECONDS = 0.1  # of their work: ten ticks of the clock by which processes are charged
+_ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, those in calls to the kernel beside it
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,6 @@ class Known:
 
     sight: Sight
     path: CriticalPath
-    held: Pauses
     late: Straggler | None
     deleted: float  # seconds of deletion within the span
 
@@ -52,14 +54,14 @@ class Claim(NamedTuple):
 
     left: Parts
     spent: tuple[Spent, ...] = ()
-    storage: Storage | None = None  # what storage was waited for
+    storage: Wait | None = None  # what storage was waited for
     on_cpu: float = 0.0  # seconds on CPU that are part of such a wait now
 
 
 def deletion(known: Known, parts: Parts) -> Claim:
     """Take the deletion of old checkpoints: its calls, and waits where others deleted."""
     spent, left = parts.take(known.deleted, Part.UNLINK, Part.REST, Part.LOCK, Part.SLEEP)
-    return _claimed(left, Cause.DELETION, Limit.CLEAN_UP, spent, cleaning.text(known.sight))
+    return _claimed(left, Cause.DELETION, Limit.CLEAN_UP, spent, deletion_text(known.sight))
 
 
 def late_rank(known: Known, parts: Parts) -> Claim:
@@ -76,16 +78,12 @@ def kernel(known: Known, parts: Parts) -> Claim:
     sight, spent = known.sight, parts.of(Part.KERNEL)
     if sight.mapped and not sight.writes:
         return Claim(parts)  # page faults
-    if _many_small(sight) and (not known.path.time.exact or _is_uncounted(sight)):
+    told = sum(some(one.creates) for one in sight.measures.threads)
+    is_uncounted = 0 < told < MOST * _files(sight)  # of ten thousand new files a second the trace drops the rest
+    if _many_small(sight) and (not known.path.time.exact or is_uncounted):
         names = max(0.0, spent - sight.moved / _TOUCHED)
         parts = parts.move(names, Part.KERNEL, Part.CREATE)
     return Claim(parts.move(spent, Part.KERNEL, Part.COPY))
-
-
-def _is_uncounted(sight: Sight) -> bool:
-    """Return whether the trace was told of a part of the new files only: of ten thousand a second it drops the rest."""
-    told = [some(one.creates) for one in sight.measures.threads if one.creates]
-    return bool(told) and sum(told) < MOST * _files(sight)
 
 
 def _many_small(sight: Sight) -> bool:
@@ -94,7 +92,7 @@ def _many_small(sight: Sight) -> bool:
 
 
 def _files(sight: Sight) -> float:
-    return max(some(sight.checkpoint.files), some(sight.checkpoint.metadata.created))
+    return max(sight.checkpoint.files, some(sight.checkpoint.metadata.created))
 
 
 def names(known: Known, parts: Parts) -> Claim:
@@ -125,12 +123,44 @@ def dirty(known: Known, parts: Parts) -> Claim:
 
     Either way a limit on the device goes on while the thread waits for a CPU.
     """
-    paused, left = parts.take(known.held.seconds, Part.DATA)
-    if not known.held.lowered or not paused:
+    sight = known.sight
+    lowered, threshold = _is_lowered(sight), sight.memory.dirty_threshold_bytes
+    paused, left = parts.take(_paused_seconds(known, lowered=lowered), Part.DATA)
+    if not lowered or not paused:
         waiting = parts.of(*STORED) - paused
-        return Claim(parts.move(_paced(known.sight, parts, waiting), Part.QUEUED, Part.DATA))
-    paced, left = left.take(_paced(known.sight, parts, paused), Part.QUEUED)
-    return _claimed(left, Cause.DIRTY, Limit.PAGE_CACHE, paused + paced, known.held.text)
+        return Claim(parts.move(_paced(sight, parts, waiting), Part.QUEUED, Part.DATA))
+    paced, left = left.take(_paced(sight, parts, paused), Part.QUEUED)
+    text = f"blocked because too much was dirty (threshold {size(threshold)}, checkpoint {size(sight.moved)})"
+    return _claimed(left, Cause.DIRTY, Limit.PAGE_CACHE, paused + paced, text)
+
+
+def _is_lowered(sight: Sight) -> bool:
+    """Return whether the dirty threshold is at fault: small against the checkpoint, which memory would hold."""
+    memory = sight.memory
+    threshold, total, available = memory.dirty_threshold_bytes, memory.total_bytes, memory.available_min_bytes
+    if threshold is None or threshold >= sight.moved:
+        return False
+    if available is not None and available + threshold < sight.moved:
+        return False
+    return threshold < (_LOW_SHARE * total if total else _LOW_BYTES)
+
+
+def _paused_seconds(known: Known, *, lowered: bool) -> float:
+    """Return how long the critical thread was held because too much was dirty; part of its sleep in data calls."""
+    sight, thread, asleep = known.sight, known.path.thread, known.path.time.parts.of(Part.DATA)
+    if not sight.writes or sight.direct or not asleep:
+        return 0.0
+    threshold, dirtied = sight.memory.dirty_threshold_bytes, sight.memory.dirty_max_bytes
+    # Where the kernel begins to hold writers: halfway to the threshold
+    holds = (some(threshold) + some(sight.memory.dirty_background_bytes)) / 2 * _NEARLY
+    at_threshold = bool(threshold) and dirtied is not None and dirtied >= holds
+    if lowered and at_threshold:
+        return asleep  # what it waited for beside the pauses themselves was pages that were being written back
+    process = sight.process(known.path.pid) if known.path.pid is not None else None
+    held = seconds(process.dirty_pause_ns) if process is not None else None
+    if held is None or process is None or thread is None:
+        return asleep if at_threshold and not sight.remote else 0.0
+    return min(asleep, held * (min(1.0, thread.bytes / process.bytes) if process.bytes else 1.0))
 
 
 def _paced(sight: Sight, parts: Parts, waiting: float) -> float:
@@ -191,7 +221,9 @@ def stored(known: Known, parts: Parts) -> Claim:
 def queued(_: Known, parts: Parts) -> Claim:
     """Take the time without a CPU in the kernel."""
     spent = parts.of(Part.QUEUED)
-    return _claimed(parts.without(Part.QUEUED), Cause.QUEUED, Limit.CPU, spent, _QUEUED)
+    return _claimed(
+        parts.without(Part.QUEUED), Cause.QUEUED, Limit.CPU, spent, f"ready to go on in the kernel, {WITHOUT_CPU}"
+    )
 
 
 def copying(known: Known, parts: Parts) -> Claim:
@@ -202,7 +234,7 @@ def copying(known: Known, parts: Parts) -> Claim:
     if spent <= 0:
         return Claim(left)
     speed = sight.moved / max(1, int(some(sight.checkpoint.ranks))) / spent
-    thread = max((some(one.bytes) for one in sight.measures.threads), default=0.0)
+    thread = max((one.bytes for one in sight.measures.threads), default=0.0)
     speed = max(speed, thread / spent)
     way = "into" if sight.writes else "out of"
     passed_by = could_pass_the_cache(sight)
@@ -220,7 +252,7 @@ def own_code(known: Known, parts: Parts) -> Claim:
 def starved(_: Known, parts: Parts) -> Claim:
     """Take the time in which its own code waited for a CPU."""
     spent = parts.of(Part.STARVED)
-    return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, _STARVED)
+    return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, f"ready to run, {WITHOUT_CPU}")
 
 
 def _in_what(sight: Sight, pid: int | None) -> str:
@@ -243,11 +275,11 @@ def gathering(known: Known, parts: Parts) -> Claim:
     """Take the time asleep outside of file calls, where something tells why: state that came in over the network."""
     sight = known.sight
     asleep, looked = parts.of(Part.NETWORK, *IDLE), parts.of(Part.NETWORK)
-    came = max((some(one.received_bytes) for one in sight.measures.links), default=0.0)
+    came = max((one.received_bytes for one in sight.measures.links), default=0)
     if not asleep or not sight.writes:
         return Claim(parts)
     slight = asleep < SLIGHT * sight.span or number_of_ranks(sight) == 1  # then nobody sent it
-    if slight or sight.remote or came < MOST * some(sight.checkpoint.bytes) or not came:
+    if slight or sight.remote or came < MOST * sight.checkpoint.bytes or not came:
         left = parts.without(Part.NETWORK)
         return _claimed(left, Cause.MESSAGES, Limit.GATHER, looked, "asleep in sends and receives")
     text = f"asleep outside of file calls, while {size(came)} came in over the network"
@@ -255,9 +287,29 @@ def gathering(known: Known, parts: Parts) -> Claim:
 
 
 def lock(known: Known, parts: Parts) -> Claim:
-    """Take the time in which other threads of the process computed, as far as they explain it."""
-    found = locked(known.sight, known.path, parts.of(Part.LOCK))
-    return Claim(parts) if found is None else Claim(parts.without(Part.LOCK), (found,))
+    """Take the time in which other threads of the process computed, as far as they explain it: for a lock, or a pool.
+
+    Python runs one thread at a time (docs.python.org, "thread state and the global interpreter lock"): all threads of a
+    process together then use one core, and each of them waits for the lock in futex(2).
+    """
+    sight, thread, waited = known.sight, known.path.thread, parts.of(Part.LOCK)
+    process = sight.process(known.path.pid) if known.path.pid is not None else None
+    if thread is None or process is None or process.busy is None or waited < SLIGHT * sight.span or not waited:
+        return Claim(parts)
+    exact, ran = thread.on_cpu_ns, some(thread.user_ns) + some(thread.system_ns)
+    if exact is None and thread.user_ns is None and thread.system_ns is None:
+        return Claim(parts)
+    beside = process.busy * sight.span - (ran if exact is None else exact) / NS
+    held, stacks = sight.checkpoint.mode is Mode.SYNC, process.stacks or {}
+    waits = stacks.get("wait", 0) + stacks.get("gather", 0)  # for what other threads do not bring
+    runs_python = 2 * waits <= sum(stacks.values()) if stacks else held
+    one_core = _ONE_CORE[0] <= process.busy <= _ONE_CORE[1] and runs_python
+    worked = beside >= max(_LOCKED_SECONDS, max(SLIGHT, _WORKED * had_cpu(thread)) * waited)
+    if not worked or not (one_core or held):
+        return Claim(parts)  # where training goes on, the others need not work for the one that waits
+    how = "ran (all threads together used one core)" if one_core else f"used {beside / sight.span:.1f} cores"
+    text = f"waiting for other threads of its process, which {how}"
+    return _claimed(parts.without(Part.LOCK), Cause.LOCK if one_core else Cause.THREADS, Limit.SERIALIZE, waited, text)
 
 
 def paused(known: Known, parts: Parts) -> Claim:

@@ -49,7 +49,6 @@ class Parts:
     seconds: Mapping[Part, float]
 
     def __post_init__(self) -> None:
-        """Check that no part is less than nothing."""
         if wrong := [
             f"{part.value}={spent}" for part, spent in self.seconds.items() if not -_ROUNDING <= spent < math.inf
         ]:

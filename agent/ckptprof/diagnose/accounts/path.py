@@ -1,4 +1,7 @@
-"""The critical path: which rank and which thread ended last, and what was done in each second until then."""
+"""The critical path: which rank and which thread ended last, and what was done in each second until then.
+
+What one thread did with its span are exclusive parts that add up to it, exact from call times, else from looks.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,146 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ckptprof.diagnose.accounts.parts import BUSY, Part, Parts
-from ckptprof.diagnose.accounts.threads import ThreadTime, time_of
-from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, number, some
+from ckptprof.diagnose.accounts.parts import BUSY, CALLS, Part, Parts
+from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, seconds, some
 from ckptprof.measures import ThreadMeasure
 
+_ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by looks, outside of calls
+_LOOKED = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # the name that looks have for it
+_SLACK = 1.05  # clocks of different resolution
+_LITTLE = 0.2  # of the span: what is left then is too short for a verdict to turn on it
 _PIECES = 16  # of the path, at most
 _BESIDE = 0.2  # of the critical thread's bytes: who moves less does not write beside it
 _SHARE = 0.05  # of a rank's bytes: what is less is a marker, not its data
+
+
+@dataclass(frozen=True)
+class ThreadTime:
+    """The parts of a thread's span, and how well they are known."""
+
+    parts: Parts
+    exact: bool  # call times, not looks
+    looks: int  # that the estimate rests on
+    surplus: float = 0.0  # seconds by which the numbers exceed the span: they disagree
+    cpu_known: bool = True
+    calls_known: bool = True
+
+
+def time_of(thread: ThreadMeasure, start_ns: int, end_ns: int) -> ThreadTime:
+    """Return what a thread did within its span, cut to the one given."""
+    whole = max(0, thread.end_ns - thread.start_ns) / NS
+    span = max(0, min(thread.end_ns, end_ns) - max(thread.start_ns, start_ns)) / NS
+    if whole <= 0 or span <= 0:
+        return ThreadTime(Parts({}), exact=False, looks=0)
+    calls = {part: seconds(getattr(thread, f"{part.value}_call_ns")) for part in CALLS}
+    if any(value is not None for value in calls.values()):
+        found = _traced(thread, {part: value or 0.0 for part, value in calls.items()}, whole)
+    else:
+        found = _polled(thread, whole)
+    share = span / whole
+    return replace(found, parts=found.parts.scaled(share), surplus=found.surplus * share)
+
+
+def _cpu(thread: ThreadMeasure) -> tuple[float | None, float | None, float]:
+    """Return (user, system, waiting for a CPU) in seconds; ticks are corrected by the exact time on CPU."""
+    user, system = seconds(thread.user_ns), seconds(thread.system_ns)
+    exact = seconds(thread.on_cpu_ns)
+    if user is not None and system is not None and exact is not None and user + system > 0:
+        user, system = exact * user / (user + system), exact * system / (user + system)
+    return user, system, seconds(thread.runqueue_ns) or 0.0
+
+
+def _traced(thread: ThreadMeasure, calls: dict[Part, float], whole: float) -> ThreadTime:
+    user, system, starved = _cpu(thread)
+    total = sum(calls.values())
+    asked = total + some(user)
+    if total > whole:
+        calls = {part: value * whole / total for part, value in calls.items()}
+        total = whole
+    exact = seconds(thread.on_cpu_ns)
+    cpu_known = user is not None or system is not None or exact is not None
+    if user is None and system is None and exact is not None:
+        user, system = max(0.0, exact - total), min(exact, total)
+    own, kernel = some(user), some(system)
+    waiting_out = _in_own_code(starved, own, kernel, max(0.0, total - kernel))
+    room = whole - total
+    own = min(own, room)
+    waiting_out = min(waiting_out, room - own)
+    in_calls = min(kernel, total)
+    outside = min(kernel - in_calls, room - own - waiting_out)
+    copy = min(calls[Part.DATA], in_calls)
+    held = min(calls[Part.DATA] - copy, starved - waiting_out)  # preempted while copying, or late to wake up
+    on_cpu = {Part.COPY: copy, Part.USER: own, Part.KERNEL: outside, Part.STARVED: waiting_out}
+    parts = {**calls, Part.DATA: calls[Part.DATA] - copy - held, **on_cpu}
+    rest = max(0.0, whole - sum(parts.values()) - held)
+    late = min(rest, max(0.0, starved - waiting_out - held))
+    parts[Part.QUEUED] = held + late
+    return ThreadTime(
+        Parts(parts).plus(_asleep(thread, rest - late)),
+        exact=True,
+        looks=int(some(thread.looks)),
+        surplus=max(0.0, asked / _SLACK - whole),
+        cpu_known=cpu_known,
+    )
+
+
+def _in_own_code(starved: float, user: float, system: float, asleep: float) -> float:
+    """Return the part of the wait for a CPU that own code had: a thread that sleeps waits for one when it wakes up."""
+    whole = user + system + asleep
+    return min(starved, starved * user / whole) if whole > 0 else 0.0
+
+
+def _asleep(thread: ThreadMeasure, rest: float) -> dict[Part, float]:
+    """Split the time outside of calls by what looks saw there; opening what is there already is not timed."""
+    seen = _seen(thread, _ASLEEP if thread.create_call_ns else (*_ASLEEP, Part.CREATE))
+    total = sum(seen.values())
+    return {part: rest * looks / total for part, looks in seen.items()} if total else {Part.REST: rest}
+
+
+def _seen(thread: ThreadMeasure, parts: tuple[Part, ...]) -> dict[Part, float]:
+    looks = {part: some((thread.looks_in or {}).get(_LOOKED[part])) for part in parts}
+    return {part: count for part, count in looks.items() if count}
+
+
+def _polled(thread: ThreadMeasure, whole: float) -> ThreadTime:
+    user, system, starved = _cpu(thread)
+    exact = seconds(thread.on_cpu_ns)
+    seen = _seen(thread, tuple(_LOOKED))
+    running = some((thread.looks_in or {}).get("running"))
+    asleep_looks, looks = sum(seen.values()), sum(seen.values()) + running
+    parts: dict[Part, float] = {}
+    cpu_known = user is not None or system is not None
+    if cpu_known:
+        asleep = max(0.0, whole - some(user) - some(system) - starved)
+        waiting = _in_own_code(starved, some(user), some(system), asleep)
+        parts = {
+            Part.USER: some(user),
+            Part.KERNEL: some(system),
+            Part.STARVED: waiting,
+            Part.QUEUED: starved - waiting,
+        }
+    elif exact is not None:
+        parts = {Part.CPU: exact, Part.QUEUED: starved}
+    elif looks:
+        parts = {Part.CPU: whole * running / looks}
+    used = sum(parts.values())
+    if used > whole:
+        parts = {part: value * whole / used for part, value in parts.items()}
+    left = max(0.0, whole - sum(parts.values()))
+    if asleep_looks:
+        parts |= {part: left * count / asleep_looks for part, count in seen.items()}
+    else:
+        blocked = min(left, seconds(thread.block_delay_ns) or 0.0)
+        parts |= {Part.DATA: blocked, Part.REST: left - blocked}
+    known = bool(asleep_looks) or left < _LITTLE * whole or bool(parts.get(Part.DATA))
+    return ThreadTime(
+        Parts(parts),
+        exact=False,
+        looks=int(looks),
+        surplus=max(0.0, used / _SLACK - whole),
+        cpu_known=cpu_known,
+        calls_known=known,
+    )
 
 
 @dataclass(frozen=True)
@@ -40,8 +175,8 @@ def ranks(sight: Sight) -> tuple[Rank, ...]:
     """Return the processes that moved bytes, the last one last; small files after the bulk do not count as its end."""
     spans: dict[int, list[tuple[float, int, int]]] = {}
     for stream in sight.checkpoint.streams:
-        if some(stream.bytes):
-            spans.setdefault(stream.pid, []).append((some(stream.bytes), stream.start_ns, stream.end_ns))
+        if stream.bytes:
+            spans.setdefault(stream.pid, []).append((stream.bytes, stream.start_ns, stream.end_ns))
     found: dict[int, Rank] = {}
     for pid, moved, first, last in _movers(sight):
         bulk = [one for one in spans.get(pid, ()) if one[0] >= _SHARE * moved]
@@ -55,13 +190,13 @@ def _movers(sight: Sight) -> Iterable[tuple[int, float, int, int]]:
     whole = sight.checkpoint
     told: dict[int, tuple[int, float, int, int]] = {}
     for writer in whole.writers:
-        if some(writer.bytes):
+        if writer.bytes:
             told[writer.pid] = (
-                writer.pid, some(writer.bytes), writer.start_ns or whole.start_ns, writer.end_ns or whole.end_ns
+                writer.pid, writer.bytes, writer.start_ns or whole.start_ns, writer.end_ns or whole.end_ns
             )  # fmt: skip
     for one in sight.measures.processes:
-        if some(one.bytes) and one.first_ns is not None and one.last_ns is not None:
-            told[one.pid] = (one.pid, some(one.bytes), one.first_ns, one.last_ns)
+        if one.bytes and one.first_ns is not None and one.last_ns is not None:
+            told[one.pid] = (one.pid, one.bytes, one.first_ns, one.last_ns)
     return told.values()
 
 
@@ -85,12 +220,11 @@ def critical(sight: Sight) -> CriticalPath:
         parts, gaps = Parts({}), [(start_ns, end_ns)]
     for gap in gaps:
         parts = parts.plus(_filled(gap, others, thread.pid))
-    beside = [one for one in others if one.pid == thread.pid and some(one.bytes) >= _BESIDE * some(thread.bytes)]
+    beside = [one for one in others if one.pid == thread.pid and one.bytes >= _BESIDE * thread.bytes]
     return CriticalPath(replace(own, parts=parts), thread, thread.pid, len(beside) + 1)
 
 
 def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasure | None:
-    """Return the thread of most bytes, the last of several alike, of the rank that ended last."""
     for rank in reversed(ranks(sight)):
         mine = [one for one in threads if one.pid == rank.pid]
         if mine and rank.bytes >= _SHARE * max(sight.moved, 1) / max(1, len(ranks(sight))):
@@ -100,10 +234,10 @@ def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasur
 
 def foremost(threads: list[ThreadMeasure]) -> ThreadMeasure | None:
     """Return the thread of most bytes, the last of several alike."""
-    most = max((some(one.bytes) for one in threads), default=0.0)
+    most = max((one.bytes for one in threads), default=0.0)
     return max(
-        (one for one in threads if some(one.bytes) >= MOST * most),
-        key=lambda one: (one.end_ns, some(one.bytes)),
+        (one for one in threads if one.bytes >= MOST * most),
+        key=lambda one: (one.end_ns, one.bytes),
         default=None,
     )
 
@@ -147,8 +281,8 @@ def had_cpu(thread: ThreadMeasure | None) -> float:
     """Return the share of the time in which a thread wanted a CPU that it had one; so had what ran beside it."""
     if thread is None:
         return 1.0
-    ran = number(thread.on_cpu_ns)
-    ran = some(thread.user_ns) + some(thread.system_ns) if ran is None else ran
+    exact = thread.on_cpu_ns
+    ran = some(thread.user_ns) + some(thread.system_ns) if exact is None else exact
     wanted = ran + some(thread.runqueue_ns)
     return ran / wanted if wanted > 0 else 1.0
 

@@ -6,10 +6,9 @@ import statistics
 from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts.parts import STORED, Part
-from ckptprof.diagnose.accounts.path import Rank, excess, foremost
+from ckptprof.diagnose.accounts.path import Rank, excess, foremost, time_of
 from ckptprof.diagnose.accounts.storage import throttle
-from ckptprof.diagnose.accounts.threads import time_of
-from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, number, some
+from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, some
 from ckptprof.units import percent, seconds, size
 from ckptprof.verdicts import Limit
 
@@ -77,7 +76,7 @@ def _crowding(sight: Sight, last: Rank, others: tuple[Rank, ...]) -> float:
     apart = (last.end_ns - max(ended_ns, last.start_ns)) / max(1, last.end_ns - last.start_ns)
     share = min(last.bytes, statistics.median(one.bytes for one in others)) / theirs
     stored = statistics.median(_spent(sight, one.pid, STORED) for one in others)
-    busy = number(sight.device.busy_seconds) if sight.device is not None else None
+    busy = sight.device.busy_seconds if sight.device is not None else None
     if sight.remote or busy is None or busy * theirs / (theirs + last.bytes) < MOST * stored:
         stored = 0.0
     cores = sight.measures.cores
@@ -117,16 +116,14 @@ def alone(sight: Sight) -> Alone | None:
     ranks = ranks_here(sight)
     if ranks < 2 or not sight.writes:
         return None
-    moved = [some(one.bytes) for one in sight.checkpoint.writers] or [
-        some(one.bytes) for one in sight.measures.processes
-    ]
+    moved = [one.bytes for one in sight.checkpoint.writers] or [one.bytes for one in sight.measures.processes]
     total = sum(moved)
     if not total or max(moved) < _ALONE * total:
         return None
     cores = sight.measures.cores
     workers = min(ranks, cores) if cores and cores > 0 else ranks
     text = f"one of {ranks} ranks wrote {percent(max(moved) / total)} of the bytes"
-    idle = [some(one.busy) for one in sight.measures.processes if one.busy is not None and one.bytes < SLIGHT * total]
+    idle = [one.busy for one in sight.measures.processes if one.busy is not None and one.bytes < SLIGHT * total]
     if idle:
         text += f", the others used {statistics.fmean(idle):.1f} cores each"
     return Alone(ranks, workers, text)

@@ -8,8 +8,7 @@ import msgspec
 
 from ckptprof.diagnose import tiers
 from ckptprof.diagnose.plan import intervals
-from ckptprof.diagnose.plan.basis import Basis, Measured, settle
-from ckptprof.diagnose.plan.figures import Figure, Given, Origin, check, check_mttf
+from ckptprof.diagnose.plan.basis import Basis, Figure, Given, Measured, Origin, check, check_mttf, settle
 from ckptprof.model import Kind
 from ckptprof.units import percent, plural, seconds
 

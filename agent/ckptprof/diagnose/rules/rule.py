@@ -6,11 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.sight import SLIGHT, Sight, some
 from ckptprof.frameworks.table import libraries
-from ckptprof.model import Checkpoint, Kind
+from ckptprof.model import Kind, Mode
+from ckptprof.units import percent, size
 from ckptprof.verdicts import Limit
 
-Words = Callable[[Checkpoint, tuple[Spent, ...]], str | None]
+MUCH = 0.3  # of a checkpoint's bytes: less beside it is not why it took long
+_SHOWN = 0.4  # of the looks in its own code: nothing else was shown as often
+_LOW = 0.08  # of all memory: the kernel reclaims
+
+Words = Callable[[Sight, tuple[Spent, ...]], Spent | str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,38 +25,35 @@ class Rule:
 
     name: str  # short and stable
     limits: tuple[Limit, ...]  # that it explains
-    when: Callable[[Checkpoint], bool] | None = None  # what has to hold of the checkpoint
+    when: Callable[[Sight], bool] | None = None  # what has to hold of the checkpoint
     causes: tuple[Cause, ...] = ()  # what the account was spent in
     # what a person reads where it is more than an account, or an account; None if the rule does not fit
-    words: Callable[[Checkpoint, tuple[Spent, ...]], Spent | str | None] | None = None
-    exclusion: str  # what would speak against it
+    words: Words | None = None
     remedy: str  # one concrete line, for any framework: it names no library
     reference: str  # where that was seen
     without: str | None = None  # as the sentence says it: "with CRC off about 17 s"
     remedy_of_restore: str | None = None  # if it is not the same
     remedies: Mapping[str, str] = field(default_factory=dict)  # by library: that of the first one that the job uses
     remedies_of_restore: Mapping[str, str] = field(default_factory=dict)  # if restores have a remedy of their own
-    instead: Callable[[Checkpoint], str | None] | None = (
-        None  # the remedy where the checkpoint shows that it is another
-    )
+    instead: Callable[[Sight], str | None] | None = None  # the remedy where the checkpoint shows that it is another
 
-    def shown(self, checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> Spent | str | None:
+    def shown(self, sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
         """Return the account or the words that show it, None if it does not fit."""
-        if self.when is not None and not self.when(checkpoint):
+        if self.when is not None and not self.when(sight):
             return None
         if self.words is not None:
-            return self.words(checkpoint, accounts)
+            return self.words(sight, accounts)
         return spent_in(accounts, *self.causes) if self.causes else spent(accounts, *self.limits)
 
-    def remedy_for(self, checkpoint: Checkpoint) -> str:
+    def remedy_for(self, sight: Sight) -> str:
         """Return what to do about it."""
-        other = self.instead(checkpoint) if self.instead is not None else None
+        other = self.instead(sight) if self.instead is not None else None
         if other is not None:
             return other
         general, special = self.remedy, self.remedies
-        if checkpoint.kind is Kind.RESTORE and self.remedy_of_restore is not None:
+        if is_restore(sight) and self.remedy_of_restore is not None:
             general, special = self.remedy_of_restore, self.remedies_of_restore
-        used = libraries(checkpoint.framework)
+        used = libraries(sight.checkpoint.framework)
         return next((text for library, text in special.items() if library in used), general)
 
 
@@ -62,3 +65,61 @@ def spent(accounts: tuple[Spent, ...], *limits: Limit) -> Spent | None:
 def spent_in(accounts: tuple[Spent, ...], *causes: Cause) -> Spent | None:
     """Return the largest account of these causes, None if there is none."""
     return next((one for one in accounts if one.cause in causes), None)
+
+
+def stacks_in(name: str) -> Words:
+    """Say that most looks at the stack of the writing thread, of those in its own code, showed this."""
+
+    def words(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
+        shares = sight.stacks()
+        own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
+        if not shares.get(name) or shares[name] < _SHOWN * own:
+            return None
+        return f"{percent(shares[name])} of the looks at the writing thread's stack were in {name}"
+
+    return words
+
+
+def is_far(sight: Sight) -> bool:
+    """Whether its files are behind a network."""
+    return sight.remote
+
+
+def is_restore(sight: Sight) -> bool:
+    """Whether it reads."""
+    return sight.checkpoint.kind is Kind.RESTORE
+
+
+def is_save(sight: Sight) -> bool:
+    """Whether it writes."""
+    return sight.writes
+
+
+def in_background(sight: Sight, *roles: str) -> bool:
+    """Whether most was written beside training, by something of these roles."""
+    mine = sum(one.bytes for one in sight.checkpoint.writers if one.role in roles)
+    return sight.checkpoint.mode is Mode.ASYNC and mine * 2 > sight.checkpoint.bytes
+
+
+def pressed(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
+    """Return that memory was short."""
+    total, available = some(sight.memory.total_bytes), sight.memory.available_min_bytes
+    if total and available is not None and 0 <= available < _LOW * total:
+        return f"only {size(available)} of {size(total)} of memory were available"
+    if some(sight.memory.memory_some_share) >= SLIGHT:
+        return f"processes waited for memory in {percent(min(1.0, some(sight.memory.memory_some_share)))} of the time"
+    return None
+
+
+def written_beyond(*reasons: str) -> Words:
+    """Say that many bytes were written beyond the checkpoint for one of these reasons."""
+
+    def words(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
+        checkpoint = sight.checkpoint
+        found = [one for one in checkpoint.overheads if one.reason in reasons]
+        extra, unique = sum(one.bytes for one in found), (checkpoint.unique_bytes or checkpoint.bytes)
+        if not found or extra < MUCH * unique:
+            return None
+        return f"{size(extra)} were written beyond the checkpoint's {size(unique)}"
+
+    return words

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.storage import throttle
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import SLIGHT, Sight, number, pace, some
+from ckptprof.diagnose.sight import SLIGHT, Sight, pace, some
 from ckptprof.units import rate
 from ckptprof.verdicts import Limit
 
@@ -19,8 +19,7 @@ _MAPPED = 4e9  # bytes per second, of page faults without a disk: more is not pr
 _MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is not promised
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(NamedTuple):
     """A promise."""
 
     expected_seconds: float  # of the path
@@ -34,7 +33,8 @@ def gain(found: Accounting, limit: Limit) -> Gain:
     floor, name = _floor(found, limit, own)
     expected = whole - own + floor
     if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and _waits(found.sight, found):
-        least = _device_seconds(found.sight) + found.of(Limit.NONE)
+        best = _best(found.sight)
+        least = ((found.sight.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
         if least > expected:
             return Gain(min(whole, least), "the device, which all of it has to reach")
     left: dict[str | None, float] = {name: floor}
@@ -74,7 +74,6 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
 
 
 def _waits(sight: Sight, found: Accounting) -> bool:
-    """Return whether the save waits until its bytes are on the device."""
     return (
         sight.writes
         and not sight.remote
@@ -89,20 +88,15 @@ def _best(sight: Sight) -> float | None:
     """
     shown = _of_speed(sight, sight.device.shown_bytes_per_second) if sight.device is not None else None
     peak = _of_speed(sight, sight.device.peak_bytes_per_second) if sight.device is not None else None
-    busy = number(sight.device.busy_seconds) if sight.device is not None else None
+    busy = sight.device.busy_seconds if sight.device is not None else None
     worked = (sight.device_bytes or 0.0) / busy if busy is not None and busy >= _TICK else None
     return max((value for value in (sight.probed, shown, peak, worked) if value), default=None)
 
 
 def _of_speed(sight: Sight, best_second: float | None) -> float | None:
     """Return the best second, unless it may be no more than a whole checkpoint that took less than a second."""
-    known = number(best_second)
-    return None if known is not None and abs(known - sight.moved) <= _ALIKE * sight.moved else known
-
-
-def _device_seconds(sight: Sight) -> float:
-    best = _best(sight)
-    return (sight.device_bytes or 0.0) / best if best else 0.0
+    may_be_all = best_second is not None and abs(best_second - sight.moved) <= _ALIKE * sight.moved
+    return None if may_be_all else best_second
 
 
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
@@ -114,7 +108,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
         link = sight.link
         speeds = (link.speed_bytes_per_second, link.shown_bytes_per_second) if link is not None else ()
         imposed = found.storage is not None and found.storage.imposed
-        known = [value for value in (*(map(number, speeds)), sight.probed) if value and value > _MORE * now]
+        known = [value for value in (*speeds, sight.probed) if value and value > _MORE * now]
         best = min(known, default=None) if imposed else max(known, default=None)
         name = "the link"
     else:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.accounts.lustre import was_in_pcc
+from ckptprof.diagnose.accounts.witnesses import was_in_pcc
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import NS, SLIGHT, number, pace, some
+from ckptprof.diagnose.sight import NS, SLIGHT, pace, some
 from ckptprof.diagnose.verdict.series import stall_share
-from ckptprof.model import Kind, Mode
+from ckptprof.model import Mode
 from ckptprof.units import percent, rate
 from ckptprof.verdicts import Limit
 
@@ -38,7 +38,10 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
     copied = found.share_of(Limit.NONE)
     if limit is None or found.share_of(limit) < LEAST_SHARE:
         fine = copied >= LEAST_SHARE and (limit is None or copied >= found.share_of(limit))
-        return _as_memory(found) if fine or found.quiet_seconds < SLIGHT * found.seconds else None
+        if not fine and found.quiet_seconds >= SLIGHT * found.seconds:
+            return None
+        most = next(one for one in found.accounts if one.limit is Limit.NONE)
+        return f"{most.text}, not slow for one thread" if most.cause is Cause.COPYING else most.text
     if found.seconds >= LONG_SECONDS and (blocked_share is None or blocked_share > STALL_SHARE):
         return None
     return _at_its_best(found, limit)
@@ -55,11 +58,6 @@ def beside_training(found: Accounting) -> str | None:
     share = stall_share(found.sight) if save.stall_ns is not None else None
     short = some(save.stall_ns) < MOMENT_SECONDS * NS
     return IN_BACKGROUND if (short if share is None else share < STALL_SHARE) else None
-
-
-def _as_memory(found: Accounting) -> str:
-    most = next(one for one in found.accounts if one.limit is Limit.NONE)
-    return f"{most.text}, not slow for one thread" if most.cause is Cause.COPYING else most.text
 
 
 def is_paused(found: Accounting) -> bool:
@@ -86,7 +84,6 @@ def _short(length: float, own: float | None, blocked_share: float | None) -> str
 
 
 def _at_its_best(found: Accounting, limit: Limit) -> str | None:
-    """Return that it went as fast as its path can, by what was probed or what it has shown."""
     sight = found.sight
     probed = sight.probed
     overall = sight.moved / found.seconds if found.seconds else 0.0
@@ -110,14 +107,9 @@ def _shown(found: Accounting) -> tuple[float | None, float]:
         if sight.link is None:
             return None, 0.0
         known = (sight.link.shown_bytes_per_second, sight.link.peak_bytes_per_second)
-        return max((value for value in map(number, known) if value), default=None), sight.link_bytes or 0.0
+        return max((value for value in known if value), default=None), sight.link_bytes or 0.0
     if sight.device is None:
         return None, 0.0
-    shown = number(sight.device.shown_bytes_per_second)
-    peak = number(sight.device.peak_bytes_per_second) if shown is None else None
+    shown = sight.device.shown_bytes_per_second
+    peak = sight.device.peak_bytes_per_second if shown is None else None
     return shown or peak, sight.device_bytes or 0.0
-
-
-def is_restore(found: Accounting) -> bool:
-    """Return whether it reads."""
-    return found.sight.checkpoint.kind is Kind.RESTORE

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.accounts import cleaning
+from dataclasses import replace
+
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.accounts.outside import deleted_after
+from ckptprof.diagnose.causes import WITHOUT_CPU, WORDS, Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule
-from ckptprof.diagnose.sight import SLIGHT, some
+from ckptprof.diagnose.sight import SLIGHT
 from ckptprof.diagnose.verdict.gains import Gain
 from ckptprof.diagnose.verdict.nothing import TOO_SHORT
-from ckptprof.diagnose.words import WORDS
 from ckptprof.model import Kind
 from ckptprof.units import percent, seconds
 from ckptprof.verdicts import Limit
@@ -61,37 +62,44 @@ def subject(found: Accounting, one: Spent) -> str:
     return f"the {single}{verb} thread was {one.text}"
 
 
-def limited(found: Accounting, limit: Limit, told: Gain, rule: Rule | None, shown: str | None) -> str:
-    """Return the sentence of a limit; `shown` is what shows it where no account does."""
+def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule | None, why: str | None) -> str:
+    """Return the sentence of a limit; `why`: of `none` and `unclear`, and what shows a limit that has no account."""
+    if limit is Limit.UNCLEAR:
+        return f"{begin(found)}, and it is unclear what limited it: {why}"
+    if limit is Limit.NONE and why == TOO_SHORT:  # whatever it went to
+        return f"{begin(found)}: {why}"
+    if limit is Limit.NONE:
+        because = f": {why}" if found.sight.checkpoint.bytes else ""
+        return f"{begin(found)}: nothing was slow{because}{_crowded(found, limit)}"
     mine = [one for one in found.accounts if one.limit is limit]
-    cleared = cleaning.more(found.sight) if limit is Limit.CLEAN_UP else None
+    cleared = deleted_after(found.sight) if limit is Limit.CLEAN_UP else None
     if cleared is not None:
         clause = f"{seconds(found.sight.span)}, and {cleared}: {WORDS[limit]}"
     elif mine:
-        clause = f"{begin(found)}, of which {_spent(found, mine)}{_beside(found, limit)}: {_called(found, limit)}"
+        is_one = limit is Limit.SINGLE_WRITER and _is_stored(found, limit)  # it may be that of all ranks
+        called = "bound by one connection" if is_one else WORDS[limit]
+        clause = f"{begin(found)}, of which {_spent(found, mine)}{_beside(found, limit)}: {called}"
     else:
-        clause = f"{begin(found)}: {shown or WORDS[limit]}: {WORDS[limit]}{_slow_by(found)}"
+        clause = f"{begin(found)}: {why or WORDS[limit]}: {WORDS[limit]}{_slow_by(found)}"
     clause += _crowded(found, limit)
-    return f"{clause}{_promise(found, limit, told, rule.without if rule else None)}{_comfort(found, limit)}"
-
-
-def _called(found: Accounting, limit: Limit) -> str:
-    """Return what a limit is called: one connection may be that of all ranks."""
-    return "bound by one connection" if limit is Limit.SINGLE_WRITER and _is_stored(found, limit) else WORDS[limit]
+    if promised is not None and found.seconds - promised.expected_seconds >= SLIGHT * found.seconds:
+        without = (rule.without if rule else None) or WITHOUT[limit]
+        clause += f"; {without} about {seconds(promised.expected_seconds)}"
+    elif found.of(limit):
+        clause += "; little would be gained without it"
+    return f"{clause}{_comfort(found, limit)}"
 
 
 def _is_stored(found: Accounting, limit: Limit) -> bool:
-    """Return whether a limit is what storage was waited for."""
     return found.storage is not None and found.storage.limit is limit
 
 
 def _spent(found: Accounting, mine: list[Spent]) -> str:
     """Return what a limit's time was spent in, each with its own seconds; what is short stands among the evidence."""
     if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked the same
-        both = subject(found, mine[0])
-        if len(mine) > 1:
-            both = both.replace("ready to go on in the kernel", "ready").replace("ready to run", "ready")
-        return f"{seconds(found.of(Limit.CPU))} {both}"
+        several = len(mine) > 1 and mine[0].cause is not Cause.STARVED_AFTER
+        both = replace(mine[0], text=f"ready, {WITHOUT_CPU}") if several else mine[0]
+        return f"{seconds(found.of(Limit.CPU))} {subject(found, both)}"
     told = [f"{seconds(mine[0].seconds)} {subject(found, mine[0])}"]
     prefix = f"{found.alone.text}: " if found.alone is not None else ""
     for one in mine[1:]:
@@ -102,7 +110,6 @@ def _spent(found: Accounting, mine: list[Spent]) -> str:
 
 
 def _crowded(found: Accounting, limit: Limit) -> str:
-    """Return how much longer it took because others had the processors, where that is much."""
     waited = found.of(Limit.CPU)
     if limit is Limit.CPU or waited < _CROWDED * found.seconds:
         return ""
@@ -110,7 +117,6 @@ def _crowded(found: Accounting, limit: Limit) -> str:
 
 
 def _slow_by(found: Accounting) -> str:
-    """Return what makes each of the saves slow that wait for each other."""
     slow = next((one for one in found.accounts if one.limit is not None and one.limit is not Limit.NONE), None)
     if slow is None or slow.seconds < SLIGHT * found.seconds:
         return ""
@@ -124,12 +130,6 @@ def _beside(found: Accounting, limit: Limit) -> str:
     return f" while the device was {percent(busy)} busy"
 
 
-def _promise(found: Accounting, limit: Limit, told: Gain, without: str | None) -> str:
-    if found.seconds - told.expected_seconds < SLIGHT * found.seconds:
-        return "; little would be gained without it" if found.of(limit) else ""
-    return f"; {without or WITHOUT[limit]} about {seconds(told.expected_seconds)}"
-
-
 def _comfort(found: Accounting, limit: Limit) -> str:
     stored = sum(found.of(one) for one in STORAGE)
     if limit in _OF_JOB:
@@ -141,17 +141,3 @@ def _comfort(found: Accounting, limit: Limit) -> str:
         code = "loads" if found.sight.checkpoint.kind is Kind.RESTORE else "saves"
         return f"; the code that {code} is not the problem"
     return ""
-
-
-def nothing(found: Accounting, why: str) -> str:
-    """Return the sentence of a checkpoint that nothing was slow in."""
-    if why == TOO_SHORT:  # whatever it went to
-        return f"{begin(found)}: {why}"
-    moved = some(found.sight.checkpoint.bytes)
-    clause = f"{begin(found)}: nothing was slow: {why}" if moved else f"{begin(found)}: nothing was slow"
-    return f"{clause}{_crowded(found, Limit.NONE)}"
-
-
-def unclear(found: Accounting, why: str) -> str:
-    """Return the sentence of one that the evidence does not decide."""
-    return f"{begin(found)}, and it is unclear what limited it: {why}"

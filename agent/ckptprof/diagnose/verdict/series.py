@@ -37,7 +37,7 @@ def stall_share(sight: Sight) -> float | None:
     if not apart:
         return None
     held = sight.checkpoint.stall_ns
-    return (sight.span if held is None else some(held) / NS) / apart
+    return (sight.span if held is None else held / NS) / apart
 
 
 def back_to_back(sight: Sight) -> str | None:
@@ -78,9 +78,8 @@ def waited_for(sight: Sight) -> str | None:
 
 
 def _by_another(save: Checkpoint) -> bool:
-    """Return whether somebody else than the thread that trains wrote most of it."""
-    whole = sum(some(one.bytes) for one in save.writers)
-    other = sum(some(one.bytes) for one in save.writers if one.role in ("thread", "child", "daemon"))
+    whole = sum(one.bytes for one in save.writers)
+    other = sum(one.bytes for one in save.writers if one.role in ("thread", "child", "daemon"))
     return other > whole / 2
 
 
@@ -101,4 +100,4 @@ def _took(save: Checkpoint) -> float:
 
 def _held(save: Checkpoint) -> float:
     before = save.measures.before if save.measures is not None else None
-    return max(some(save.stall_ns), some(before.held_ns) if before is not None else 0.0) / NS
+    return max(some(save.stall_ns), before.held_ns if before is not None else 0.0) / NS

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.causes import Spent
+from ckptprof.diagnose.causes import WORDS, Spent
 from ckptprof.diagnose.rules import RULES, Rule
+from ckptprof.diagnose.sight import MS, pace
 from ckptprof.diagnose.verdict import nothing, sentences
 from ckptprof.diagnose.verdict.gains import gain
-from ckptprof.diagnose.verdict.lacking import lacking
-from ckptprof.diagnose.verdict.neighbours import evidence, excluded
 from ckptprof.diagnose.verdict.series import back_to_back, waited_for
-from ckptprof.diagnose.words import WORDS
-from ckptprof.model import Level
-from ckptprof.units import percent, seconds
+from ckptprof.model import Level, Mode
+from ckptprof.units import per_second, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Limit, Verdict
 
 _ALIKE = 0.9  # of the largest; what holds as much as that contradicts it, if one excludes the other
@@ -40,6 +38,20 @@ _EITHER_OR = frozenset(
         Limit.PAGE_FAULT,
     }
 )  # fmt: skip
+_WAITS = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO})
+_LITTLE = 0.2  # of the path: an account that is excluded by its size
+_MOST = 6  # of what a person reads
+_NAMED = {
+    Limit.SERIALIZE: "not serialisation",
+    Limit.METADATA: "not the number of files",
+    Limit.CLEAN_UP: "not deletion",
+    Limit.PAGE_CACHE: "not the page cache",
+    Limit.GATHER: "not gathering",
+    Limit.STRAGGLER: "not one late rank",
+    Limit.NONE: "not copying",
+}
+_LOOKS = 8  # at a thread: fewer are chance
+_WAITED = 0.2  # of the path: what is behind shorter waits does not matter
 
 
 @dataclass(frozen=True)
@@ -54,43 +66,31 @@ class _Choice:
 def verdict(found: Accounting) -> Verdict:
     """Return what the accounts say."""
     choice = _choose(found)
-    missing = lacking(found)
-    accounts = tuple(one.account for one in found.accounts)
-    sure = _confidence(found, choice, len(missing))
-    rule, shown = _rule(found, choice.limit)
-    remedy = rule.remedy_for(found.sight.checkpoint) if rule else None
-    if choice.limit in (Limit.NONE, Limit.UNCLEAR):
-        told = sentences.nothing if choice.limit is Limit.NONE else sentences.unclear
-        return Verdict(
-            limit=choice.limit, sentence=told(found, choice.why or ""), confidence=sure, seconds=found.seconds,
-            accounts=accounts, evidence=evidence(found, choice.limit, choice.why), excluded=(), lacking=missing,
-            candidates=choice.candidates, cause=rule.name if rule else None, remedy=remedy,
-            reference=rule.reference if rule else None,
-        )  # fmt: skip
-    promised = gain(found, choice.limit)
+    limit, missing, (rule, shown) = choice.limit, lacking(found), _rule(found, choice.limit)
+    is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
+    promised = gain(found, limit) if is_named else None
     return Verdict(
-        limit=choice.limit,
-        sentence=sentences.limited(found, choice.limit, promised, rule, choice.why),
-        confidence=sure,
+        limit=limit,
+        sentence=sentences.sentence(found, limit, promised, rule, choice.why),
+        confidence=_confidence(found, choice, len(missing)),
         seconds=found.seconds,
-        accounts=accounts,
-        evidence=evidence(found, choice.limit, choice.why, shown),
-        excluded=excluded(found, choice.limit),
+        accounts=tuple(one.account for one in found.accounts),
+        evidence=evidence(found, limit, choice.why, shown if is_named else None),
+        excluded=excluded(found, limit) if is_named else (),
         lacking=missing,
         candidates=choice.candidates,
-        expected_seconds=promised.expected_seconds,
-        capped_by=promised.capped_by,
+        expected_seconds=promised.expected_seconds if promised is not None else None,
+        capped_by=promised.capped_by if promised is not None else None,
         cause=rule.name if rule else None,
-        remedy=remedy,
+        remedy=rule.remedy_for(found.sight) if rule else None,
         reference=rule.reference if rule else None,
     )
 
 
 def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, Spent | str | None]:
-    """Return the first rule that fits, and what shows it."""
     for rule in RULES:
         if limit in rule.limits:
-            shown = rule.shown(found.sight.checkpoint, found.accounts)
+            shown = rule.shown(found.sight, found.accounts)
             if shown is not None:
                 return rule, shown
     return None, None
@@ -165,7 +165,6 @@ def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choi
 
 
 def _disagreeing(found: Accounting, order: list[tuple[Limit, float]]) -> tuple[Limit, ...]:
-    """Return what the calls and the CPU time say each."""
     names = [limit for limit, _ in order if limit in _EITHER_OR]
     stored = found.storage.limit if found.storage is not None else None
     both = [*names[:1], *(one for one in (Limit.SERIALIZE, stored) if one is not None and one not in names[:1])]
@@ -189,3 +188,90 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     if found.storage is not None and found.storage.limit is choice.limit:
         sure -= _BY_GUESS if not found.storage.sure else _BY_RIVAL if found.storage.rival is not None else 0.0
     return round(min(1.0, max(0.0, sure - _BY_MISSING * missing)), _DIGITS)
+
+
+def evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None) -> tuple[str, ...]:
+    """Return what speaks for it, with numbers; `shown`: what a rule adds, unless it is an account that is told here."""
+    first = [why] if why else []
+    speaking = list(found.accounts)
+    if limit is Limit.PREVIOUS_SAVE:  # and what makes each of them slow
+        speaking = [one for one in speaking if one.limit is not Limit.NONE]
+    elif limit not in (Limit.NONE, Limit.UNCLEAR):
+        speaking = [one for one in speaking if one.limit is limit]
+    speaking, whole = speaking[: _MOST - len(first)], found.seconds
+    told = first + [f"{seconds(one.seconds)} ({percent(one.seconds / whole)}) {one.text}" for one in speaking]
+    if limit in _WAITS:
+        told += _of_storage(found)
+    return (*told[:_MOST], *([str(shown)] if shown is not None and shown not in speaking else ()))
+
+
+def _of_storage(found: Accounting) -> list[str]:
+    sight = found.sight
+    told = []
+    device = sight.device
+    if device is not None and not sight.remote:
+        if sight.request_bytes is not None and sight.device_operations is not None:
+            requests = per_second(pace(sight.device_operations, device.seconds))
+            told.append(f"{device.device} did {requests} requests of {size(sight.request_bytes)}")
+        wait = device.write_wait_seconds if sight.writes else device.read_wait_seconds
+        if wait is not None:
+            told.append(f"each took {wait * MS:.1f} ms")
+        shown = device.shown_bytes_per_second
+        if shown:
+            told.append(f"the best that it has shown is {rate(shown)}")
+    if sight.probed:
+        told.append(f"`ckptprof ceiling` measured {rate(sight.probed)} on this path")
+    return told
+
+
+def excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
+    """Return what it was not, with numbers."""
+    told = list(found.storage.excluded) if found.storage is not None and found.storage.limit is limit else []
+    if found.seconds > 0:
+        for other, words in _NAMED.items():
+            spent = found.of(other)
+            if other is not limit and (spent > 0 or other is Limit.SERIALIZE) and spent < _LITTLE * found.seconds:
+                if other is Limit.SERIALIZE and not found.path.time.cpu_known:
+                    continue
+                told.append(f"{words}: {seconds(spent)}")
+        if limit not in _WAITS and found.path.time.calls_known and found.waiting < _LITTLE * found.seconds:
+            busy = found.sight.device_busy if not found.sight.remote else None
+            room = f", device {percent(busy)} busy" if busy is not None else ""
+            told.append(f"not storage: {seconds(found.waiting)} asleep in reads, writes and syncs{room}")
+    return tuple(told[:_MOST])
+
+
+def lacking(found: Accounting) -> tuple[str, ...]:
+    """Return what was missing, each one clause."""
+    sight, time = found.sight, found.path.time
+    if sight.checkpoint.measures is None:
+        return ("nothing was measured around it",)
+    missing = []
+    if sight.checkpoint.mode is Mode.ASYNC and sight.checkpoint.stall_ns is None:
+        missing.append("for how long training was blocked")
+    if found.path.thread is None:
+        missing.append("what its threads did")
+    else:
+        if not time.calls_known:
+            missing.append("what its threads were asleep in")
+        elif not time.exact and time.looks < _LOOKS and found.seconds > 0:
+            missing.append(f"more than {plural(time.looks, 'look')} at what its threads were in")
+        if not time.cpu_known:
+            missing.append("the time on CPU of its threads")
+    if found.waiting > _WAITED * found.seconds:
+        missing += _lacking_of_storage(found)
+    return tuple(missing)
+
+
+def _lacking_of_storage(found: Accounting) -> list[str]:
+    sight = found.sight
+    if sight.measures.mount is None:
+        return ["the mount that its files are on"]
+    if sight.remote:
+        return [] if sight.link is not None else ["the network link to its server"]
+    missing = []
+    if sight.device is None:
+        missing.append("the device under its files")
+    elif sight.device.busy_seconds is None:
+        missing.append("how busy the device was")
+    return missing

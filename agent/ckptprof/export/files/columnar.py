@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import IO, Any
 
@@ -30,11 +30,13 @@ def write(kind: str, file: IO[bytes], fields: Sequence[Field], rows: Iterable[An
         opened = ipc.new_file(file, schema)
     written = 0
     with opened as writer:
-        for group in _groups(rows):
-            columns = [
-                arrow.array([_plain(row[place]) for row in group], type=of[field.holds])
-                for place, field in enumerate(fields)
-            ]
+        left = iter(rows)
+        while group := list(islice(left, _ROWS)):
+            columns = []
+            for place, field in enumerate(fields):
+                values = (row[place] for row in group)
+                plain = [encodable(value) if isinstance(value, str) else value for value in values]
+                columns.append(arrow.array(plain, type=of[field.holds]))
             writer.write_batch(arrow.record_batch(columns, schema=schema))
             written += len(group)
     return written
@@ -47,13 +49,3 @@ def _libraries() -> tuple[Any, Any, Any]:
     except ImportError:
         raise CkptprofError("pyarrow is not installed here", hint="pip install 'ckptprof[parquet]'") from None
     return pa, ipc, parquet
-
-
-def _groups(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    left = iter(rows)
-    while group := list(islice(left, _ROWS)):
-        yield group
-
-
-def _plain(value: Any) -> Any:
-    return encodable(value) if isinstance(value, str) else value

@@ -51,7 +51,6 @@ class Trace:
     """Packets, and how many events they hold; what would be more than `most` is left out, whole slices at a time."""
 
     def __init__(self, most: int = MAX_EVENTS) -> None:
-        """Begin an empty one."""
         self.events = 0
         self.left_out = 0
         self._most = most

@@ -1,1 +1,1 @@
-"""What is known of each framework, one file for each; `table` has them all."""
+"""What is known of each framework, by its layer; `table` has them all."""

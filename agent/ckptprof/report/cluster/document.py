@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
-from ckptprof.cluster.slowness import SlowNode, slow_nodes
+from ckptprof.cluster.stragglers import SlowNode, slow_nodes
 from ckptprof.model import Watched
 from ckptprof.report.cluster.wholes import answer_of, as_report
 from ckptprof.report.document import SCHEMA_VERSION, of, summary

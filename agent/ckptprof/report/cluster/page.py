@@ -7,7 +7,7 @@ from datetime import timezone, tzinfo
 
 from ckptprof import figures, units
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord, Straggler
-from ckptprof.cluster.slowness import SlowNode, clocks_off, slow_nodes
+from ckptprof.cluster.stragglers import SlowNode, clocks_off, slow_nodes
 from ckptprof.model import Kind
 from ckptprof.report import answer
 from ckptprof.report.clean import clean, named

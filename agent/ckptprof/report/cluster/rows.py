@@ -11,25 +11,9 @@ from ckptprof.model import Status
 from ckptprof.report import certainty, tabbed
 from ckptprof.report.clean import clean, named, shorten_end
 from ckptprof.report.rows import KIND_STYLE, WIDE, place
-from ckptprof.report.table import MISSING, NOTHING, Cell, Column
+from ckptprof.report.table import NOTHING, Cell, number
 from ckptprof.report.table import render as lay
 
-_COLUMNS = (
-    Column("ID", right=True),
-    Column("TIME", drop=1),
-    Column("KIND"),
-    Column("STEP", right=True, drop=8, returns=True),
-    Column("DURATION", right=True),
-    Column("NODES", right=True),
-    Column("RANKS", right=True, drop=7),
-    Column("LIMIT", drop=3),
-    Column("STALL", right=True, drop=6),
-    Column("SIZE", right=True, drop=5),
-    Column("RATE", right=True, drop=9),
-    Column("LAST", drop=2, minimum=12),
-    Column("WHO", drop=10, minimum=12, cut=shorten_end),
-    Column("PATH", drop=4, minimum=11),
-)
 SLOW = "!"
 
 
@@ -37,7 +21,7 @@ def draw(checkpoints: Sequence[ClusterCheckpoint], zone: timezone, width: int, *
     """Return the table of checkpoints, its header first; nothing of none."""
     days = {units.stamp(one.whole.start_ns, zone)[:10] for one in checkpoints}
     clock = "%H:%M:%S" if len(days) == 1 else "%Y-%m-%d %H:%M:%S" if width >= WIDE else "%m-%d %H:%M"
-    return lay(_COLUMNS, [_row(one, zone, clock) for one in checkpoints], width, colour=colour)
+    return lay([_row(one, zone, clock) for one in checkpoints], width, colour=colour)
 
 
 def tabs(checkpoints: Sequence[ClusterCheckpoint], zone: tzinfo) -> str:
@@ -59,28 +43,37 @@ def ranks(one: ClusterCheckpoint) -> str:
     return _of(one.ranks_seen, one.ranks_expected) if one.ranks_seen else NOTHING
 
 
+def clock(ahead_seconds: float | None, bound_seconds: float | None, *, drop: int) -> Cell:
+    """Return by how much the clock of a node is off; seconds, None: not known."""
+    if ahead_seconds is not None:
+        sign = "+" if ahead_seconds >= 0 else "-"
+        return Cell("CLOCK", f"{sign}{units.seconds(abs(ahead_seconds))}", "yellow", right=True, drop=drop)
+    return Cell(
+        "CLOCK", None if bound_seconds is None else f"within {units.seconds(bound_seconds)}", right=True, drop=drop
+    )
+
+
 def _of(seen: int, expected: int | None) -> str:
     return f"{seen}/{expected}" if expected is not None and seen != expected else str(seen)
 
 
 def _row(one: ClusterCheckpoint, zone: timezone, clock: str) -> list[Cell]:
     whole, last = one.whole, one.straggler
-    rate, limit = figures.rate_bytes_per_second(whole), certainty.short(whole.verdict)
-    kind = Cell(whole.kind.value, KIND_STYLE[whole.kind])
-    at = place(whole)
+    is_cut = whole.status is Status.INCOMPLETE
+    slow = SLOW if last is not None and last.is_slow else ""
     return [
-        Cell(str(whole.id), "bold"),
-        Cell(units.stamp(whole.start_ns, zone, clock)),
-        Cell("incomplete", "bold red") if whole.status is Status.INCOMPLETE else kind,
-        MISSING if whole.step is None else Cell(str(whole.step)),
-        Cell(units.duration(figures.duration_ns(whole))),
-        Cell(nodes(one), "yellow" if one.is_partial else ""),
-        Cell(ranks(one)),
-        MISSING if limit is None else Cell(limit),
-        MISSING if whole.stall_ns is None else Cell(units.duration(whole.stall_ns)),
-        Cell(units.size(whole.bytes)),
-        MISSING if rate is None else Cell(units.rate(rate)),
-        MISSING if last is None else Cell(clean(last.host) + SLOW * last.is_slow, "bold red" * last.is_slow),
-        Cell(named(whole.job)),
-        MISSING if at is None else Cell(at),
+        number("ID", whole.id, str, "bold"),
+        Cell("TIME", units.stamp(whole.start_ns, zone, clock), drop=1),
+        Cell("KIND", "incomplete" if is_cut else whole.kind.value, "bold red" if is_cut else KIND_STYLE[whole.kind]),
+        number("STEP", whole.step, str, drop=8, returns=True),
+        number("DURATION", figures.duration_ns(whole), units.duration),
+        Cell("NODES", nodes(one), "yellow" if one.is_partial else "", right=True),
+        Cell("RANKS", ranks(one), right=True, drop=7),
+        Cell("LIMIT", certainty.short(whole.verdict), drop=3),
+        number("STALL", whole.stall_ns, units.duration, drop=6),
+        number("SIZE", whole.bytes, units.size, drop=5),
+        number("RATE", figures.rate_bytes_per_second(whole), units.rate, drop=9),
+        Cell("LAST", None if last is None else clean(last.host) + slow, "bold red" if slow else "", drop=2, minimum=12),
+        Cell("WHO", named(whole.job), drop=10, minimum=12, cut=shorten_end),
+        Cell("PATH", place(whole), drop=4, minimum=11),
     ]

@@ -12,22 +12,8 @@ from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.cluster import rows
 from ckptprof.report.cluster.page import last
 from ckptprof.report.rows import place
-from ckptprof.report.table import MISSING, Cell, Column, facts, paint, wrap
+from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as lay
-
-_COLUMNS = (
-    Column("NODE", minimum=8),
-    Column("ID", right=True),
-    Column("DURATION", right=True),
-    Column("ENDED", right=True),
-    Column("SIZE", right=True),
-    Column("RATE", right=True, drop=3),
-    Column("RANKS", right=True, drop=5),
-    Column("STALL", right=True, drop=4),
-    Column("LIMIT", drop=2),
-    Column("CLOCK", right=True, drop=6),
-    Column("DATABASE", drop=1, minimum=11),
-)
 
 
 def render(one: ClusterCheckpoint, *, width: int, colour: bool, zone: tzinfo) -> str:
@@ -41,7 +27,7 @@ def render(one: ClusterCheckpoint, *, width: int, colour: bool, zone: tzinfo) ->
         *facts(_facts(one, offset), width, colour=colour),
         "",
     ]
-    lines += lay(_COLUMNS, [_row(one, part) for part in one.nodes], width, colour=colour)
+    lines += lay([_row(one, part) for part in one.nodes], width, colour=colour)
     more = "`ckptprof show ID` with the database of a node and its id there tells all that was seen on it."
     return "\n".join([*lines, "", *(paint(line, "dim", colour=colour) for line in wrap(more, width)), ""])
 
@@ -89,26 +75,19 @@ def _nodes(one: ClusterCheckpoint) -> str:
 
 def _row(one: ClusterCheckpoint, part: NodePart) -> list[Cell]:
     spent_ns = max(0, part.end_ns - part.start_ns)
-    rate = units.speed(part.bytes, spent_ns)
     ahead_ns = 0 if part.ahead_seconds is None else round(part.ahead_seconds * 1e9)
-    is_last = one.straggler is not None and one.straggler.host == part.host
+    last = "bold red" if one.straggler is not None and one.straggler.host == part.host else ""
     after = units.duration(max(0, part.end_ns - ahead_ns - one.whole.start_ns))
     return [
-        Cell(clean(part.host), "bold red" * is_last),
-        Cell(str(part.id)),
-        Cell(units.duration(spent_ns)),
-        Cell(f"+{after}", "bold red" * is_last),
-        Cell(units.size(part.bytes)),
-        MISSING if rate is None else Cell(units.rate(rate)),
-        Cell(str(part.ranks)) if part.ranks else MISSING,
-        MISSING if part.stall_seconds is None else Cell(units.seconds(part.stall_seconds)),
-        MISSING if part.limit is None else Cell(part.limit.value),
-        _clock(part),
-        Cell(clean(part.database)),
+        Cell("NODE", clean(part.host), last, minimum=8),
+        number("ID", part.id, str),
+        number("DURATION", spent_ns, units.duration),
+        Cell("ENDED", f"+{after}", last, right=True),
+        number("SIZE", part.bytes, units.size),
+        number("RATE", units.speed(part.bytes, spent_ns), units.rate, drop=3),
+        number("RANKS", part.ranks or None, str, drop=5),
+        number("STALL", part.stall_seconds, units.seconds, drop=4),
+        Cell("LIMIT", part.limit and part.limit.value, drop=2),
+        rows.clock(part.ahead_seconds, part.clock_bound_seconds, drop=6),
+        Cell("DATABASE", clean(part.database), drop=1, minimum=11),
     ]
-
-
-def _clock(part: NodePart) -> Cell:
-    if part.ahead_seconds is not None:
-        return Cell(f"{'+' if part.ahead_seconds >= 0 else '-'}{units.seconds(abs(part.ahead_seconds))}", "yellow")
-    return MISSING if part.clock_bound_seconds is None else Cell(f"within {units.seconds(part.clock_bound_seconds)}")

@@ -137,7 +137,7 @@ def _style(figure: Figure) -> str:
 
 
 def _change(figure: Figure, scale: float) -> Change:
-    cells = tuple(cell.text for cell in diff.median_row(figure))
+    cells = tuple(cell.text or "" for cell in diff.median_row(figure))
     ratio = figure.ratio
     if ratio is None or ratio.low is None or ratio.high is None:
         return Change(cells, _style(figure))

@@ -18,7 +18,7 @@ from ckptprof.report import certainty, rows
 from ckptprof.report.clean import ELLIPSIS, clean, named, pad, shorten_end, width
 from ckptprof.report.live.state import Device, State, Underway
 from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
-from ckptprof.report.table import GAP, MISSING, Cell, Column, paint, render
+from ckptprof.report.table import GAP, Cell, number, paint, render
 from ckptprof.verdicts import SoFar
 
 KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort  f freeze"
@@ -29,30 +29,6 @@ _QUIET_NS = 2_000_000_000  # without I/O: what is shown is about a second old,
 _STALE_SHARE = 8  # or an eighth of the age of the checkpoint: a long one is judged again less often
 _ASCII = str.maketrans({"█": "#", "·": ".", ELLIPSIS: "~", "\N{UPWARDS ARROW}": "j", "\N{DOWNWARDS ARROW}": "k"})
 _LINKS = ("nic", "rdma")
-_UNDERWAY = (
-    Column("NOW", cut=shorten_end, minimum=8),
-    Column("KIND", drop=2),
-    Column("STEP", right=True, drop=3),
-    Column("FRAMEWORK", drop=9),
-    Column("RANKS", right=True, drop=5),
-    Column("SO FAR", right=True),
-    Column("OF", right=True, drop=1),
-    Column("PROGRESS", drop=8),
-    Column("RATE", right=True, drop=5),
-    Column("FOR", right=True),
-    Column("QUIET", right=True, drop=4),
-    Column("STALL", right=True, drop=6),
-    Column("LIKELY", drop=2),
-    Column("PATH", drop=7, minimum=11),
-)
-_DEVICES = (
-    Column("DEVICE", cut=shorten_end, minimum=6),
-    Column("WRITTEN", right=True),
-    Column("READ", right=True, drop=1),
-    Column("BUSY", right=True, drop=2),
-    Column("AGE", right=True, drop=3),
-    Column("LATELY", drop=4),
-)
 
 
 @dataclass(frozen=True)
@@ -126,8 +102,7 @@ def _going_on(state: State, room: int, look: Look) -> list[str]:
         return [paint(shorten_end("no save or restore goes on", room), "dim", colour=look.colour)]
     most = max(1, look.height // 3)
     drawn = [_under_way(one, state.at_ns) for one in state.underway[:most]]
-    keep = [i for i in range(len(_UNDERWAY)) if any(row[i] is not MISSING for row in drawn)]
-    lines = render([_UNDERWAY[i] for i in keep], [[row[i] for i in keep] for row in drawn], room, colour=look.colour)
+    lines = render(drawn, room, colour=look.colour)
     more = len(state.underway) - most
     lines += [shorten_end(f"and {units.count(more)} more", room)] if more > 0 else []
     spent = [_spent(one.job, one.so_far, room) for one in state.underway[:most] if one.so_far is not None]
@@ -143,36 +118,29 @@ def _spent(job: str, so_far: SoFar, room: int) -> str:
 
 def _under_way(one: Underway, now_ns: int) -> list[Cell]:
     spent_ns, quiet_ns = max(0, one.last_ns - one.start_ns), now_ns - one.last_ns
-    speed = units.speed(one.bytes, spent_ns)
-    ranks = "" if one.ranks is None else units.count(one.ranks)
-    if one.ranks is not None and one.ranks_done is not None:
+    ranks = None if one.ranks is None else units.count(one.ranks)
+    if ranks is not None and one.ranks_done is not None:
         ranks = f"{units.count(one.ranks_done)}/{ranks}"
-    share = None if not one.usual_bytes else one.bytes / one.usual_bytes
+    share = None if not one.usual_bytes else min(1.0, one.bytes / one.usual_bytes)
+    is_quiet = quiet_ns >= max(_QUIET_NS, spent_ns // _STALE_SHARE)
+    full = 0 if share is None else int(share * _BAR)
     return [
-        Cell(named(one.job), "bold"),
-        Cell(one.kind.value, rows.KIND_STYLE[one.kind]),
-        _seen(None if one.step is None else str(one.step)),
-        _seen(None if one.framework is None else clean(one.framework)),
-        _seen(ranks or None),
-        Cell(units.size(one.bytes)),
-        _seen(None if share is None else f"~{min(share, 1.0) * 100:.0f} %"),
-        MISSING if share is None else Cell(_bar(share), "cyan"),
-        _seen(None if speed is None else units.rate(speed)),
-        Cell(units.duration(spent_ns)),
-        _seen(units.duration(quiet_ns) if quiet_ns >= max(_QUIET_NS, spent_ns // _STALE_SHARE) else None),
-        MISSING if one.stall_ns is None else Cell(units.duration(one.stall_ns), "yellow"),
-        _seen(certainty.short(one.so_far) if quiet_ns <= spent_ns else None),  # it is of the time before the quiet
-        _seen(None if one.path is None else clean(one.path)),
+        Cell("NOW", named(one.job), "bold", cut=shorten_end, minimum=8),
+        Cell("KIND", one.kind.value, rows.KIND_STYLE[one.kind], drop=2),
+        number("STEP", one.step, str, drop=3, optional=True),
+        Cell("FRAMEWORK", one.framework and clean(one.framework), drop=9, optional=True),
+        Cell("RANKS", ranks, right=True, drop=5, optional=True),
+        number("SO FAR", one.bytes, units.size),
+        Cell("OF", None if share is None else f"~{share * 100:.0f} %", right=True, drop=1, optional=True),
+        Cell("PROGRESS", None if share is None else "█" * full + "·" * (_BAR - full), "cyan", drop=8, optional=True),
+        number("RATE", units.speed(one.bytes, spent_ns), units.rate, drop=5, optional=True),
+        number("FOR", spent_ns, units.duration),
+        number("QUIET", quiet_ns if is_quiet else None, units.duration, drop=4, optional=True),
+        number("STALL", one.stall_ns, units.duration, "yellow", drop=6, optional=True),
+        # the limit is of the time before the quiet
+        Cell("LIKELY", certainty.short(one.so_far) if quiet_ns <= spent_ns else None, drop=2, optional=True),
+        Cell("PATH", one.path and clean(one.path), drop=7, minimum=11, optional=True),
     ]
-
-
-def _seen(text: str | None) -> Cell:
-    return MISSING if text is None else Cell(text)
-
-
-def _bar(share: float) -> str:
-    full = min(_BAR, int(share * _BAR))
-    return "█" * full + "·" * (_BAR - full)
 
 
 def _devices(state: State, room: int, most: int, look: Look) -> list[str]:
@@ -181,9 +149,7 @@ def _devices(state: State, room: int, most: int, look: Look) -> list[str]:
     busy = [one for one in ordered if moved(one)] or ordered
     if most < 2 or not busy:
         return []
-    shown = [_device(one, state.at_ns, look) for one in busy[: most - 1]]
-    keep = [i for i in range(len(_DEVICES)) if any(row[i] is not MISSING for row in shown)]
-    return render([_DEVICES[i] for i in keep], [[row[i] for i in keep] for row in shown], room, colour=look.colour)
+    return render([_device(one, state.at_ns, look) for one in busy[: most - 1]], room, colour=look.colour)
 
 
 def moved(device: Device) -> float | None:
@@ -193,14 +159,14 @@ def moved(device: Device) -> float | None:
 
 
 def _device(one: Device, now_ns: int, look: Look) -> list[Cell]:
-    read, written = one.read_bytes_per_second, one.written_bytes_per_second
     age_seconds = round((now_ns - one.at_ns) / 1e9)
+    busy = None if one.busy_share is None else round(one.busy_share, 2)
     return [
-        Cell(clean(one.name)),
-        _seen(None if written is None else units.rate(written)),
-        _seen(None if read is None else units.rate(read)),
-        _seen(None if one.busy_share is None else units.percent(round(one.busy_share, 2))),
-        _seen(f"{units.seconds(age_seconds)}" if age_seconds >= 2 else None),
+        Cell("DEVICE", clean(one.name), cut=shorten_end, minimum=6),
+        number("WRITTEN", one.written_bytes_per_second, units.rate, optional=True),
+        number("READ", one.read_bytes_per_second, units.rate, drop=1, optional=True),
+        number("BUSY", busy, units.percent, drop=2, optional=True),
+        number("AGE", age_seconds if age_seconds >= 2 else None, units.seconds, drop=3, optional=True),
         _lately(look.lately.get(one.name, ()), BLOCKS if look.unicode else ASCII_BLOCKS),
     ]
 
@@ -208,9 +174,8 @@ def _device(one: Device, now_ns: int, look: Look) -> list[Cell]:
 def _lately(speeds: Sequence[float], blocks: str) -> Cell:
     """Return them as a line that rises to the highest."""
     top = max(speeds, default=0.0)
-    if not top:
-        return MISSING
-    return Cell("".join(blocks[math.ceil(speed / top * (len(blocks) - 1))] for speed in speeds), "cyan")
+    line = "".join(blocks[math.ceil(speed / top * (len(blocks) - 1))] for speed in speeds) if top else None
+    return Cell("LATELY", line, "cyan", drop=4, optional=True)
 
 
 def _last(state: State, zone: timezone, lines: int, look: Look) -> list[str]:

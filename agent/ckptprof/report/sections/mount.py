@@ -6,34 +6,8 @@ from ckptprof import units
 from ckptprof.measures import MountMeasure, OperationMeasure, PathMeasure, ServerMeasure
 from ckptprof.model import Checkpoint
 from ckptprof.report.clean import clean
-from ckptprof.report.table import NOTHING, Cell, Column, facts, wrap
+from ckptprof.report.table import Cell, facts, number, wrap
 from ckptprof.report.table import render as render_table
-
-_OPERATIONS = (
-    Column("OPERATION", minimum=10),
-    Column("COUNT", right=True),
-    Column("EACH", right=True),
-    Column("QUEUED", right=True, drop=3),
-    Column("AT SERVER", right=True, drop=2),
-    Column("SENT AGAIN", right=True, drop=1),
-)
-_SERVERS = (
-    Column("SERVER", minimum=10),
-    Column("ADDRESS", drop=2, minimum=8),
-    Column("STATE", drop=1),
-    Column("READ", right=True),
-    Column("WRITTEN", right=True),
-    Column("OPERATIONS", right=True, drop=3),
-    Column("EACH", right=True),
-)
-_PATHS = (
-    Column("PATH", minimum=10),
-    Column("TO", minimum=8),
-    Column("OVER", drop=2),
-    Column("STATE"),
-    Column("NOT LIVE", right=True),
-    Column("ACCESS", drop=1),
-)
 
 
 def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
@@ -42,16 +16,16 @@ def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     if mount is None:
         return []
     if mount.paths:
-        return render_table(_PATHS, [*map(_path, mount.paths)], width, colour=colour)
+        return render_table([*map(_path, mount.paths)], width, colour=colour)
     return [] if mount.client is None else _of_client(mount, width, colour=colour)
 
 
 def _of_client(mount: MountMeasure, width: int, *, colour: bool) -> list[str]:
     told = facts(_facts(mount), width, colour=colour)
     if mount.operations:
-        told += ["", *render_table(_OPERATIONS, [*map(_operation, mount.operations)], width, colour=colour)]
+        told += ["", *render_table([*map(_operation, mount.operations)], width, colour=colour)]
     if mount.per_server:
-        told += ["", *render_table(_SERVERS, [*map(_server, mount.per_server)], width, colour=colour)]
+        told += ["", *render_table([*map(_server, mount.per_server)], width, colour=colour)]
     rest = (mount.servers or 0) - len(mount.per_server)
     return [*told, *wrap(f"and {units.plural(rest, 'server')} more, which moved less", width)] if rest > 0 else told
 
@@ -87,27 +61,35 @@ def _counted(mount: MountMeasure) -> list[tuple[str, str]]:
 
 
 def _operation(one: OperationMeasure) -> list[Cell]:
-    times = (one.seconds, one.queue_seconds, one.server_seconds)
-    again = NOTHING if one.retransmissions is None else units.count(one.retransmissions)
-    return [Cell(clean(one.kind)), Cell(units.count(one.count)), *map(_time, times), Cell(again)]
+    return [
+        Cell("OPERATION", clean(one.kind), minimum=10),
+        number("COUNT", one.count, units.count),
+        number("EACH", one.seconds, units.latency),
+        number("QUEUED", one.queue_seconds, units.latency, drop=3),
+        number("AT SERVER", one.server_seconds, units.latency, drop=2),
+        number("SENT AGAIN", one.retransmissions, units.count, drop=1),
+    ]
 
 
 def _server(one: ServerMeasure) -> list[Cell]:
     return [
-        Cell(clean(one.name)), Cell(clean(one.address or NOTHING)), Cell(clean(one.state or NOTHING)),
-        Cell(units.size(one.read_bytes)), Cell(units.size(one.written_bytes)), Cell(units.count(one.operations)),
-        _time(one.seconds),
-    ]  # fmt: skip
+        Cell("SERVER", clean(one.name), minimum=10),
+        Cell("ADDRESS", clean(one.address) if one.address else None, drop=2, minimum=8),
+        Cell("STATE", clean(one.state) if one.state else None, drop=1),
+        Cell("READ", units.size(one.read_bytes), right=True),
+        Cell("WRITTEN", units.size(one.written_bytes), right=True),
+        Cell("OPERATIONS", units.count(one.operations), right=True, drop=3),
+        number("EACH", one.seconds, units.latency),
+    ]
 
 
 def _path(one: PathMeasure) -> list[Cell]:
-    to = NOTHING if one.target is None else one.target if one.port is None else f"{one.target} port {one.port}"
-    lost = NOTHING if one.lost_seconds is None else units.seconds(one.lost_seconds)
+    port = "" if one.port is None else f" port {one.port}"
     return [
-        Cell(clean(one.device)), Cell(clean(to)), Cell(clean(one.transport)), Cell(clean(one.state or NOTHING)),
-        Cell(lost), Cell(clean(one.ana_state or NOTHING)),
-    ]  # fmt: skip
-
-
-def _time(seconds: float | None) -> Cell:
-    return Cell(NOTHING if seconds is None else units.latency(seconds))
+        Cell("PATH", clean(one.device), minimum=10),
+        Cell("TO", one.target and clean(one.target + port), minimum=8),
+        Cell("OVER", clean(one.transport), drop=2),
+        Cell("STATE", clean(one.state) if one.state else None),
+        number("NOT LIVE", one.lost_seconds, units.seconds),
+        Cell("ACCESS", clean(one.ana_state) if one.ana_state else None, drop=1),
+    ]

@@ -89,7 +89,6 @@ def _annotated(job: JobId, note: str, now: str | None, *, write: bool) -> Annota
 
 
 def _write(job: JobId, note: str) -> None:
-    """Let a job have this AdminComment; raises SlurmError."""
     _called("sacctmgr", "-i", "-Q", "modify", "job", "where", f"jobid={job.number}", "set", f"AdminComment={note}")
 
 

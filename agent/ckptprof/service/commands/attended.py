@@ -6,36 +6,196 @@ always handed through.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
 import os
+import select
+import shutil
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from signal import (
-    SIGALRM,
-    SIGCHLD,
-    SIGHUP,
-    SIGINT,
-    SIGQUIT,
-    SIGTERM,
-    SIGUSR1,
-    SIGUSR2,
-    SIGWINCH,
-    SIGXCPU,
-    Signals,
-)
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 
-from ckptprof.errors import CkptprofError
+from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.recording import Frame, Header
 from ckptprof.service.commands import levels
-from ckptprof.service.commands.command import OUR_STREAMS, Command, NotStartedError, adopt_orphans
-from ckptprof.service.commands.joined import Joined
 from ckptprof.service.options import Control, SamplerOptions, Wish
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.loop import HASTE, Loop, SamplerLostError
 from ckptprof.service.recorder.samplerprocess import SamplerProcess
 from ckptprof.service.recorder.signals import Caught, Relay, SignalTrap
 
-FORWARDED: set[Signals] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGXCPU}
-TRAPPED = {*FORWARDED, SIGCHLD}
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+SHELL = "/bin/sh"
+OUR_STREAMS: Mapping[int, int] = MappingProxyType({})  # it has all of ours
+_PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
+
+
+class NotStartedError(CkptprofError):
+    """The command could not be started; the exit code is the one that a shell would give."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends, so that they are still seen as descendants."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Command:
+    """A running command."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        others: frozenset[int] = frozenset(),
+        blocked: Iterable[int] = (),
+        streams: Mapping[int, int] = OUR_STREAMS,
+    ) -> None:
+        """Start it; `others` are children that somebody else waits for, `blocked` the signals that it is to block.
+
+        `streams` are descriptors of ours by the number that each is to have in it. Raises NotStartedError.
+        """
+        self._others = others
+        # Who ignored it before us (`trap '' CHLD`) would have the kernel throw the exit code away
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        try:
+            if not arguments[0]:
+                raise FileNotFoundError(errno.ENOENT, "")  # as execvp(3) says
+            self.pid = _spawn(arguments, blocked, streams)
+        except OSError as error:
+            raise _not_started(arguments[0], error) from error
+
+    def ended(self) -> bool:
+        """Return whether it has ended; it stays a zombie, whose counters can still be read, until `reap`."""
+        self._reap_orphans()
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _reap_orphans(self) -> None:
+        while True:
+            child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if child is None or child.si_pid == self.pid or child.si_pid in self._others:
+                return
+            os.waitpid(child.si_pid, os.WNOHANG)
+
+    def reap(self) -> int:
+        """Return its exit code, 128 and the signal's number if it was killed by one."""
+        _, status = os.waitpid(self.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+
+    def send(self, number: int) -> None:
+        """Send it a signal; one that has just ended does not mind."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+
+def _spawn(arguments: Sequence[str], blocked: Iterable[int], streams: Mapping[int, int]) -> int:
+    try:
+        return _posix_spawn(arguments, blocked, streams)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC or (script := _plain_script(arguments[0])) is None:
+            raise
+    return _posix_spawn([SHELL, script, *arguments[1:]], blocked, streams)  # as execvp(3) and every shell do
+
+
+def _posix_spawn(arguments: Sequence[str], blocked: Iterable[int], streams: Mapping[int, int]) -> int:
+    return os.posix_spawnp(
+        arguments[0],
+        list(arguments),
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, ours, its) for its, ours in streams.items()],
+        setsigmask=blocked,
+        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these two, the command must not
+    )
+
+
+def _plain_script(name: str) -> str | None:
+    """Return the path of a script without a first line that names its interpreter; None for a foreign binary."""
+    path = shutil.which(name)
+    if path is None:
+        return None
+    with Path(path).open("rb") as stream:
+        return None if b"\0" in stream.read(80) else path
+
+
+def _not_started(argument: str, error: OSError) -> NotStartedError:
+    name = os.fsencode(argument).decode("utf-8", "backslashreplace")
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        if argument and shutil.which(argument):
+            wrong = NotStartedError(f"{name}: the interpreter that its first line names is missing")
+        else:
+            wrong = NotStartedError(f"{name}: no such command", hint="give its path, or see whether it is on PATH")
+        wrong.exit_code = NOT_FOUND
+    else:
+        reason = "no program that this machine can execute" if error.errno == errno.ENOEXEC else error.strerror
+        wrong = NotStartedError(f"{name}: cannot be executed: {reason}", hint="see its mode, and its first line")
+        wrong.exit_code = NOT_EXECUTABLE
+    return wrong
+
+
+_PROC = Path("/proc")
+
+
+class Joined:
+    """A process that runs already; it stands where `run` has its command, and is sent nothing."""
+
+    def __init__(self, pid: int) -> None:
+        """Take hold of it, so that no later process can take its number.
+
+        Raises CkptprofError where there is no such process, and PermissionDeniedError where this user may not see it.
+        """
+        self.pid = pid
+        try:
+            self._fd = os.pidfd_open(pid)
+        except ProcessLookupError as error:
+            raise _none(pid) from error
+        except OSError as error:
+            if error.errno == errno.EINVAL or (_PROC / str(pid)).exists():  # 6.9 has another word for it
+                raise CkptprofError(
+                    f"{pid} is a thread, and no process", hint="give the pid that `ps` shows of its process"
+                ) from error
+            raise CkptprofError(f"process {pid} cannot be followed: {error.strerror}") from error
+        try:
+            (_PROC / str(pid) / "io").read_bytes()  # what its checkpoints are found by
+        except PermissionError as error:
+            os.close(self._fd)
+            raise PermissionDeniedError(
+                f"process {pid} may not be watched by this user", hint="ask as its owner or as root"
+            ) from error
+        except OSError as error:
+            os.close(self._fd)
+            raise _none(pid) from error
+        self.left = False  # we were told to go
+
+    def ended(self) -> bool:
+        """Return whether it is over, for it or for us."""
+        return self.left or bool(select.select([self._fd], [], [], 0)[0])
+
+    def take(self, caught: list[Caught]) -> None:
+        """Take signals in: they are for us, and none is handed on."""
+        self.left |= any(one.number in HASTE for one in caught)
+
+    def turn(self) -> None:
+        """Hand on nothing."""
+
+    def reap(self) -> int:
+        """Let it go; how it ended is for its own parent to know."""
+        os.close(self._fd)
+        return 0
+
+
+def _none(pid: int) -> CkptprofError:
+    return CkptprofError(f"there is no process {pid}", hint="`pgrep -af python` lists those that run now")
+
+
+FORWARDED: set[signal.Signals] = {
+    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
+    signal.SIGALRM, signal.SIGXCPU,
+}  # fmt: skip
+TRAPPED = {*FORWARDED, signal.SIGCHLD}
 START_SECONDS = 10.0  # in which the sampler does not run at all: it hangs
 MOST_START_SECONDS = 60.0  # beside busy neighbours it takes long, and nobody's training waits longer
 DRAIN_SECONDS = 10.0
@@ -134,10 +294,10 @@ class Attended:
             if now - ran > START_SECONDS or now - began > MOST_START_SECONDS:
                 messages.warn(f"the command begins unwatched: after {now - began:.0f} s the sampler is not up yet")
                 break
-        for signal in caught:
-            if signal.number in HASTE:
-                error = NotStartedError(f"{Signals(signal.number).name} came before the command was started")
-                error.exit_code = 128 + signal.number
+        for one in caught:
+            if one.number in HASTE:
+                error = NotStartedError(f"{signal.Signals(one.number).name} came before the command was started")
+                error.exit_code = 128 + one.number
                 raise error
         if (refused := levels.refusal(self._level, self._header)) is not None:
             raise refused
@@ -168,7 +328,6 @@ class Attended:
             self._sampler.wait(2.0)  # as a zombie it would hide ended orphans from us
 
     def _watch(self, command: Command | Joined) -> None:
-        """Wait until the command has ended; what runs without us is left when it is no longer seen."""
         heard = self._sampler.witnessed if self._sampler is not None else bytes
         relay = command if isinstance(command, Joined) else Relay(command.send, heard)
         patience_seconds = 0.5
@@ -180,7 +339,6 @@ class Attended:
             patience_seconds = relay.turn() or 0.5
 
     def _drain(self) -> None:
-        """Take in the sampler's last frames."""
         if self._loop is None or self.lost:
             return
         try:

@@ -7,7 +7,8 @@ import os
 import shlex
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
@@ -30,79 +31,6 @@ from ckptprof_collectors.samples import Frame, text
 FLUSH_SECONDS = 1.0
 HOST_HZ = 10.0
 _NAME_CELLS = 60  # of the command that is recorded
-
-
-class _Sink:
-    """Writes the messages of one sampler, header first; until that comes, what is in the file stays."""
-
-    def __init__(self, path: Path, *, force: bool) -> None:
-        self.path = path
-        self._new = True
-        try:
-            fd = open_target(path, 0o640, new=True)
-        except FileExistsError:
-            if path.is_dir():
-                raise CkptprofError(f"{path}: {os.strerror(errno.EISDIR)}", hint="give the path of a file") from None
-            if not force:
-                raise CkptprofError(f"{path}: exists already", hint="use --force to overwrite it") from None
-            self._new = False
-            fd = open_target(path, 0o640)
-        self._stream = os.fdopen(fd, "wb")
-        self._writer: FileWriter | None = None
-        self.frames = 0
-        self.size_bytes = 0  # as of the last flush; 0 of what is no regular file
-        self._failed = False
-
-    @property
-    def begun(self) -> bool:
-        return self._writer is not None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to replay."""
-        return not self.begun or (self._failed and not self.size_bytes)
-
-    def take(self, message: Header | Frame) -> None:
-        try:
-            if isinstance(message, Header):
-                if stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode):
-                    self._stream.truncate(0)
-                self._writer = FileWriter(self._stream, message)
-            elif self._writer is not None:
-                self._writer.write(message)
-                self.frames += 1
-        except OSError as error:
-            raise self._failure(error) from error
-
-    def flush(self) -> None:
-        try:
-            if self._writer is not None:
-                self._writer.flush()
-                self.size_bytes = os.fstat(self._stream.fileno()).st_size
-        except OSError as error:
-            raise self._failure(error) from error
-
-    def close(self) -> None:
-        try:
-            if self._stream.closed:
-                return
-            if self._writer is not None:
-                self._writer.close()
-                self._stream.flush()
-                self.size_bytes = os.fstat(self._stream.fileno()).st_size
-            self._stream.close()
-        except OSError as error:
-            raise self._failure(error) from error
-
-    def clear_away(self) -> None:
-        """Remove the file that was made for a recording that did not begin."""
-        if self._new and not self.begun:
-            self.path.unlink(missing_ok=True)
-
-    def _failure(self, error: OSError) -> CkptprofError:
-        self._failed = True
-        hint = "nothing was written" if self.is_empty else "what was written before can be replayed"
-        return CkptprofError(f"{self.path}: {error.strerror}", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -130,61 +58,121 @@ class Wanted:
 
 
 class _Recording:
-    """One recording, from the line that says that it begins to the line that says what came of it."""
+    """One recording, from the line that says that it begins to the line that says what came of it.
+
+    Until the header comes, what is in the file stays.
+    """
 
     def __init__(self, path: Path, wanted: Wanted, what: str) -> None:
-        self.sink = _Sink(path, force=wanted.force)
         self._path = path
         self._wanted = wanted
         self._what = what  # is recorded
+        self._new = True
+        try:
+            fd = open_target(path, 0o640, new=True)
+        except FileExistsError:
+            if path.is_dir():
+                raise CkptprofError(f"{path}: {os.strerror(errno.EISDIR)}", hint="give the path of a file") from None
+            if not wanted.force:
+                raise CkptprofError(f"{path}: exists already", hint="use --force to overwrite it") from None
+            self._new = False
+            fd = open_target(path, 0o640)
+        self._stream = os.fdopen(fd, "wb")
+        self._writer: FileWriter | None = None
         self._started: float | None = None
+        self._frames = 0
+        self._size_bytes = 0  # as of the last flush; 0 of what is no regular file
+        self._failed = False
 
     @property
-    def seconds(self) -> float:
-        """Return for how long it has been going on."""
+    def begun(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether there is nothing to replay."""
+        return not self.begun or (self._failed and not self._size_bytes)
+
+    @property
+    def _seconds(self) -> float:
         return 0.0 if self._started is None else time.monotonic() - self._started
 
     @property
     def over(self) -> bool:
         """Return whether its time is over."""
-        return self._wanted.seconds is not None and self.seconds >= self._wanted.seconds
+        return self._wanted.seconds is not None and self._seconds >= self._wanted.seconds
 
     @property
     def patience_seconds(self) -> float:
         """Return how long to wait for the next frame, so that neither the end nor a flush is late."""
-        return 1.0 if self._wanted.seconds is None else min(1.0, max(0.0, self._wanted.seconds - self.seconds))
+        return 1.0 if self._wanted.seconds is None else min(1.0, max(0.0, self._wanted.seconds - self._seconds))
 
     def so_far(self) -> str:
         """Return what was recorded until now."""
-        seconds, frames = f"{self.seconds:.0f} s", units.plural(self.sink.frames, "frame")
-        return f"recorded {seconds}, {frames}, {units.size(self.sink.size_bytes)}"
+        seconds, frames = f"{self._seconds:.0f} s", units.plural(self._frames, "frame")
+        return f"recorded {seconds}, {frames}, {units.size(self._size_bytes)}"
 
     def begin(self, header: Header, until: str) -> None:
         """Tell what is recorded, how, where, and how it ends."""
         self._started = time.monotonic()  # until now the sampler came up
         level, *reasons = levels.describe(header)
-        self.say(f"recording {self._what} at {level} to {self._path}, {until}")
-        for reason in reasons:
-            self.say(reason)
+        for line in (f"recording {self._what} at {level} to {self._path}, {until}", *reasons):
+            self._say(line)
 
     def take(self, message: Header | Frame) -> None:
-        """Write a message."""
+        """Write a message, the header first; raises CkptprofError."""
         if self._started is None:
             self._started = time.monotonic()
-        self.sink.take(message)
+        with self._writing():
+            if isinstance(message, Header):
+                if stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode):
+                    self._stream.truncate(0)
+                self._writer = FileWriter(self._stream, message)
+            elif self._writer is not None:
+                self._writer.write(message)
+                self._frames += 1
+
+    def flush(self) -> None:
+        """Have in the file what has come; raises CkptprofError."""
+        with self._writing():
+            if self._writer is not None:
+                self._writer.flush()
+                self._size_bytes = os.fstat(self._stream.fileno()).st_size
+
+    def close(self) -> None:
+        """Finish the file; a second call does nothing. Raises CkptprofError."""
+        with self._writing():
+            if self._writer is not None and not self._stream.closed:
+                self._writer.close()
+                self._stream.flush()
+                self._size_bytes = os.fstat(self._stream.fileno()).st_size
+            self._stream.close()
+
+    def clear_away(self) -> None:
+        """Remove the file that was made for a recording that did not begin."""
+        if self._new and not self.begun:
+            self._path.unlink(missing_ok=True)
 
     def end(self) -> None:
         """Tell what was recorded."""
-        if self.sink.is_empty:
-            self.say("nothing was recorded")
+        if self._is_empty:
+            self._say("nothing was recorded")
             return
-        self.say(f"{self.so_far()} in {self._path}")
-        self.say(f"`ckptprof replay {shlex.quote(str(self._path))}` reports the checkpoints in it")
+        self._say(f"{self.so_far()} in {self._path}")
+        self._say(f"`ckptprof replay {shlex.quote(str(self._path))}` reports the checkpoints in it")
 
-    def say(self, text: str) -> None:
-        """Print a line, unless nothing is to be printed."""
+    def _say(self, text: str) -> None:
         if not self._wanted.quiet:
             messages.say(text)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._failed = True
+            hint = "nothing was written" if self._is_empty else "what was written before can be replayed"
+            raise CkptprofError(f"{self._path}: {error.strerror}", hint=hint) from error
 
 
 def capture_host(path: Path, wanted: Wanted) -> None:
@@ -207,10 +195,10 @@ def capture_host(path: Path, wanted: Wanted) -> None:
     try:
         _record(Loop(sampler, trap, take), recording, progress)
     except SamplerLostError as error:
-        hint = f"what came before is in {path}" if recording.sink.begun else "nothing was written"
+        hint = f"what came before is in {path}" if recording.begun else "nothing was written"
         raise CkptprofError(str(error), hint=hint) from error
     finally:
-        recording.sink.clear_away()
+        recording.clear_away()
         sampler.kill()
         sampler.wait(2.0)
         trap.close()
@@ -227,13 +215,13 @@ def _record(loop: Loop, recording: _Recording, progress: Progress) -> None:
             if loop.ended:
                 raise SamplerLostError("the sampler ended before its time")
             if time.monotonic() - flushed > FLUSH_SECONDS:
-                recording.sink.flush()
+                recording.flush()
                 flushed = time.monotonic()
-            if recording.sink.begun:
+            if recording.begun:
                 progress.tell(f"{recording.so_far()} (Ctrl-C ends it)")
         loop.drain(5.0)
     finally:
-        recording.sink.close()
+        recording.close()
 
 
 def capture_command(path: Path, wanted: Wanted, arguments: Sequence[str]) -> int:
@@ -255,11 +243,11 @@ def capture_command(path: Path, wanted: Wanted, arguments: Sequence[str]) -> int
         if not recording.over:
             recording.take(message)
 
-    attended = Attended(sampler, trap, take, level=wanted.level, keep_house=recording.sink.flush)
+    attended = Attended(sampler, trap, take, level=wanted.level, keep_house=recording.flush)
     try:
         exit_code = attended.execute(arguments, ready=ready)
     except CkptprofError:
-        recording.sink.clear_away()
+        recording.clear_away()
         raise
     finally:
         if sampler is not None:
@@ -268,7 +256,7 @@ def capture_command(path: Path, wanted: Wanted, arguments: Sequence[str]) -> int
                 sampler.kill()
         trap.close()
     try:
-        recording.sink.close()
+        recording.close()
     except CkptprofError as error:  # the command has run: its exit code matters more
         messages.warn(str(error))
     recording.end()

@@ -102,7 +102,6 @@ def _parts(environment: Environment) -> list[Path]:
 
 
 def _code() -> Iterable[Path]:
-    """Return the folders of the modules that a service would import."""
     folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     packages = {os.path.dirname(module.__file__ or "") for module in (ckptprof, ckptprof_collectors)}  # noqa: PTH120
     return [Path(folder) for folder in sorted(folders | packages) if os.path.isdir(folder)]  # noqa: PTH112

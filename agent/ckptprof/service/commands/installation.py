@@ -19,8 +19,9 @@ import psutil
 
 from ckptprof.assets import asset
 from ckptprof.errors import CkptprofError, PermissionDeniedError
-from ckptprof.service.commands.environment import Environment
-from ckptprof.store.location import SYSTEMD, service_runs
+from ckptprof.report.service import Standing
+from ckptprof.service.commands.environment import Environment, here
+from ckptprof.store.location import SERVICE_DATABASE, SYSTEMD, service_runs
 from ckptprof_collectors.abandoned import run
 
 NAME = "ckptprof"
@@ -79,7 +80,6 @@ class Host:
         return dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
 
     def _seen(self) -> dict[str, str]:
-        """Return as much of it as files tell."""
         if not self.unit.exists():
             return {"LoadState": "not-found", "ActiveState": "inactive"}
         wanted = self.unit.parent / "multi-user.target.wants" / self.unit.name
@@ -183,3 +183,24 @@ def _removed(path: Path) -> Step:
 
 def _called(host: Host, *command: str) -> Step:
     return Step(" ".join(command), lambda: host.call(*command))
+
+
+def standing(host: Host) -> Standing:
+    """Return it; raises CkptprofError if systemd does not answer."""
+    state = host.state()
+    runs = state.get("ExecStart", "").partition("argv[]=")[2].partition(" ;")[0] or None
+    from_here = None if runs is None else runs.startswith(f"{here().command} ")
+    return Standing(
+        installed=state.get("LoadState") == "loaded",
+        enabled=state.get("UnitFileState") == "enabled",
+        active=state.get("ActiveState") == "active",
+        state=state.get("ActiveState", "unknown"),
+        status=state.get("StatusText") or None,
+        unit=state.get("FragmentPath") or None,
+        runs=runs,
+        from_here=from_here,
+        outdated=bool(from_here) and state.get("ActiveState") == "active" and is_outdated(state),
+        user=host.has_user(),
+        database=str(SERVICE_DATABASE),
+        readable=os.access(SERVICE_DATABASE, os.R_OK),
+    )

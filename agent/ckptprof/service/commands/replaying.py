@@ -115,7 +115,6 @@ def _store(
 
 
 def _new(detector: Detector, before: list[Judged]) -> list[Judged]:
-    """Return the events that were judged since: the detector remembers the last ones only."""
     last = before[-1].number if before else 0
     if not detector.judged or detector.judged[-1].number == last:
         return []

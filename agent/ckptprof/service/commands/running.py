@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import msgspec
 
 from ckptprof.detect.recognition import Judged
 from ckptprof.errors import CkptprofError, StoreError
 from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
 from ckptprof.recording import Header
-from ckptprof.report.live.state import MAX_LAST, State, with_usual
+from ckptprof.report.live.state import MAX_LAST
 from ckptprof.service.commands import levels
-from ckptprof.service.commands.attended import BASE_HZ, BURST_HZ, TRAPPED, Attended, start_sampler
-from ckptprof.service.commands.command import OUR_STREAMS
-from ckptprof.service.commands.joined import Joined
+from ckptprof.service.commands.attended import BASE_HZ, BURST_HZ, OUR_STREAMS, TRAPPED, Attended, Joined, start_sampler
 from ckptprof.service.options import SamplerOptions, Wish
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
@@ -29,7 +24,7 @@ from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.location import default_path
-from ckptprof.store.lock import StoreBusyError
+from ckptprof.store.problems import StoreBusyError
 from ckptprof.store.watched import watched
 from ckptprof.store.writer import StoreFullError
 
@@ -46,15 +41,9 @@ class Outcome:
     rejected: tuple[Judged, ...] = ()  # what was judged and was no checkpoint
 
 
-class Screen(Audience, Protocol):
-    """A screen of our own terminal, and where the command's streams go meanwhile."""
-
-    @property
-    def streams(self) -> Mapping[int, int]:
-        """Descriptors of ours by the number that each is to have in the command."""
-
-
-def record(what: Sequence[str] | int, db: str | None, *, level: Wish = "auto", screen: Screen | None = None) -> Outcome:
+def record(
+    what: Sequence[str] | int, db: str | None, *, level: Wish = "auto", screen: Audience | None = None
+) -> Outcome:
     """Run a command and record it, in the database of this user if none is named; a number: the process of that pid.
 
     Raises NotStartedError, StoreError for a named database that cannot be one, and CkptprofError for a level that
@@ -99,25 +88,6 @@ def _open(db: str | None) -> tuple[WriterThread | None, tuple[str, ...]]:
     return None, ()
 
 
-class _WithLast:
-    """A screen that is shown the last checkpoints, too."""
-
-    def __init__(self, screen: Screen, last: Callable[[], tuple[Checkpoint, ...]]) -> None:
-        """`last` returns the last checkpoints, the newest first."""
-        self._screen = screen
-        self._last = last
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether anybody looks."""
-        return self._screen.is_wanted
-
-    def put(self, state: State) -> None:
-        """Show it."""
-        last = self._last()
-        self._screen.put(msgspec.structs.replace(state, last=last, underway=with_usual(state.underway, last)))
-
-
 class Run:
     """One command under observation."""
 
@@ -127,18 +97,16 @@ class Run:
         saved_paths: tuple[str, ...],
         level: Wish = "auto",
         diagnosis: Diagnosis | None = None,
-        screen: Screen | None = None,
+        screen: Audience | None = None,
     ) -> None:
-        """`writer` is None when nothing can be stored."""
         self._level: Wish = level
         self._writer = writer
         if writer is not None:
             writer.keep_stored = True
         self._saved_paths = saved_paths
         self._recorder = Recorder(
-            writer, None, saved_paths=saved_paths, diagnosis=diagnosis,
-            live=None if screen is None else _WithLast(screen, self._last),
-        )  # fmt: skip
+            writer, None, saved_paths=saved_paths, diagnosis=diagnosis, live=screen, last=self._last
+        )
         self._recorder.keep_checkpoints = True
         self._streams = OUR_STREAMS if screen is None else screen.streams
         self._lost = ""
@@ -173,7 +141,6 @@ class Run:
         return Outcome(exit_code, self._report(stored=stored), stored, tuple(self._recorder.rejected))
 
     def _last(self) -> tuple[Checkpoint, ...]:
-        """Return the last checkpoints, the newest first."""
         found = self._recorder.checkpoints if self._writer is None else self._writer.stored
         return tuple(sorted(found, key=lambda one: (one.start_ns, one.id), reverse=True)[:MAX_LAST])
 
@@ -185,7 +152,6 @@ class Run:
                 messages.say(line)
 
     def _close(self, trap: SignalTrap) -> bool:
-        """Judge and store what is left; return whether everything is stored."""
         try:
             self._recorder.end(clean=not self._lost)
         except Exception as error:  # noqa: BLE001 - the command has run: its exit code matters more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -17,12 +18,10 @@ from ckptprof.export.http import MetricsServer
 from ckptprof.export.listening import DEFAULT_PORT, Tls, guarded
 from ckptprof.recording import Frame, Header
 from ckptprof.service.commands import levels
-from ckptprof.service.commands.pulse import Pulse
-from ckptprof.service.commands.systemd import Notifier
+from ckptprof.service.commands.systemd import Notifier, Pulse
 from ckptprof.service.options import Control, SamplerOptions, Wish
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
-from ckptprof.service.recorder.garbage import collect_seldom
 from ckptprof.service.recorder.loop import Loop, SamplerLostError
 from ckptprof.service.recorder.pending import left_pending
 from ckptprof.service.recorder.recorder import Recorder, in_seconds
@@ -47,6 +46,7 @@ HURRIED_SECONDS = 2.0
 MAX_STUCK = 3  # samplers that do not end when killed: then no other is started
 STEADY_SECONDS = 600.0  # a sampler that lived so long was fine: the next one is started as soon as the first was
 _BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_YOUNG = 10_000  # objects more than were given back: a save of thousands of files makes as many in a second, all in use
 
 
 @dataclass(frozen=True)
@@ -323,3 +323,10 @@ class Agent:
         if text not in self._complained and len(self._complained) < 256:
             self._complained.add(text)
             messages.say(text if text.startswith("out of sight") else f"out of sight: {text}")
+
+
+def collect_seldom() -> None:
+    """Look for garbage seldom, and never in what the start has made; to be called when all is imported and opened."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG, 10, 10)

@@ -1,17 +1,118 @@
-"""What `ckptprof live` shows of a database: checkpoints under way as the recorder stored them, and the last ones."""
+"""What `ckptprof live` shows: checkpoints from the database, device rates from the kernel's own counters."""
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import time
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ckptprof.model import Checkpoint, CheckpointQuery
-from ckptprof.report.live.state import MAX_LAST, State, underway, with_usual
-from ckptprof.service.live.devices import DeviceRates
+from ckptprof.report.live.state import MAX_LAST, Device, State, underway, with_usual
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside
 from ckptprof.service.recorder.pending import going_on
-from ckptprof.store.reader import StoreReader
+from ckptprof_collectors.contract import Collector
+from ckptprof_collectors.counted import LOOPBACK, MOVED
+from ckptprof_collectors.devices.blockdevices import BlockDevices
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
+from ckptprof_collectors.networks.nics import Nics
+from ckptprof_collectors.networks.rdma import RdmaPorts
+from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, NicInfo, NicSample, RdmaSample, Sample
+
+if TYPE_CHECKING:
+    from ckptprof.store.reader import StoreReader
+
+_COLLECTORS: tuple[Callable[[KernelFs], Collector], ...] = (BlockDevices, Nics, RdmaPorts)
+_HIDDEN_KINDS = frozenset({"partition", "ram"})  # the disk counts their bytes, or they are no storage
+_SHORTEST_NS = 200_000_000  # between two readings: a rate over less says little
+_ENTITIES = {one.counted.gone: one.counted.entity for one in (DiskSample, NicSample, RdmaSample)}
+_Key = tuple[str, str]  # kind and name
+_Counts = tuple[int | None, int | None, int | None]  # read and written bytes, milliseconds busy
+
+
+class DeviceRates:
+    """Rates between two readings; a device that was read once, or whose counters went back, has none."""
+
+    def __init__(self, fs: KernelFs | None = None, clock: Callable[[], int] = time.time_ns) -> None:
+        """Read the counters for the first time; `clock` returns epoch nanoseconds."""
+        fs = KernelFs() if fs is None else fs
+        self.boot_id = read_text(fs.proc / "sys/kernel/random/boot_id")
+        self._clock = clock
+        self._collectors: list[Collector] = []
+        for make in _COLLECTORS:
+            with contextlib.suppress(UnavailableError):
+                self._collectors.append(make(fs))
+        self._counts: dict[_Key, _Counts] = {}
+        self._hidden: set[_Key] = set()
+        self._rates: tuple[Device, ...] = ()
+        self._read_ns = 0
+        self.read()
+
+    def close(self) -> None:
+        """Close the counters' files."""
+        for collector in self._collectors:
+            collector.close()
+
+    def read(self) -> tuple[Device, ...]:
+        """Return the rates since the reading before; those of that reading if it was a moment ago."""
+        now_ns = self._clock()
+        if 0 <= now_ns - self._read_ns < _SHORTEST_NS:
+            return self._rates
+        before, seconds = dict(self._counts), (now_ns - self._read_ns) / 1e9
+        for collector in self._collectors:
+            with contextlib.suppress(OSError):
+                self._update(collector.read() or ())
+        self._rates = tuple(
+            _device(key, before.get(key), counts, seconds, now_ns)
+            for key, counts in self._counts.items()
+            if key not in self._hidden
+        )
+        self._read_ns = now_ns
+        return self._rates
+
+    def _update(self, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            if isinstance(sample, DiskSample | NicSample | RdmaSample):
+                self._count(sample)
+            elif isinstance(sample, DeviceInfo):
+                is_hidden = sample.kind in _HIDDEN_KINDS or not sample.countable
+                self._hide(("disk", sample.device), is_hidden=is_hidden)
+            elif isinstance(sample, NicInfo):
+                self._hide(("nic", sample.interface), is_hidden=not sample.countable)
+            elif isinstance(sample, Gone) and sample.entity in _ENTITIES:
+                key = _ENTITIES[sample.entity], sample.name
+                self._counts.pop(key, None)
+                self._hidden.discard(key)
+
+    def _count(self, sample: DiskSample | NicSample | RdmaSample) -> None:
+        kind, (name_field,) = sample.counted.entity, sample.counted.name
+        name, fields = getattr(sample, name_field), MOVED[kind]
+        if f"{kind}:{name}" == LOOPBACK:
+            return
+        read, written = (
+            None if count is None else count * fields.unit_bytes
+            for count in (getattr(sample, fields.into), getattr(sample, fields.out_of))
+        )
+        busy_ms = None if fields.busy_ms is None else getattr(sample, fields.busy_ms)
+        self._counts[kind, name] = read, written, busy_ms
+
+    def _hide(self, key: _Key, *, is_hidden: bool) -> None:
+        (self._hidden.add if is_hidden else self._hidden.discard)(key)
+
+
+def _device(key: _Key, before: _Counts | None, now: _Counts, seconds: float, now_ns: int) -> Device:
+    read, written, busy_ms = (
+        (new - old) / seconds if old is not None and new is not None and new >= old else None
+        for old, new in zip(before if before is not None else (None, None, None), now, strict=True)
+    )
+    return Device(
+        name=key[1], kind=key[0], read_bytes_per_second=read, written_bytes_per_second=written,
+        busy_share=None if busy_ms is None else min(busy_ms / 1000, 1.0), at_ns=now_ns,
+    )  # fmt: skip
+
 
 _SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
 STOPPED = "no recorder is running for this database: this is its last state"

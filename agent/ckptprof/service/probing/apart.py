@@ -89,7 +89,6 @@ class _SilentError(Exception):
 
 
 def _work(work: Callable[[Say], T], theirs: Connection) -> None:
-    """Work, tell what came of it, and end; with the process that waits for it, too."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     hostfacts.own.cache_clear()  # it is another one
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -105,7 +104,6 @@ def _work(work: Callable[[Say], T], theirs: Connection) -> None:
 
 
 def _heard(ours: Connection, pid: int, heard: Say, patience_seconds: float, stop: Stop) -> Any:
-    """Return what came of the work; raises that, and _SilentError."""
     silent_seconds, is_ending, looked = 0.0, False, time.monotonic()
     sleep, slept_seconds = sleep_of(pid), 0.0
     while True:

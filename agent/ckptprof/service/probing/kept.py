@@ -51,7 +51,6 @@ def load_ceilings(state_dir: Path) -> tuple[Ceilings, ...]:
 
 
 def _name(ceilings: Ceilings) -> str:
-    """Return the name for a mount: by the device or source, the file system and the mount point."""
     key = (ceilings.device or ceilings.source, ceilings.fs_type, ceilings.mount_point)
     return hashlib.sha256("\0".join(key).encode()).hexdigest()[:16] + _SUFFIX
 
@@ -74,7 +73,6 @@ def _load(path: Path) -> Ceilings | None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Put the file in its place at once and whole, readable by its owner only."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(beside, flags, 0o600)

@@ -9,23 +9,139 @@ from __future__ import annotations
 import errno
 import fcntl
 import itertools
+import mmap
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from errno import EDQUOT, EFBIG, ENOSPC
 from functools import partial
+from time import perf_counter_ns
 
 import msgspec
 import psutil
 
 from ckptprof import __version__
-from ckptprof.diagnose.ceilings import FULL, READ, SIZE, STOPPED, WRITE, Ceilings, Measure
-from ckptprof.service.probing import moving
-from ckptprof.service.probing.moving import STEP, Limits, Tally
-from ckptprof.service.probing.place import Place, working
-from ckptprof.service.probing.planning import Plan, room_bytes
+from ckptprof.diagnose.ceilings import FULL, READ, SIZE, STOPPED, TIME, WRITE, Ceilings, Measure
+from ckptprof.service.probing.planning import Place, Plan, room_bytes, working
 from ckptprof_collectors import hostfacts
+
+IS_FULL = frozenset((ENOSPC, EDQUOT, EFBIG))  # EFBIG: RLIMIT_FSIZE
+STEP = 1 << 20  # bytes of an operation
+_BLOCK_WORDS = 512  # of 8 bytes: 4 KiB, of which storage that finds duplicates looks at each
+_NS = 1_000_000_000
+_WORST_FIRST = (STOPPED, FULL, TIME, SIZE)
+
+
+class Data:
+    """A page-aligned buffer of random bytes, none of whose 4 KiB blocks is ever written twice: nothing to save on."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = mmap.mmap(-1, size)
+        self._memory.write(os.urandom(size))
+        self.view = memoryview(self._memory)
+        self._marks = self.view.cast("Q")[::_BLOCK_WORDS]
+        self._blocks = len(self._marks)
+        self._number = int.from_bytes(os.urandom(7), "little")
+
+    def renew(self) -> None:
+        """Make every block differ from all before."""
+        self._number += 1
+        self._marks[:] = memoryview(array("Q", (self._number,)) * self._blocks)
+
+
+@dataclass
+class Limits:
+    """When to stop."""
+
+    seconds: float
+    most_bytes: int
+    halt: threading.Event
+
+
+@dataclass
+class Tally:
+    """What was done, from `begin_ns` to `end_ns` of the monotonic clock."""
+
+    begin_ns: int
+    end_ns: int = 0
+    moved_bytes: int = 0
+    ended: str = SIZE
+
+    @property
+    def spent_ns(self) -> int:
+        """How long it took."""
+        return max(1, self.end_ns - self.begin_ns)
+
+
+def repeat(step: Callable[[int], int], offsets: Iterable[int], limits: Limits) -> Tally:
+    """Call `step` with one offset after the other until a limit is met; it returns the bytes that it moved.
+
+    Raises OSError, but a full file system ends what has begun.
+    """
+    tally = Tally(perf_counter_ns())
+    deadline = tally.begin_ns + round(limits.seconds * _NS)
+    try:
+        for offset in offsets:
+            if tally.moved_bytes > limits.most_bytes - STEP:
+                break
+            done = step(offset)
+            tally.moved_bytes += done
+            if limits.halt.is_set() or perf_counter_ns() >= deadline:
+                tally.ended = STOPPED if limits.halt.is_set() else TIME
+                break
+            if done < STEP:  # nobody interrupts a regular file's: it is about to be full, or at its end
+                tally.ended = FULL
+                break
+    except OSError as error:
+        if error.errno not in IS_FULL or not tally.moved_bytes:
+            raise
+        tally.ended = FULL
+    tally.end_ns = perf_counter_ns()
+    return tally
+
+
+def write(fd: int, limits: Limits) -> Tally:
+    """Write in order, and fsync; raises OSError."""
+    data = Data(STEP)
+
+    def step(offset: int) -> int:
+        data.renew()
+        return os.pwrite(fd, data.view, offset)
+
+    tally = repeat(step, itertools.count(0, STEP), limits)
+    os.fsync(fd)
+    tally.end_ns = perf_counter_ns()
+    return tally
+
+
+def read(fd: int, offsets: Iterable[int], limits: Limits) -> Tally:
+    """Read one operation after the other; raises OSError."""
+    into = (memoryview(mmap.mmap(-1, STEP)),)
+    return repeat(lambda offset: os.preadv(fd, into, offset), offsets, limits)
+
+
+def side_by_side(works: list[Callable[[], Tally]]) -> Tally:
+    """Do all of it at once, a thread each, and return the sum from the first begin to the last end; raises OSError."""
+    barrier = threading.Barrier(len(works))
+
+    def begin(work: Callable[[], Tally]) -> Tally:
+        barrier.wait()
+        return work()
+
+    with ThreadPoolExecutor(len(works), thread_name_prefix="probe") as pool:
+        tallies = [future.result() for future in [pool.submit(begin, work) for work in works]]
+    return Tally(
+        min(tally.begin_ns for tally in tallies),
+        max(tally.end_ns for tally in tallies),
+        sum(tally.moved_bytes for tally in tallies),
+        min((tally.ended for tally in tallies), key=_WORST_FIRST.index),
+    )
+
 
 IN_MEMORY = frozenset(("tmpfs", "ramfs", "hugetlbfs"))
 MANY = 4
@@ -33,7 +149,6 @@ _FIRST_BYTES = 4 * STEP  # of buffered writes while nobody knows how long their 
 _MOST_PASSES = 8
 _FROM_DEVICE = 0.9  # of what was read must have come from the device, or the page cache was measured
 _SLACK_SECONDS = 2.0  # more than the sum of the phases; what is left then is not begun
-_NS = 1_000_000_000
 
 Tell = Callable[[Measure, int, int], None]  # the row that begins, its number from 1 on, and how many there are
 
@@ -81,8 +196,6 @@ def probe(plan: Plan, *, halt: threading.Event, tell: Tell, rows: Sequence[Measu
 
 
 class _Probe:
-    """One run through all rows."""
-
     def __init__(self, plan: Plan, place: Place, halt: threading.Event) -> None:
         self._plan, self._place, self._halt = plan, place, halt
         self._subject = -1  # what one worker wrote, kept to be read
@@ -109,7 +222,7 @@ class _Probe:
         except _MissingError as error:
             return msgspec.structs.replace(row, missing=str(error))
         except OSError as error:
-            return _broken(row, _reason(error, row), FULL if error.errno in moving.IS_FULL else None)
+            return _broken(row, _reason(error, row), FULL if error.errno in IS_FULL else None)
         if row.work == WRITE and done.bytes_per_second is not None:
             self._known_rate = max(self._known_rate or 0.0, done.bytes_per_second)
         return done
@@ -142,7 +255,7 @@ class _Probe:
             try:
                 tally = self._fresh(row, amount // row.workers)
             except OSError as error:
-                if tally is None or error.errno not in moving.IS_FULL:
+                if tally is None or error.errno not in IS_FULL:
                     raise
                 tally.ended = FULL  # of the smaller round before
                 return tally
@@ -162,7 +275,7 @@ class _Probe:
         limits = Limits(self._seconds, each, self._halt)
         try:
             files += [self._place.open(direct=bool(row.direct)) for _ in range(row.workers)]
-            tally = moving.side_by_side([partial(moving.write, fd, limits) for fd in files])
+            tally = side_by_side([partial(write, fd, limits) for fd in files])
             if self._subject < 0 and row.workers == 1 and tally.moved_bytes:
                 self._subject = files.pop()
         finally:
@@ -187,7 +300,7 @@ class _Probe:
             raise _MissingError("the file is too small for so many readers")
         limits = Limits(self._seconds, each * _MOST_PASSES, self._halt)
         parts = [range(worker * each, (worker + 1) * each, STEP) for worker in range(row.workers)]
-        return (moving.side_by_side([partial(moving.read, fd, itertools.cycle(part), limits) for part in parts]),)
+        return (side_by_side([partial(read, fd, itertools.cycle(part), limits) for part in parts]),)
 
     def _cold_passes(self, fd: int, whole: int) -> Sequence[Tally]:
         """Read the file several times, out of the page cache each time."""
@@ -197,7 +310,7 @@ class _Probe:
             os.fsync(fd)  # only clean pages can be dropped
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             before = _read_bytes()
-            tallies.append(moving.read(fd, range(0, whole, STEP), Limits(left, whole, self._halt)))
+            tallies.append(read(fd, range(0, whole, STEP), Limits(left, whole, self._halt)))
             after = _read_bytes()
             if self._plan.device is None or before is None or after is None:
                 continue

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ckptprof.service.recorder import messages
-from ckptprof.store.lock import StoreBusyError
-from ckptprof.store.problems import StorePassingError
+from ckptprof.store.problems import StoreBusyError, StoreFullError
 from ckptprof.store.writer import StoreWriter
 
 BUSY_SECONDS = 3.0  # a shared database is held by each writer for much less
@@ -22,7 +21,8 @@ class Database:
     def __init__(self, path: Path, opened: Callable[[], StoreWriter], *, shared: bool, waits: bool = False) -> None:
         """Open it; raises StoreError, StoreBusyError if another ckptprof does not let go of it.
 
-        `waits`: what a later try may find mended is no error; `writer` is that try.
+        `waits`: a lock that is held and a full disk are no errors; `writer` tries again. What else may pass is one: a
+        mount that was read-only when a service started stays so in its mount namespace, until it starts again.
         """
         self.path = path
         self._opened = opened
@@ -30,7 +30,7 @@ class Database:
         self._writer: StoreWriter | None = None
         self._identity: tuple[int, int] | None = None
         self.damaged = 0  # databases that were moved aside
-        with contextlib.suppress(*(StorePassingError,) if waits else ()):
+        with contextlib.suppress(*(StoreBusyError, StoreFullError) if waits else ()):
             self.writer()
         self.rest()
 

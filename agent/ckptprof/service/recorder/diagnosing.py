@@ -22,14 +22,6 @@ HISTORY = 50  # checkpoints of a job
 JOBS = 64
 
 
-def _none() -> Sequence[Ceilings]:
-    return ()
-
-
-def _unseen(_: Checkpoint) -> int | None:
-    return None
-
-
 def gpus_in_use() -> Callable[[Checkpoint], int | None]:
     """Return what tells, while they run, on how many GPUs the processes of a checkpoint compute."""
     from ckptprof_collectors.gpus.nvml import Gpus  # noqa: PLC0415 - the sampler starts first
@@ -51,14 +43,13 @@ class KeptCeilings:
     """What `ckptprof ceiling` has kept beside a database; read again when something was put there."""
 
     def __init__(self, state_dir: Path) -> None:
-        """Read what is there."""
         self._state_dir = state_dir
         self._changed_ns = self._stamp()
         with RAISED:  # what root has measured is root's alone
             self._known = load_ceilings(state_dir)
 
     def __call__(self) -> Sequence[Ceilings]:
-        """Return what is there now: one look at the folder's stamp, unless it changed."""
+        """Return what is kept now."""
         changed_ns = self._stamp()
         if changed_ns != self._changed_ns:
             self._changed_ns = changed_ns
@@ -77,7 +68,7 @@ def ceilings_beside(db: str | Path | None) -> Callable[[], Sequence[Ceilings]]:
     try:
         return KeptCeilings(state_directory(None if db is None else str(db)))
     except StoreError:
-        return _none
+        return tuple
 
 
 class Diagnosis:
@@ -87,8 +78,8 @@ class Diagnosis:
         self,
         complain: Callable[[str], None] = lambda _: None,
         *,
-        ceilings: Callable[[], Sequence[Ceilings]] = _none,
-        gpus: Callable[[Checkpoint], int | None] = _unseen,
+        ceilings: Callable[[], Sequence[Ceilings]] = tuple,
+        gpus: Callable[[Checkpoint], int | None] = lambda _: None,
     ) -> None:
         """`ceilings` is asked at each checkpoint: whoever loads them knows when they change; `gpus`, too."""
         from ckptprof.diagnose import judging  # noqa: PLC0415 - the rules are many files, and the sampler starts first
@@ -126,7 +117,7 @@ class Diagnosis:
         checkpoint: Checkpoint,
         history: Sequence[Checkpoint] | None = None,
         *,
-        gpus: Callable[[Checkpoint], int | None] = _unseen,
+        gpus: Callable[[Checkpoint], int | None] = lambda _: None,
     ) -> Checkpoint:
         try:
             known = tuple(self._jobs.get(checkpoint.job, {}).values()) if history is None else history

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import posixpath
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -78,7 +79,6 @@ def _root(checkpoint: Checkpoint) -> str:
 
 
 def _folder(checkpoint: Checkpoint) -> str:
-    """Return the folder of its largest file."""
     largest = max(checkpoint.streams, key=lambda stream: stream.bytes, default=None)
     return posixpath.dirname(largest.path if largest is not None else checkpoint.path or "")
 
@@ -87,11 +87,16 @@ def joined(first: Checkpoint, second: Checkpoint) -> Checkpoint:
     """Return both as one; what was moved while nobody watched is not in it, so that its bytes are the least."""
     gap_seconds = max(0, second.start_ns - first.end_ns) / 1e9
     streams = _streams(first, second)
-    moved = _bytes_by_file(streams)
+    moved = Counter[str]()
+    for stream in streams:
+        moved[stream.path] += stream.bytes
     moments = msgspec.structs.replace(second.moments, first_data_ns=first.moments.first_data_ns)
     text = f"it was seen in two parts: ckptprof or its sampler was restarted, with {gap_seconds:.1f} s between them"
     unseen = f"what it wrote in {gap_seconds:.1f} s of it: ckptprof or its sampler was restarted meanwhile"
     larger = max(first, second, key=lambda one: one.bytes)
+    own = [one for one in first.evidence if one.name not in (CUT_AT_END, CUT_BETWEEN, "incomplete", "mode")]
+    names = {one.name for one in own}
+    more = [one for one in second.evidence if one.name != CUT_AT_BEGIN and one.name not in names]
     return msgspec.structs.replace(
         second,
         id=0,
@@ -122,7 +127,7 @@ def joined(first: Checkpoint, second: Checkpoint) -> Checkpoint:
         cost=None,
         level=first.level if first.level is second.level else Level.POLL,
         blind=(*_blind(first, second), unseen),
-        evidence=_evidence(first, second, text),
+        evidence=(*own, *more, Evidence(name=CUT_BETWEEN, weight=0.0, text=text)),
         confidence=max(first.confidence, second.confidence),
         streams=streams,
         progress_left_out=max(first.progress_left_out, second.progress_left_out),
@@ -132,19 +137,11 @@ def joined(first: Checkpoint, second: Checkpoint) -> Checkpoint:
 
 
 def _blind(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    """Yield what is out of sight of both: of the end, what the second half says."""
     for sentence in first.blind:
         is_of_end = sentence.endswith(_MIDST) or sentence.startswith(_DURABLE)
         if not is_of_end and sentence not in second.blind:
             yield sentence
     yield from (sentence for sentence in second.blind if sentence != UNSEEN[CUT_AT_BEGIN])
-
-
-def _evidence(first: Checkpoint, second: Checkpoint, text: str) -> tuple[Evidence, ...]:
-    own = [one for one in first.evidence if one.name not in (CUT_AT_END, CUT_BETWEEN, "incomplete", "mode")]
-    names = {one.name for one in own}
-    more = [one for one in second.evidence if one.name != CUT_AT_BEGIN and one.name not in names]
-    return (*own, *more, Evidence(name=CUT_BETWEEN, weight=0.0, text=text))
 
 
 def _path(one: str | None, other: str | None) -> str | None:
@@ -154,7 +151,6 @@ def _path(one: str | None, other: str | None) -> str | None:
 
 
 def _streams(first: Checkpoint, second: Checkpoint) -> tuple[Stream, ...]:
-    """Return what each process did to each file, of both halves as one."""
     found: dict[tuple[int, str], Stream] = {}
     for stream in (*first.streams, *second.streams):
         earlier = found.get((stream.pid, stream.path))
@@ -172,13 +168,6 @@ def _streams(first: Checkpoint, second: Checkpoint) -> tuple[Stream, ...]:
             )
         found[stream.pid, stream.path] = stream
     return tuple(found.values())
-
-
-def _bytes_by_file(streams: Iterable[Stream]) -> dict[str, int]:
-    moved: dict[str, int] = {}
-    for stream in streams:
-        moved[stream.path] = moved.get(stream.path, 0) + stream.bytes
-    return moved
 
 
 def _writers(first: Checkpoint, second: Checkpoint) -> tuple[Writer, ...]:

@@ -30,7 +30,6 @@ class Loop:
     def __init__(
         self, sampler: SamplerProcess, trap: SignalTrap | None, take: Callable[[Header | Frame], None]
     ) -> None:
-        """`take` is given each message."""
         self.sampler = sampler
         self._trap = trap
         self._take = take
@@ -78,7 +77,6 @@ class Loop:
         self._take_in(self._waiting)
 
     def _take_in(self, waiting: Iterator[Header | Frame]) -> None:
-        """Take in what has come, for a while."""
         until = time.monotonic() + STEP_SECONDS
         try:
             for message in waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -18,11 +19,9 @@ def say(text: str, priority: int = INFO) -> None:
     """Write one line; a closed stderr stops nobody."""
     line = clean(text)
     prefix = f"<{priority}>" if "JOURNAL_STREAM" in os.environ else ""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"{prefix}ckptprof: {line}\n".encode("utf-8", "backslashreplace").decode("utf-8"))
         sys.stderr.flush()
-    except (OSError, ValueError):
-        return
 
 
 def warn(text: str) -> None:
@@ -45,7 +44,6 @@ def describe(checkpoint: Checkpoint) -> str:
 
 
 def _kind(checkpoint: Checkpoint) -> str:
-    """Return "save", "async save", "incomplete save", "restore", "copy of checkpoint files"."""
     if checkpoint.kind is Kind.COPY:
         return "copy of checkpoint files"
     words = [checkpoint.kind.value]

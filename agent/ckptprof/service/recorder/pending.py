@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -32,14 +33,7 @@ def going_on(kept: Iterable[bytes]) -> list[Checkpoint]:
 
     What another version of the agent has kept is left out.
     """
-    found = []
-    for data in kept:
-        try:
-            one = _decode(data)
-        except msgspec.MsgspecError:
-            continue
-        if one.if_alone is None:
-            found.append(one.checkpoint)
+    found = [one.checkpoint for one in _decoded(kept) if one.if_alone is None]
     return sorted(found, key=lambda one: one.start_ns)
 
 
@@ -48,11 +42,10 @@ def is_writing(kept: Iterable[bytes], now_ns: int) -> bool:
 
     One that is sure is reported when it is over; of any other the last I/O tells.
     """
+    return any(one.if_alone is None or now_ns - one.checkpoint.end_ns < QUIET_NS for one in _decoded(kept))
+
+
+def _decoded(kept: Iterable[bytes]) -> Iterator[Pending]:
     for data in kept:
-        try:
-            one = _decode(data)
-        except msgspec.MsgspecError:
-            continue
-        if one.if_alone is None or now_ns - one.checkpoint.end_ns < QUIET_NS:
-            return True
-    return False
+        with contextlib.suppress(msgspec.MsgspecError):  # of another version of the agent
+            yield _decode(data)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ckptprof.detect.describe.revisions import newest
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.deferred import Pending
+from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.recognition import Judged
 from ckptprof.export.health import RecorderHealth
 from ckptprof.model import Checkpoint, Kind, Session
 from ckptprof.recording import Header
-from ckptprof.report.live.state import State, underway
+from ckptprof.report.live.state import State, underway, with_usual
 from ckptprof.service.recorder import messages
-from ckptprof.service.recorder.detecting import Detection
 from ckptprof.service.recorder.diagnosing import Diagnosis
 from ckptprof.service.recorder.halves import Halves
 from ckptprof.service.recorder.writerthread import WriterThread
@@ -27,6 +29,51 @@ from ckptprof_collectors.samples import CollectorFault, Frame, SamplerHealth, Un
 if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 ms and 10 MB
     from ckptprof.export.metrics import Metrics
 
+
+_Told = TypeVar("_Told", Checkpoint, Pending)
+
+
+class Detection:
+    """Starts again after each fault; `complain` gets each fault, `faults` counts them."""
+
+    def __init__(
+        self,
+        header: Header,
+        *,
+        saved_paths: tuple[str, ...],
+        complain: Callable[[str], None],
+        before: Detection | None = None,
+    ) -> None:
+        """Take the header of the recording, what was saved before it, and who watched until a moment ago."""
+        self._header = header
+        self._saved_paths = saved_paths
+        self._complain = complain
+        earlier = None if before is None else before.detector
+        self.detector: Detector = Detector(header, saved_paths=saved_paths, before=earlier)
+        self._past_forgotten_bytes = 0
+        self.faults = 0
+
+    @property
+    def forgotten_bytes(self) -> int:
+        """What it forgot early because its budget was full."""
+        return self._past_forgotten_bytes + self.detector.forgotten_bytes
+
+    def run(self, step: Callable[[Detector], list[_Told]]) -> list[_Told]:
+        """Return what a step of the detector returns, nothing after a fault of it."""
+        try:
+            return step(self.detector)
+        except Exception as error:  # noqa: BLE001 - sampling, timelines and metrics must go on whatever this one fault is
+            self.faults += 1
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{PurePath(place.filename).name}:{place.lineno}"
+            self._complain(
+                f"detection: {type(error).__name__} at {where}: {error}; what was going on is lost, it begins anew"
+            )
+            self._past_forgotten_bytes = self.forgotten_bytes
+            self.detector = Detector(self._header, saved_paths=self._saved_paths)
+            return []
+
+
 LATE_NS = 1_000_000_000
 BEHIND_NS = 10_000_000_000  # is said
 _SAID_AGAIN_NS = 300_000_000_000  # while it lasts
@@ -37,7 +84,11 @@ _PENDING_SECONDS = 0.5  # at one time at most: frames wait meanwhile
 
 
 class Audience(Protocol):
-    """Who is shown what goes on."""
+    """A screen of our own terminal, which is shown what goes on, and where the command's streams go meanwhile."""
+
+    @property
+    def streams(self) -> Mapping[int, int]:
+        """Descriptors of ours by the number that each is to have in the command."""
 
     @property
     def is_wanted(self) -> bool:
@@ -62,12 +113,14 @@ class Recorder:
         complain: Callable[[str], None] = lambda _: None,
         diagnosis: Diagnosis | None = None,
         live: Audience | None = None,
+        last: Callable[[], tuple[Checkpoint, ...]] = tuple,
     ) -> None:
         """`tell` is called with each checkpoint once, `complain` with what a collector cannot see.
 
         `cut` are saves in whose midst the watch ended before; what continues one of them is told as a revision of it.
         `left` is what was not told before; None: nobody continues this one, so that nothing is left at its end.
-        `diagnosis` knows what was probed on this host, and how many GPUs it has; `live` is told what goes on.
+        `diagnosis` knows what was probed on this host, and how many GPUs it has; `live` is told what goes on,
+        with the `last` checkpoints, the newest first.
         """
         self._writer = writer
         self._metrics = metrics
@@ -76,6 +129,7 @@ class Recorder:
         self._complain = complain
         self._diagnosis = diagnosis if diagnosis is not None else Diagnosis(complain)
         self._live = live
+        self._last = last
         self._halves = Halves(cut)
         self._left = left
         self._keeps_pending = left is not None
@@ -127,8 +181,9 @@ class Recorder:
         )  # fmt: skip
         self._keep_session()
         if self._left:
-            self._emit(self._detector.adopt(self._left), self._detector.pending())
-            self._left = None
+            left, self._left = self._left, None
+            adopted = self._detector.run(lambda detector: detector.adopt(left))
+            self._emit(adopted, self._detector.run(Detector.pending))
 
     def _frame(self, frame: Frame) -> None:
         if self._detector is None or self._session is None:
@@ -136,7 +191,7 @@ class Recorder:
         self.frames += 1
         self.last_frame_ns = frame.at_ns
         self._note_lateness(frame.at_ns, time.monotonic_ns())
-        reported = self._detector.feed(frame)
+        reported = self._detector.run(lambda detector: detector.feed(frame))
         self._emit(reported, self._pending(self._detector, frame.at_ns, at_once=bool(reported)))
         self._timeline.feed(frame)
         if self._metrics is not None:
@@ -172,8 +227,8 @@ class Recorder:
         if not (self._keeps_pending or self._writer or is_watched) or not (at_once or at_ns >= self._pending_due_ns):
             return None
         began_ns = time.thread_time_ns()
-        pending = detector.pending(in_seconds(_PENDING_SECONDS), closely=is_watched)
-        self._left_out_events += detector.left_out_events
+        pending = detector.run(lambda one: one.pending(in_seconds(_PENDING_SECONDS), closely=is_watched))
+        self._left_out_events += detector.detector.left_out_events
         last_ns, self._pending_cost_ns = self._pending_cost_ns, time.thread_time_ns() - began_ns
         cost_ns = min(last_ns, self._pending_cost_ns)  # once may be a collection of garbage, or a host that took turns
         self._pending_due_ns = at_ns + max(_PENDING_NS, round(cost_ns / _PENDING_SHARE))
@@ -218,6 +273,8 @@ class Recorder:
             seen = self._detector.detector
             going_on = self._diagnosis.foresee(seen.underway)
             self._shown = len(going_on)
+            last = self._last()
+            saves = tuple(underway(one, seen.writing) for one in sorted(going_on, key=lambda one: one.start_ns))
             self._live.put(
                 State(
                     at_ns=time.time_ns(),
@@ -225,9 +282,8 @@ class Recorder:
                     level=self._session.level,
                     since_ns=self._session.start_ns,
                     dropped_frames=self.dropped_frames,
-                    underway=tuple(
-                        underway(one, seen.writing) for one in sorted(going_on, key=lambda one: one.start_ns)
-                    ),
+                    underway=with_usual(saves, last),
+                    last=last,
                 )
             )
 
@@ -252,14 +308,13 @@ class Recorder:
     def _ended(
         self, detector: Detection, *, clean: bool, hurried: Callable[[], bool]
     ) -> tuple[list[Checkpoint], list[Pending] | None, bool]:
-        """Return what is told at the end, what is left for the next one, and whether the end is clean."""
         if not self._keeps_pending:
-            return detector.finish(), [], clean
-        reported = detector.pause(hurried)
+            return detector.run(Detector.finish), [], clean
+        reported = detector.run(lambda one: one.pause(hurried))
         clean = clean and not hurried()
-        left = detector.pending(in_seconds(_PENDING_SECONDS))
+        left = detector.run(lambda one: one.pending(in_seconds(_PENDING_SECONDS)))
         if clean:
-            reported += detector.finish()
+            reported += detector.run(Detector.finish)
             left = [one for one in left if one.if_alone in (Hypothesis.DATA, Hypothesis.NOTHING)]
         return reported, left, clean
 
@@ -278,7 +333,7 @@ class Recorder:
             detection_faults=self._past_faults
             + (self._detector.faults if self._detector is not None else 0)
             + self._diagnosis.faults,
-            detection_kept_bytes=self._detector.kept_bytes if self._detector is not None else None,
+            detection_kept_bytes=self._detector.detector.kept_bytes if self._detector is not None else None,
             detection_forgotten_bytes=self._past_forgotten_bytes
             + (self._detector.forgotten_bytes if self._detector is not None else 0),
             left_out_events=self._left_out_events,
@@ -292,7 +347,7 @@ class Recorder:
             abandoned=ABANDONED.count(),
             cpu_seconds=time.process_time(),
             resident_bytes=own_memory_bytes(),
-            bursts_active=int(self._detector.active) if self._detector else 0,
+            bursts_active=int(self._detector.detector.active) if self._detector else 0,
         )
 
 

@@ -116,19 +116,15 @@ class SamplerProcess:
             message = msgspec.structs.replace(message, folders=message.folders[: len(message.folders) // 2])
             line = msgspec.json.encode(message) + b"\n"
         if self._process.stdin is not None:
-            try:
+            with contextlib.suppress(OSError):
                 self._process.stdin.write(line)
                 self._process.stdin.flush()
-            except OSError:
-                return
 
     def stop(self) -> None:
         """Ask it to look a last time and end; its last frames are still to be read."""
         if self._process.stdin is not None:
-            try:
+            with contextlib.suppress(OSError):
                 self._process.stdin.close()
-            except OSError:
-                return
 
     def kill(self) -> None:
         """End it at once."""

@@ -38,7 +38,6 @@ class WriterThread:
     """Owns the database; every method but `close` returns at once."""
 
     def __init__(self, database: Database, *, complain: Callable[[str], None]) -> None:
-        """Take the database over and start; `complain` is told of each new kind of failure once."""
         self._database = database
         self._writer: StoreWriter | None = None  # whose sessions are in `_begun`
         self._complain = complain
@@ -73,7 +72,6 @@ class WriterThread:
         self.dropped_windows += self._put(self._windows, windows, MAX_WINDOWS)
 
     def _put(self, waiting: deque[_Item], more: Sequence[_Item], most: int) -> int:
-        """Let these wait, too; return how many of the oldest were dropped for them."""
         with self._wake:
             waiting.extend(more)
             too_many = max(0, len(waiting) - most)
@@ -149,7 +147,6 @@ class WriterThread:
 
     @staticmethod
     def _attempt(work: Callable[[], list[StoreError] | None]) -> list[StoreError]:
-        """Return what failed in it, returned or raised."""
         try:
             return work() or []
         except StoreError as error:
@@ -212,7 +209,6 @@ class WriterThread:
         return failures
 
     def _changed(self, writer: StoreWriter, pending: dict[str, Pending]) -> tuple[dict[str, bytes], list[str]]:
-        """Return what is to be stored of what is not reported yet, and what is to be removed."""
         kept = self._kept if self._kept is not None else dict.fromkeys(writer.pending())
         changed = {uid: encoded(one) for uid, one in pending.items() if kept.get(uid) is not one}
         return changed, [uid for uid in kept if uid not in pending]

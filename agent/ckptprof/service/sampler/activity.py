@@ -38,7 +38,7 @@ class Activity:
         if resident_bytes > 0:
             self.resident_growth_bytes += resident_bytes
         if moved_bytes >= ACTIVE_BYTES or resident_bytes >= ACTIVE_RESIDENT_BYTES:
-            self._goes_on(now_ns)
+            self.last_active_ns = max(self.last_active_ns, now_ns)
             self.last_moved_ns = max(self.last_moved_ns, now_ns)
             if self.burst_since_ns is None:
                 self.burst_since_ns = previous_ns
@@ -46,11 +46,7 @@ class Activity:
                     self.look_since_ns = previous_ns
                 self.last_look_ns = now_ns
         elif self._maps_slowly(now_ns, resident_bytes, now_ns - previous_ns):
-            self._goes_on(now_ns)
-
-    def _goes_on(self, until_ns: int) -> None:
-        """Take note that it is active until then, if it was not told to be for longer."""
-        self.last_active_ns = max(self.last_active_ns, until_ns)
+            self.last_active_ns = max(self.last_active_ns, now_ns)
 
     def _maps_slowly(self, now_ns: int, resident_bytes: int, during_ns: int) -> bool:
         """Return whether a file that was found mapped in a burst comes in yet, if by little at a time."""
@@ -68,7 +64,7 @@ class Activity:
             self.last_look_ns = now_ns
             if self.second_look_ns is None:
                 self.look_since_ns = now_ns
-        self._goes_on(max(now_ns, until_ns))
+        self.last_active_ns = max(self.last_active_ns, now_ns, until_ns)
         self.last_moved_ns = max(self.last_moved_ns, now_ns, until_ns)
         self.fruitless_scans = 0
         self.last_scan_ns = 0

@@ -12,18 +12,9 @@ _SPARE = 48  # for the collectors, and what is open for a moment only
 _OF_TRACE = ("anon_inode:bpf", "anon_inode:btf", "anon_inode:[perf_event]")
 
 
-def raise_descriptor_limit() -> None:
-    """Allow this process as many open descriptors as it may have."""
-    import resource  # noqa: PLC0415 - once, at the start
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def most_kept(processes: int) -> int:
     """Return of how many of these processes descriptors can be kept; the files of others are opened for each read."""
-    limit = _limit()
+    limit = open_limit()
     if limit is None:
         return processes
     spare = _SPARE + descriptors_of(limit) + _of_trace()
@@ -32,13 +23,14 @@ def most_kept(processes: int) -> int:
 
 def too_few_descriptors() -> str:
     """Return why nothing could be looked at beside this trace; nothing if there are descriptors for both."""
-    limit, held = _limit(), _of_trace()
+    limit, held = open_limit(), _of_trace()
     if limit is None or limit >= held + _SPARE:
         return ""
     return f"it holds {held} files open of a limit of open files of {limit} (LimitNOFILE=, ulimit -n)"
 
 
-def _limit() -> int | None:
+def open_limit() -> int | None:
+    """Return how many descriptors this process may have; None: as many as it likes."""
     import resource  # noqa: PLC0415 - once, at the start
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -40,14 +40,12 @@ class Flushing:
     """
 
     def __init__(self) -> None:
-        """Start with nothing to follow."""
         self._files: dict[_FileKey, _Dirty] = {}
         self._asked: dict[_ProcessKey, set[_FileKey]] = {}  # by the first of its `paths`
         self._next_ns = 0
         self._spent_ns = 0
 
     def __len__(self) -> int:
-        """Return how many files are followed."""
         return len(self._files)
 
     def learn(self, now_ns: int, fact: FileFact) -> None:
@@ -70,7 +68,6 @@ class Flushing:
             self._follow(file, _Dirty(fact.size, now_ns, {process: fact.path}), process)
 
     def _follow(self, file: _FileKey, dirty: _Dirty, process: _ProcessKey) -> None:
-        """Ask one process for a file from now on, instead of the smallest if these are too many."""
         if process not in self._asked and len(self._asked) >= MAX_PROCESSES:
             self._files.pop(file, None)
             return

@@ -110,7 +110,6 @@ class Folders:
             self._find(folder, view, partial(_tree, folder))
 
     def _find(self, place: bytes, view: View, find: _Find, *, shared: bool = True) -> None:
-        """Have a thread watch what is found at a place."""
         if self._events is None or not place.startswith(b"/"):
             return
         now_ns, asked = time.monotonic_ns(), (place, view, shared)
@@ -197,7 +196,6 @@ class Folders:
         return [event for event, _ in found]
 
     def _look(self, watched: _Watched, events: list[FolderEvent]) -> None:
-        """Have a thread find out which of the files that were opened and closed are large."""
         local = watched.domain == LOCAL
         put = self._workers.put(URGENT if local else watched.domain, lambda: self._tell(watched, events, wake=local))
         if (not local or not put) and any(event.mask & IN_OPEN for event in events):
@@ -257,7 +255,6 @@ def _exactly(folder: bytes, root: Entered, domain: str, *, unless_shared: bool) 
 
 
 def _is_shared(found: Found) -> bool:
-    """Return whether everybody makes files there, as in /tmp."""
     return bool(found.status.mode & stat.S_ISVTX)
 
 

@@ -21,7 +21,6 @@ class HealthCounters:
     """Counts since the sampler began."""
 
     def __init__(self) -> None:
-        """Start each count at zero."""
         self._ticks = self._late = self._lateness_ns = self._starved_ns = 0
         self._read_ns: dict[str, int] = {}
         self._faults: dict[str, int] = {}

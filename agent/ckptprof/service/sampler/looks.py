@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ckptprof.service.sampler.descriptors import open_limit
 from ckptprof.service.sampler.stacklooks import WRITES_NS, Stacks, line_of
 from ckptprof.service.sampler.threadlooks import MANY, ThreadLooks, descriptors_of
 from ckptprof.service.sampler.watching import Watching
@@ -23,7 +24,6 @@ class Limits:
     """Looks at the limits on devices that hold a process when its burst begins."""
 
     def __init__(self, fs: KernelFs) -> None:
-        """Start with nothing known."""
         self._throttles = Throttles(fs)
         self._looked_ns: dict[int, int] = {}
 
@@ -51,7 +51,6 @@ class GpuLooks:
     """Asks how busy the GPUs are of those who write, and of their parents, who may train: meanwhile, and once after."""
 
     def __init__(self) -> None:
-        """Start with nobody writing."""
         self._looker = GpuLooker()
         self._wanted: dict[int, int] = {}  # pid -> start in ticks
         self._until_ns = 0
@@ -81,7 +80,8 @@ class Looks:
 
     def __init__(self, fs: KernelFs) -> None:
         self._stacks = Stacks()
-        self._threads = ThreadLooks(fs, _descriptors())
+        limit = open_limit()
+        self._threads = ThreadLooks(fs, descriptors_of(MANY if limit is None else limit))
         self._limits = Limits(fs)
         self._gpus = GpuLooks()
 
@@ -113,10 +113,3 @@ class Looks:
     def close(self) -> None:
         """End the thread that looks at stacks."""
         self._stacks.close()
-
-
-def _descriptors() -> int:
-    import resource  # noqa: PLC0415 - once, at the start
-
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return descriptors_of(limit if limit != resource.RLIM_INFINITY else MANY)

@@ -240,7 +240,6 @@ class Sampler:
         return period_ns
 
     def _trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> bool:
-        """Take in what the trace has seen; return whether a file was mapped, whose pages only looks tell."""
         started = time.perf_counter_ns()
         self._seen = self._tracing.read(now_ns, last=last)
         if self._options.among_others:
@@ -329,7 +328,6 @@ class Sampler:
             self._facts.ask(question)
 
     def _read(self, collector: Collector, samples: list[Sample]) -> bool:
-        """Read one collector; return whether it has looked."""
         started = time.perf_counter_ns()
         try:
             told = collector.read()

@@ -16,7 +16,6 @@ class OutputQueue:
     """A pipe that is never waited for."""
 
     def __init__(self, fd: int) -> None:
-        """Take the descriptor over."""
         os.set_blocking(fd, False)
         self._fd = fd
         self._queue: deque[bytes] = deque()

@@ -9,11 +9,10 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 
-from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.descriptors import most_kept
 from ckptprof.service.sampler.rounds import Rounds
-from ckptprof.service.sampler.shares import Shares, Turns
-from ckptprof.service.sampler.unwatched import Unwatched
+from ckptprof.service.sampler.shares import Allowance, Shares, Turns
+from ckptprof.service.sampler.traced import Unwatched
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors import privileges
 from ckptprof_collectors.holders import HOLDERS
@@ -48,7 +47,6 @@ class Population:
     """The processes of this host, or (with a root) the descendants of one process only."""
 
     def __init__(self, fs: KernelFs, own_pids: frozenset[int], root_pid: int | None) -> None:
-        """Start empty; `root_pid` may be set later, and its parent stands for what was orphaned to it."""
         self._fs = fs
         self._own = own_pids
         self.root_pid = root_pid
@@ -109,7 +107,6 @@ class Population:
         return gone
 
     def _tell(self, samples: list[Sample]) -> None:
-        """Say once what is out of sight."""
         reasons = {}
         if self.unreadable:
             reasons["some processes"] = f"{self.unreadable} may not be read; {_why_not()}"
@@ -182,7 +179,6 @@ class Population:
                 self._drop(pid)
 
     def _drop(self, pid: int) -> None:
-        """Forget one that has not ended."""
         watching = self.watched.get(pid)
         if watching is not None:
             self._relax(watching)
@@ -232,7 +228,6 @@ class Population:
         return False
 
     def _look_again(self, now_ns: int) -> None:
-        """See what has become of those who may just have turned into another program."""
         for pid, until_ns in list(self._young.items()):
             process = self.known.get(pid)
             if process is None or pid in self.watched or now_ns > until_ns:
@@ -322,7 +317,6 @@ class Population:
         HOLDERS.reading = 0
 
     def _read(self, pid: int, now_ns: int, samples: list[Sample]) -> None:
-        """Read the counters of a process, unless it is watched; watch it if it is busy."""
         process = self.known.get(pid)
         if process is None or pid in self.watched:
             return
@@ -343,7 +337,6 @@ class Population:
         self._judge(process, total - before, now_ns - before_ns, now_ns)
 
     def _judge(self, process: Process, moved_bytes: int, during_ns: int, now_ns: int) -> None:
-        """Watch a process if it is busy, or may just have turned into one that trains."""
         HOLDERS.reading = process.pid
         if moved_bytes * 1e9 > BUSY_BYTES_PER_SECOND * during_ns:
             self.watch(process, now_ns)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from ckptprof.service.sampler.allowance import Allowance
-from ckptprof.service.sampler.shares import Turns
+from ckptprof.service.sampler.shares import Allowance, Turns
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.samples import Sample
 
@@ -23,7 +22,6 @@ class Rounds:
     """Goes around; no user's processes wait for another's."""
 
     def __init__(self) -> None:
-        """Start with nobody."""
         self.awake: dict[int, Watching] = {}  # who moved or ran when it was read last; a burst is nobody else's
         self._woken: list[Watching] = []  # since then
         self._turns = Turns()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from ckptprof.service.sampler.allowance import Allowance
+from ckptprof.service.sampler.shares import Allowance
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.processes.pystacks import NAME, StackLooker, find_program
 from ckptprof_collectors.samples import Sample, Unavailable
@@ -31,8 +31,6 @@ _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCE
 
 
 class _Sight:
-    """What looks at one process may cost, and when it was last looked at in peace."""
-
     def __init__(self, watching: Watching) -> None:
         self.watching = watching
         self.allowance = Allowance(SHARE, SAVED_NS)
@@ -40,8 +38,6 @@ class _Sight:
 
 
 class _Writing:
-    """One job's writing, and who of it is looked at in turn."""
-
     def __init__(self) -> None:
         self.since_ns: int | None = None  # when the writing that goes on began
         self.last_ns = 0
@@ -87,7 +83,6 @@ class StackLooks:
     """Decides who is to be looked at next: those who write, and their parents, who may be those that train."""
 
     def __init__(self) -> None:
-        """Start with nobody writing."""
         self._writings: dict[int, _Writing] = {}  # by the pid of the oldest process of a job
         self._sights: dict[int, _Sight] = {}
         self._allowance = Allowance(HOST_SHARE, HOST_SAVED_NS)
@@ -152,7 +147,6 @@ class Stacks:
     """Looks when it is due, one process at a time."""
 
     def __init__(self) -> None:
-        """Find py-spy."""
         self._looks = StackLooks()
         self._looker = StackLooker(find_program())
         self._looked_at = 0  # whose look the cost is of that is not accounted for yet

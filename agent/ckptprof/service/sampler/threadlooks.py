@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from ckptprof.service.sampler.allowance import Allowance
+from ckptprof.service.sampler.shares import Allowance
 from ckptprof.service.sampler.stacklooks import rank_of
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.holders import HOLDERS
@@ -98,7 +98,11 @@ class _ThreadGroup:
         at_files = [tid for tid, thread in self.followed.items() if thread.at_files]
         if not watching.activity.in_burst() or not watching.activity.urgent(now_ns):
             # no bytes move: a sync of what was written goes on, old files are deleted, or nothing is done
-            return list(dict.fromkeys((*at_files, *self._deleting(now_ns))))
+            clears = now_ns - self._urgent_ns <= CLEARS_NS
+            deleting = (
+                [tid for tid, one in self.followed.items() if now_ns - one.deleted_ns <= DELETED_NS] if clears else []
+            )
+            return list(dict.fromkeys((*at_files, *deleting)))
         self._urgent_ns = now_ns
         if traced:
             movers = watching.traced.movers
@@ -108,11 +112,6 @@ class _ThreadGroup:
             found = self._workers(now_ns)
         main = [watching.process.pid] if watching.trains else []
         return list(dict.fromkeys((*main, *at_files, *found)))[:MAX_EACH]
-
-    def _deleting(self, now_ns: int) -> list[int]:
-        if now_ns - self._urgent_ns > CLEARS_NS:
-            return []
-        return [tid for tid, thread in self.followed.items() if now_ns - thread.deleted_ns <= DELETED_NS]
 
     def _workers(self, now_ns: int) -> list[int]:
         """Return all threads if there are few, else those that have run since they were swept before.
@@ -213,7 +212,6 @@ class ThreadLooks:
         return wanted
 
     def _end(self, now_ns: int, watched: dict[int, Watching]) -> list[ThreadLook]:
-        """Let those go that are not watched any more."""
         looks: list[ThreadLook] = []
         for pid, group in list(self._groups.items()):
             if watched.get(pid) is not group.watching:

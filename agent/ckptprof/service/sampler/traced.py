@@ -18,7 +18,6 @@ class Traced:
     """Takes the activity of one process between two ticks."""
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
         self.moved_bytes = 0  # since the last tick, by whatever call and through mappings
         self.written_bytes = 0  # of these
         self._bytes: dict[str, int] = {}  # of the sessions that go on
@@ -86,7 +85,7 @@ class Traced:
 
     def renamed(self, old: bytes, new: bytes) -> list[tuple[Key, bytes]]:
         """Return the new names of the large files that have been moved with `old`, a file or a folder above them."""
-        found = [(path, key) for path, key in self._large.items() if _below(path, old)]
+        found = [(path, key) for path, key in self._large.items() if path == old or path.startswith(old + b"/")]
         moved = [(key, new + path[len(old) :]) for path, key in found]
         for path, _ in found:
             del self._large[path]
@@ -99,5 +98,30 @@ class Traced:
         self._held.clear()
 
 
-def _below(path: bytes, folder: bytes) -> bool:
-    return path == folder or path.startswith(folder + b"/")
+MAX_PROCESSES = 4096  # between two calls of `take`
+
+Who = tuple[int, int]  # pid, start in ticks
+
+
+class Unwatched:
+    """Adds up, for each process, the bytes that it moved of files."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, int] = {}  # bytes of those that go on, as they were told last
+        self._moved: dict[Who, int] = {}
+
+    def note(self, activity: FileActivity) -> None:
+        """Take in one sample."""
+        moved = activity.bytes - self._sessions.pop(activity.session, 0)
+        if activity.closed_ns is None:
+            self._sessions[activity.session] = activity.bytes
+            if len(self._sessions) > MAX_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+        who = activity.pid, activity.start_ticks
+        if who in self._moved or len(self._moved) < MAX_PROCESSES:
+            self._moved[who] = self._moved.get(who, 0) + moved
+
+    def take(self) -> dict[Who, int]:
+        """Return what was moved since the last call."""
+        moved, self._moved = self._moved, {}
+        return moved

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,7 +18,6 @@ from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.stacklooks import line_of
 from ckptprof.service.sampler.watching import Watching
-from ckptprof_collectors.contract import Tracer
 from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.files.views import View
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, has_the_hosts_pids
@@ -31,6 +30,9 @@ from ckptprof_collectors.samples import (
     SocketTraffic,
     TraceHealth,
 )
+
+if TYPE_CHECKING:
+    from ckptprof_collectors.ebpf.trace import Trace
 
 NAME = "trace"
 RATE_SHARE = 0.5  # of the rate between bursts, while the trace counts: its numbers do not depend on when it is read
@@ -48,12 +50,7 @@ LOSES_NS = 10_000_000_000  # so long after something was lost counters are read 
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
 
-class Maker(Protocol):
-    """Makes one; raises UnavailableError."""
-
-    def __call__(self, fs: KernelFs, /, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
-        """`family_of`: only what these processes start from now on; `ignore`: processes to leave out."""
-        ...
+Maker = Callable[..., "Trace"]  # of `KernelFs`, as `attach`; raises UnavailableError
 
 
 def foreign_namespace(fs: KernelFs) -> str | None:
@@ -63,8 +60,11 @@ def foreign_namespace(fs: KernelFs) -> str | None:
     return "the pids of this container are not the host's: share them (hostPID: true, --pid=host)"
 
 
-def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
-    """Attach the eBPF programs, imported only here: polling needs none of that. Raises UnavailableError."""
+def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Trace:
+    """Attach the eBPF programs, imported only here: polling needs none of that. Raises UnavailableError.
+
+    `family_of`: only what these processes start from now on; `ignore`: processes to leave out.
+    """
     if (namespace := foreign_namespace(fs)) is not None:
         raise UnavailableError(namespace)
     from ckptprof_collectors.ebpf.trace import Trace  # noqa: PLC0415 - as the docstring says
@@ -80,10 +80,10 @@ def first_line(error: Exception) -> str:
 class Tracing:
     """The trace of one sampler, or why there is none."""
 
-    def __init__(self, wish: Wish, make: Callable[[], Tracer], poll: select.poll) -> None:
+    def __init__(self, wish: Wish, make: Callable[[], Trace], poll: select.poll) -> None:
         """Attach unless the wish is `poll`; the descriptor to wait for is kept registered in `poll`."""
         self._poll = poll
-        self._tracer: Tracer | None = None
+        self._tracer: Trace | None = None
         self._fd = -1
         self._health: TraceHealth | None = None
         self._lost_ns: int | None = None
@@ -97,7 +97,7 @@ class Tracing:
         if wish != "poll":
             self._attach(make)
 
-    def _attach(self, make: Callable[[], Tracer]) -> None:
+    def _attach(self, make: Callable[[], Trace]) -> None:
         try:
             tracer = make()
             fd = tracer.fileno()
@@ -210,9 +210,7 @@ class Tracing:
 
     def _is_told(self, sample: Sample, watched: Mapping[int, Watching] | None) -> bool:
         if isinstance(sample, FileActivity):
-            if (
-                sample.session in self._open
-            ):  # begun when its path was not known, or when it was larger: told to its end
+            if sample.session in self._open:  # its path was not known, or it was larger, when it began: told to its end
                 if sample.closed_ns is not None:
                     del self._open[sample.session]
                 return True
@@ -263,7 +261,6 @@ class Family:
     """Who of all that are traced belongs to a process that was joined: its descendants, also those who end at once."""
 
     def __init__(self) -> None:
-        """Start with nobody."""
         self._born: dict[int, int] = {}
 
     def own(self, samples: Sequence[Sample], known: Container[int]) -> list[Sample]:
@@ -336,7 +333,6 @@ def follow_connections(samples: Iterable[Sample], population: Population, now_ns
 
 
 def _mover(sample: FileActivity, population: Population, now_ns: int) -> Watching | None:
-    """Return who did it, if that one is watched from now on."""
     watching = population.watched.get(sample.pid)
     if watching is None:
         population.unwatched.note(sample)

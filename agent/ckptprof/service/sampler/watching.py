@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 
 from ckptprof.service.sampler.activity import ACTIVE_BYTES, SECOND_LOOK_NS, Activity
-from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.folders import folders_of
+from ckptprof.service.sampler.shares import Allowance
 from ckptprof.service.sampler.traced import HELD_BYTES, Traced
 from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.files.workers import WORKERS
@@ -223,7 +223,11 @@ class Watching:
         if not activity.scan_due(now_ns) or (traced and not mappings):
             return
         spent_ns = self._mappings.spent_ns
-        scan, raw_paths = self._scan_mappings() if traced else self._scan_all(mappings=mappings)
+        if traced:
+            mapped = self._mappings.look()
+            scan, raw_paths = FileScan(self.process.pid, self.process.start_ticks, (), mapped), self._mappings.raw_paths
+        else:
+            scan, raw_paths = self._scan_all(mappings=mappings)
         spent_ns = self._mappings.spent_ns - spent_ns
         self._for_mappings.spend(spent_ns)
         self.allowance.spend(-spent_ns)  # of which it is a part otherwise
@@ -231,13 +235,11 @@ class Watching:
         if mappings:
             activity.mappings_read(now_ns, found=bool(scan.mapped))
         samples.append(scan)
-        self._note_mappings(scan, raw_paths)
+        for one in scan.mapped or ():
+            if one.writable:
+                self._remember((one.device, one.inode), raw_paths.get((one.device, one.inode)))
         if not traced:
             self._note_descriptors(scan, raw_paths)
-
-    def _scan_mappings(self) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
-        mapped = self._mappings.look()
-        return FileScan(self.process.pid, self.process.start_ticks, (), mapped), self._mappings.raw_paths
 
     def _scan_all(self, *, mappings: bool) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
         files = self._files or OpenFiles(self.process, self._highest)
@@ -248,11 +250,6 @@ class Watching:
             self._highest = files.highest
             if self._files is None:
                 files.close()
-
-    def _note_mappings(self, scan: FileScan, raw_paths: dict[tuple[int, int], bytes]) -> None:
-        for mapped in scan.mapped or ():
-            if mapped.writable:
-                self._remember((mapped.device, mapped.inode), raw_paths.get((mapped.device, mapped.inode)))
 
     def _note_descriptors(self, scan: FileScan, raw_paths: dict[tuple[int, int], bytes]) -> None:
         holds = False
@@ -307,11 +304,9 @@ class Watching:
         return question
 
     def _beside(self, *, named: bool) -> Mapping[bytes, bool]:
-        """Return the folders of what it wrote; of small files only where not each of them was named."""
         return self._folders if self._caught or not named else {}
 
     def _places(self) -> dict[bytes, bool]:
-        """Return the folders of what it wrote and, since nothing but logs was caught open, where it says it works."""
         folders = dict(self._folders)
         for place in places(self.process):
             for where in (place, os.path.dirname(place) or b"/"):

@@ -22,7 +22,7 @@ import msgspec
 from ckptprof.errors import StoreError, UsageError
 from ckptprof.export.otlplogs import Revision, document
 from ckptprof.model import Session
-from ckptprof.service.shipping.sinks import Taker, Way
+from ckptprof.service.shipping.shipper import Taker, Way
 from ckptprof.store.fleet.outbox import Batch, Changed, Taken
 from ckptprof.store.fleet.target import LOOPBACK, ServerAwayError, password
 from ckptprof.store.location import default_path
@@ -172,7 +172,6 @@ class Collector:
         return first[0] + second[0], first[1] + second[1]
 
     def _asked(self, body: bytes) -> tuple[int, float, bytes]:
-        """Return the status, how long to wait, and the answer."""
         parts = urlsplit(self._url)
         host = parts.hostname or ""
         connection = (

@@ -8,10 +8,10 @@ from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.formats import COMPRESSED, COMPRESSIONS, DUMPS, OTHER_ENDINGS, OTHER_MAGICS, TEXTS, file_format
-from ckptprof.frameworks.identity import weight_of
 from ckptprof.frameworks.names import is_temporary_of_framework
 from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS
-from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES
+from ckptprof.frameworks.programs import NUMERIC_RUNTIMES
+from ckptprof.frameworks.table import weight_of
 from ckptprof.frameworks.words import is_state_alone
 
 _FORMAT_ROWS = {

@@ -14,7 +14,7 @@ from ckptprof.detect.transfers import pieces
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Interval
-from ckptprof.frameworks.runtimes import GPU_RUNTIMES
+from ckptprof.frameworks.programs import GPU_RUNTIMES
 
 _KEPT = 0.5
 _UNKEPT = 0.3  # what its process imported meanwhile is in it; a model without the state of its optimizer is a third

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.events.signals.series import is_row_of_data
-from ckptprof.frameworks.runtimes import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.frameworks.programs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
 _BUSY = 0.4  # of a core, in its own code
 _LIVED_NS = 3_000_000_000  # outside the writing: less says nothing

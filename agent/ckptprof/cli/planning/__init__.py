@@ -1,1 +1,0 @@
-"""What `ckptprof plan` is told on its command line, and the units that it reads."""

@@ -1,0 +1,175 @@
+"""Causes in how a job uses its files: mapped, flushed piece by piece, written twice, in thousands."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.causes import Spent
+from ckptprof.diagnose.rules.rule import MUCH, Rule, is_far, is_restore, pressed, spent, written_beyond
+from ckptprof.diagnose.sight import Sight, some
+from ckptprof.units import size
+from ckptprof.verdicts import Limit
+
+_OTHERS_BYTES = 64 << 20  # twice that beside a checkpoint is no log or journal
+
+
+def _is_fuse(sight: Sight) -> bool:
+    return sight.fs_type.startswith("fuse")
+
+
+def _is_shared(sight: Sight) -> bool:
+    return is_far(sight) and not _is_fuse(sight)
+
+
+def _waits_for_others(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
+    moved = sight.device_bytes
+    synced = any(some(one.sync_call_ns) for one in sight.measures.threads) or any(
+        (one.looks_in or {}).get("sync") for one in sight.measures.threads
+    )
+    if sight.remote or not synced or moved is None or moved < 2 * max(sight.moved, _OTHERS_BYTES):
+        return None
+    return f"the device wrote {size(moved)} while the checkpoint has {size(sight.moved)}: others' data was waited for"
+
+
+def _read_again(sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
+    read = sum(some(one.read_bytes) for one in sight.measures.threads)
+    if not is_restore(sight) and read >= MUCH * max(1, sight.checkpoint.bytes):
+        return f"{size(read)} of its own files were read during the save"
+    return written_beyond("rewrite")(sight, accounts)
+
+
+def _of_ranks(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
+    ranks = len({one.rank for one in sight.checkpoint.writers if one.rank is not None})
+    return f"{ranks} ranks: {spent(accounts, Limit.METADATA)}" if ranks >= 2 else None
+
+
+RULES: tuple[Rule, ...] = (
+    # A restore by mmap on a network file system: each page fault is a small read over the network.
+    Rule(
+        name="mapped-far",
+        limits=(Limit.PAGE_FAULT,),
+        when=is_far,
+        remedy="read by large calls instead of mapping; or copy to local NVMe first",
+        remedies={
+            "safetensors": (
+                'read instead of mapping: `safetensors` `load(open(f, "rb").read())`; or copy to local NVMe first'
+            ),
+            "torch": "read instead of mapping: `torch.load(mmap=False)`; or copy to local NVMe first",
+        },
+        reference="sglang PR#37806 (29 MB/s mapped; 756 GB in 42.6 s prefetched); safetensors#562; vllm PR#24469",
+        without="read by calls",
+    ),
+    # A restore by mmap while memory is short: pages are fetched, dropped and fetched again.
+    Rule(
+        name="mapped-pressed",
+        limits=(Limit.PAGE_FAULT,),
+        when=is_restore,
+        words=pressed,
+        remedy="read() in pieces instead of mapping, and fewer ranks that load at a time",
+        reference="NVIDIA/TensorRT-LLM PR#17368",
+        without="read by calls",
+    ),
+    # A cold restore by mmap: page after page is faulted in, in the order in which tensors are touched.
+    Rule(
+        name="mapped",
+        limits=(Limit.PAGE_FAULT,),
+        remedy="read it by large calls, or posix_fadvise(WILLNEED) before mapping",
+        remedies={
+            "safetensors": (
+                'read it by large calls: `safetensors` `load(open(f, "rb").read())`, or posix_fadvise(WILLNEED) before '
+                "mapping"
+            ),
+            "torch": "read it by large calls: `torch.load(mmap=False)`, or posix_fadvise(WILLNEED) before mapping",
+        },
+        reference="huggingface/safetensors#562; ComfyUI#2288 (30 to 50 times)",
+        without="read by calls",
+    ),
+    # fsync on a shared file system: the server answers late, though there is little to write.
+    Rule(
+        name="sync-far",
+        limits=(Limit.FLUSH,),
+        when=_is_shared,
+        remedy=(
+            "fsync once per file and off the critical path, into fewer and larger files; then have the server's "
+            "commit latency looked at"
+        ),
+        reference="LLNL/scr#449 (16 MB in 10 to 31 s)",
+    ),
+    # sync() instead of fsync: it waits for what others have written, too.
+    Rule(
+        name="sync-all",
+        limits=(Limit.FLUSH, Limit.DEVICE),
+        words=_waits_for_others,
+        remedy=(
+            "give the writer a path or a real file descriptor, so that it calls fsync and not os.sync(); else syncfs"
+        ),
+        reference="torch.distributed.checkpoint's fallback to os.sync(); questdb#6785 (67 to 266 s)",
+    ),
+    # A flush for each tensor or piece on an object store or a FUSE stream.
+    Rule(
+        name="flush-each",
+        limits=(Limit.FLUSH,),
+        when=_is_fuse,
+        remedy="drop the flush after each item: buffer 64 MB and more, and flush once at the end of the file",
+        reference="pytorch/pytorch#194034 (up to 60 % of the time)",
+    ),
+    # A sync after each small piece: each waits for the device, nothing is gathered.
+    Rule(
+        name="sync-pieces",
+        limits=(Limit.FLUSH,),
+        remedy="write the whole file, then fsync once before the rename; no O_SYNC, no O_DSYNC, no mount with `sync`",
+        reference="LLNL/scr#449; pytorch/pytorch#194034",
+    ),
+    # Staged in a temporary directory and copied from there: everything is written twice.
+    Rule(
+        name="staging-copy",
+        limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
+        words=written_beyond("staging", "consolidation"),
+        remedy="set TMPDIR to a directory on the target file system, so that a rename takes the place of the copy",
+        reference="Lightning-AI/pytorch-lightning#21253 and #20270",
+        without="written once",
+    ),
+    # The same data is saved twice.
+    Rule(
+        name="saved-twice",
+        limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
+        words=written_beyond("duplicate", "copy"),
+        remedy="write it once, and give it its second name by a link; write replicated state once",
+        remedies={
+            "lightning": 'Lightning `ModelCheckpoint(save_last="link")`; write replicated state once',
+            "transformers": "upgrade transformers (ZeRO-3 saved twice); write replicated state once",
+        },
+        reference='huggingface/transformers#34534; Lightning save_last="link"',
+        without="written once",
+    ),
+    # A save that reads what it wrote before to change it: zarr chunks, one for each parameter.
+    Rule(
+        name="read-modify-write",
+        limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA, Limit.SERIALIZE),
+        words=_read_again,
+        remedy="write new files instead of changing those that are there; chunks as large as what one rank writes",
+        remedies={
+            "megatron": "save as torch_dist instead of zarr (Megatron-LM `--ckpt-format torch_dist`)",
+        },
+        reference="NVIDIA/Megatron-LM#834 (10 s became 64 s)",
+        without="without reading back",
+    ),
+    # Directories and files made by all ranks at once: a storm of metadata.
+    Rule(
+        name="many-files-ranks",
+        limits=(Limit.METADATA,),
+        words=_of_ranks,
+        remedy="create directories on rank 0 only, then a barrier; fewer files: one for each rank",
+        reference="NVIDIA-NeMo/Automodel PR#3369; KempnerForge#49",
+    ),
+    # Tens of thousands of small files.
+    Rule(
+        name="many-files",
+        limits=(Limit.METADATA,),
+        remedy="fewer and larger files: one for each rank",
+        remedies={
+            "orbax": "fewer and larger files: Orbax with OCDBT (`use_ocdbt=True`)",
+            "transformers": "larger shards: `save_pretrained(max_shard_size=...)`; one file for each rank",
+            "torch": "one file for each rank: DCP `FileSystemWriter(path, single_file_per_rank=True)`",
+        },
+        reference="NVIDIA-NeMo/Automodel PR#3369; WEKA: file systems degrade above 100,000 files per directory",
+    ),
+)

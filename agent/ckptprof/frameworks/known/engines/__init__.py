@@ -1,1 +1,0 @@
-"""Libraries that write whole checkpoints, called by what trains."""

@@ -1,1 +1,0 @@
-"""Formats of files, which anybody writes."""

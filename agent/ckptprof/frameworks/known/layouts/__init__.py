@@ -1,1 +1,0 @@
-"""Libraries with a layout of files of their own."""

@@ -1,0 +1,452 @@
+"""Frameworks that train: they decide when and where a checkpoint is written."""
+
+from __future__ import annotations
+
+import re
+
+from ckptprof.frameworks.examples import (
+    NPZ,
+    PICKLE,
+    SAFETENSORS,
+    SMALL,
+    TORCH_ZIP,
+    Save,
+    Write,
+    dcp,
+    each,
+    safetensors,
+    tensor,
+)
+from ckptprof.frameworks.knowledge import Code, Framework, directory, mark, temporary
+
+_MEGATRON_FOLDER = r"/(?:iter_(?P<step>\d{7})|release)(?:/|$)"
+_MODEL = r"(?:[^/-]|-(?!-))*--"  # up to the first two dashes: one way only to match, so that no name costs much
+_NEMO_NAME = rf"{_MODEL}[^/]*(?:epoch|step|consumed_samples)=[^/]*"
+_SWIFT_FOLDER = r"/v\d+-\d{8}-\d{6}/checkpoint-(?P<step>\d{1,12})(?:/|$)"
+_TRANSFORMERS_FOLDER = r"/checkpoint-(?P<step>\d{1,12})(?:/|$)"
+_LIGHTNING_NAME = r"(?:[^/]*[-_])?(?:epoch|step)=\d[^/]*\.ckpt"
+FRAMEWORKS = (
+    # Megatron-LM and Megatron-Core (training/checkpointing.py, core/dist_checkpointing): iter_0000500/ or release/.
+    # torch_dist is PyTorch DCP with common.pt and metadata.json, zarr (of old) one folder for each tensor, torch one
+    # file for each tensor- and pipeline-parallel rank. The tracker file is written last. An async save is by forked or
+    # persistent processes, with old checkpoints deleted by another one.
+    Framework(
+        name="megatron",
+        libraries=("torch",),
+        files=(
+            mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", _MEGATRON_FOLDER),
+            mark(r"common\.pt|metadata\.json|modelopt_run_config\.yaml", r"/(?:iter_(?P<step>\d{7})|release)$"),
+            mark(
+                r"(?:model_optim_rng|model_rng|optim|distrib_optim)\.pt",
+                r"/(?:iter_(?P<step>\d{7})|release)/mp_rank_(?P<rank>\d+)(?:_\d+)*$",
+            ),
+            mark(r"shard_\d+_\d+\.pt|\.zarray|\d+(?:\.\d+)*", r"/iter_(?P<step>\d{7})/[^/]+$"),
+        ),
+        directories=(
+            directory(r"iter_(?P<step>\d{7})"),
+            directory(r"release", r"^(?:mp_rank_\d.*/|__\d+_\d+\.distcp$|common\.pt$)", bare="release"),
+        ),
+        commit=(mark(r"latest_checkpointed_iteration\.txt"),),
+        durability="fsync",
+        asynchronous=("daemon", "child"),
+        code=Code(
+            saves=(r"(?:\w+/)*dist_checkpointing/.*",),
+            background=(r"strategies/async_utils",),
+            at_once=("execute_sync",),
+        ),
+        names="`iter_0000500/`, `release/`: `__R_N.distcp`, `common.pt`, `mp_rank_XX/model_optim_rng.pt`, zarr folders",
+        completed_by="`latest_checkpointed_iteration.txt`",
+        proven_by=("tests/e2e/jobs/megatron_core.py",),
+        saves=(
+            Save(
+                (
+                    *dcp("iter_{step:07}"),
+                    tensor("iter_{step:07}/common.pt", SMALL),
+                    Write("latest_checkpointed_iteration.txt", SMALL),
+                )
+            ),
+            Save(
+                each(Write("iter_{step:07}/mp_rank_0{rank}/model_optim_rng.pt", 40, magic=TORCH_ZIP)), variant="torch"
+            ),
+        ),
+    ),
+    # NeMo 2 and 1 (nemo/lightning/pytorch/callbacks/model_checkpoint.py,
+    # nemo/utils/callbacks/nemo_model_checkpoint.py). NAME--METRIC-...step=N/{weights,context}/ with Megatron's files;
+    # an empty NAME-unfinished beside it exists from before the first byte until it is complete; NAME-last is the same
+    # again. NeMo 1 has mp_rank_XX/NAME.ckpt and packs one .nemo.
+    Framework(
+        name="nemo",
+        libraries=("torch",),
+        files=(
+            mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", rf"/{_NEMO_NAME}(?:/weights)?$"),
+            mark(r"common\.pt|metadata\.json|\.metadata", rf"/{_NEMO_NAME}(?:/weights)?$"),
+            mark(r"io\.json|model\.yaml", rf"/{_NEMO_NAME}/context$"),
+            mark(rf"{_NEMO_NAME}\.ckpt", r"(?P<below>/(?:mp_rank_(?P<rank>\d+)|tp_rank_\d+_pp_rank_\d+))?$"),
+            mark(r".*\.nemo"),
+        ),
+        directories=(
+            directory(rf"{_MODEL}.*[-_]step=(?P<step>\d{{1,12}})(?:\D.*)?"),
+            directory(rf"{_MODEL}.*(?:epoch|consumed_samples)=\d.*"),
+        ),
+        begin=(mark(r".*-unfinished"),),
+        durability="fsync",
+        asynchronous=("daemon", "child"),
+        copies_whole=True,
+        names="`NAME--METRIC-step=N/{weights,context}/`, `-last`; NeMo 1: `mp_rank_XX/NAME--….ckpt`, `.nemo`",
+        completed_by="`-unfinished` is deleted",
+        saves=(
+            Save(
+                (
+                    *dcp("m--val_loss=2.1-step={step}/weights"),
+                    tensor("m--val_loss=2.1-step={step}/weights/common.pt", SMALL),
+                )
+            ),
+            Save(each(tensor("mp_rank_0{rank}/gpt--val_loss=2.1-step={step}.ckpt")), variant="nemo1"),
+        ),
+    ),
+    # ms-swift (swift/trainers): the Trainer's files in vN-DATE-TIME/checkpoint-STEP/, with args.json beside them.
+    Framework(
+        name="ms-swift",
+        libraries=("torch",),
+        files=(
+            mark(r".*\.safetensors", _SWIFT_FOLDER),
+            mark(r"(?:optimizer|scheduler|scaler)\.(?:pt|bin)", _SWIFT_FOLDER),
+            mark(r"rng_state(?:_(?P<rank>\d+))?\.pth", _SWIFT_FOLDER),
+            mark(r"(?:training_args\.bin|trainer_state\.json)", _SWIFT_FOLDER),
+        ),
+        directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
+        programs=re.compile(r"swift(?:\.cli\b.*)?$"),
+        extends=("transformers",),
+        names="`vN-DATE-TIME/checkpoint-N/` with the Trainer's files",
+        completed_by="`trainer_state.json`",
+        saves=(
+            Save(
+                (
+                    safetensors("v0-20250101-120000/checkpoint-{step}/model.safetensors"),
+                    tensor("v0-20250101-120000/checkpoint-{step}/optimizer.pt"),
+                )
+            ),
+        ),
+    ),
+    # axolotl (axolotl/core/trainers/base.py): a Trainer of Hugging Face's; only the program tells them apart.
+    Framework(
+        name="axolotl",
+        libraries=("torch",),
+        files=(),
+        directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
+        programs=re.compile(r"axolotl\b"),
+        extends=("transformers", "accelerate"),
+        names="the Trainer's; told by the program (`axolotl…`)",
+        completed_by="`trainer_state.json`",
+        saves=(
+            Save(
+                (safetensors("checkpoint-{step}/model.safetensors"), tensor("checkpoint-{step}/optimizer.pt")),
+                program="axolotl.cli.train",
+            ),
+        ),
+    ),
+    # Hugging Face Trainer (transformers/trainer.py, trainer_utils.py): checkpoint-STEP/, trainer_state.json last. Rank
+    # 0 writes all but rng_state_RANK.pth; with FSDP or DeepSpeed their files are in the same folder. Older versions
+    # wrote tmp-checkpoint-STEP and renamed it. Then old checkpoints are deleted, while training waits.
+    Framework(
+        name="transformers",
+        libraries=("torch", "accelerate", "safetensors"),
+        files=(
+            mark(r"(?:model|adapter_model|pytorch_model).*\.(?:safetensors|bin)", _TRANSFORMERS_FOLDER),
+            mark(r"(?:optimizer|scheduler|scaler)\.(?:pt|bin)", _TRANSFORMERS_FOLDER),
+            mark(r"rng_state(?:_(?P<rank>\d+))?\.pth", _TRANSFORMERS_FOLDER),
+            mark(r"(?:training_args\.bin|trainer_state\.json)", _TRANSFORMERS_FOLDER),
+            mark(
+                r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp",
+                r"/checkpoint-(?P<step>\d{1,12})/(?:pytorch_model_fsdp|optimizer)_\d+$",
+            ),
+            mark(
+                r"(?:bf16_|fp16_)?zero_pp_rank_(?P<rank>\d+)_mp_rank_\d+_(?:model|optim)_states\.pt",
+                r"/checkpoint-(?P<step>\d{1,12})/global_step\d+$",
+            ),
+            mark(r"mp_rank_\d+_model_states\.pt", r"/checkpoint-(?P<step>\d{1,12})/global_step\d+$"),
+        ),
+        directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
+        commit=(mark(r"trainer_state\.json", r"/checkpoint-\d+$"),),
+        temporary=(temporary("tmp-", r"^tmp-(?=checkpoint-\d+$)"),),
+        code=Code(saves=(r"transformers/trainer_pt_utils",)),
+        names=(
+            "`checkpoint-N/`: `model*.safetensors`, `optimizer.pt`, `rng_state_R.pth`; FSDP and DeepSpeed folders in it"
+        ),
+        completed_by="`trainer_state.json`",
+        proven_by=("tests/e2e/jobs/hf_trainer.py",),
+        saves=(
+            Save(
+                (
+                    safetensors("checkpoint-{step}/model.safetensors"),
+                    tensor("checkpoint-{step}/optimizer.pt", 80),
+                    tensor("checkpoint-{step}/scheduler.pt", SMALL),
+                    *each(Write("checkpoint-{step}/rng_state_{rank}.pth", SMALL)),
+                    Write("checkpoint-{step}/trainer_state.json", SMALL),
+                )
+            ),
+            Save(
+                (
+                    *dcp("checkpoint-{step}/pytorch_model_fsdp_0"),
+                    *dcp("checkpoint-{step}/optimizer_0"),
+                    Write("checkpoint-{step}/trainer_state.json", SMALL),
+                ),
+                variant="fsdp",
+            ),
+            Save(
+                (
+                    tensor("checkpoint-{step}/global_step{step}/mp_rank_00_model_states.pt"),
+                    *each(
+                        Write(
+                            "checkpoint-{step}/global_step{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
+                            40,
+                            magic=TORCH_ZIP,
+                        )
+                    ),
+                    Write("checkpoint-{step}/latest", SMALL),
+                    Write("checkpoint-{step}/trainer_state.json", SMALL),
+                ),
+                path="checkpoint-{step}",
+                variant="deepspeed",
+            ),
+        ),
+    ),
+    # PyTorch Lightning (pytorch/callbacks/model_checkpoint.py, fabric/utilities/cloud_io.py,
+    # fabric/strategies/fsdp.py). The file is written to $TMPDIR/tmpXXXXXXXX in full and, where that is another file
+    # system, copied to its place; last.ckpt is all of it again. A sharded checkpoint is a folder of the same name.
+    Framework(
+        name="lightning",
+        libraries=("torch",),
+        files=(
+            mark(r"(?:.*[-_])?step=(?P<step>\d{1,12})\D.*ckpt"),
+            mark(_LIGHTNING_NAME),
+            mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", rf"/{_LIGHTNING_NAME}(?:/|$)"),
+            mark(
+                r"(?:bf16_|fp16_)?zero_pp_rank_(?P<rank>\d+)_mp_rank_\d+_(?:model|optim)_states\.pt",
+                r"\.ckpt/checkpoint$",
+            ),
+            mark(r"meta\.pt|mp_rank_\d+_model_states\.pt|\.metadata", rf"/{_LIGHTNING_NAME}(?:/|$)"),
+            mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp|meta\.pt", r"/last(?:-v\d+)?\.ckpt$"),
+        ),
+        directories=(
+            directory(r"(?:.*[-_])?step=(?P<step>\d{1,12})(?:\D.*)?ckpt"),
+            directory(_LIGHTNING_NAME),
+            directory(r"last(?:-v\d+)?\.ckpt", bare="last.ckpt"),
+        ),
+        commit=(mark(r"meta\.pt", r"\.ckpt$"),),
+        asynchronous=("thread",),
+        copies_whole=True,
+        code=Code(saves=(r"lightning\w*/fabric/plugins/io/.*",), background=(r"plugins/io/async_plugin",)),
+        names="`epoch=E-step=N.ckpt` (file or folder), `-vN`, `{epoch}-{metric}` names, `last.ckpt`",
+        completed_by="`meta.pt`, if sharded",
+        proven_by=("tests/e2e/jobs/lightning_fit.py",),
+        saves=(
+            Save((tensor("epoch=1-step={step}.ckpt"),)),
+            Save(
+                (*dcp("epoch=1-step={step}.ckpt"), tensor("epoch=1-step={step}.ckpt/meta.pt", SMALL)), variant="sharded"
+            ),
+        ),
+    ),
+    # verl (verl/utils/checkpoint/fsdp_checkpoint_manager.py, trainer/ppo/ray_trainer.py):
+    # global_step_N/{actor,critic}/. Every rank writes model, optim and extra_state_world_size_W_rank_R.pt;
+    # latest_checkpointed_iteration.txt comes last.
+    Framework(
+        name="verl",
+        libraries=("torch",),
+        files=(
+            mark(r"(?:model|optim|extra_state)_world_size_(?P<world>\d{1,7})_rank_(?P<rank>\d+)\.pt"),
+            mark(
+                r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", r"/global_step_(?P<step>\d{1,12})/(?:actor|critic)/dist_ckpt$"
+            ),
+            mark(r".*\.safetensors|data\.pt", r"/global_step_(?P<step>\d{1,12})/(?:actor|critic)(?:/|$)"),
+        ),
+        directories=(directory(r"global_step_(?P<step>\d{1,12})"),),
+        commit=(mark(r"latest_checkpointed_iteration\.txt"),),
+        names="`global_step_N/{actor,critic}/*_world_size_W_rank_R.pt`",
+        completed_by="`latest_checkpointed_iteration.txt`",
+        saves=(
+            Save(
+                (
+                    *each(tensor("global_step_{step}/actor/model_world_size_2_rank_{rank}.pt")),
+                    *each(tensor("global_step_{step}/actor/optim_world_size_2_rank_{rank}.pt")),
+                )
+            ),
+        ),
+    ),
+    # torchtitan (torchtitan/components/checkpointer/dcp.py): step-N/ with the files of PyTorch DCP.
+    # A job of one's own that saves by DCP to step-N/ looks the same: only the program tells that it is torchtitan.
+    Framework(
+        name="torchtitan",
+        libraries=("torch",),
+        files=(),
+        directories=(directory(r"step-(?P<step>\d{1,12})"),),
+        programs=re.compile(r"torchtitan\b"),
+        extends=("torch-dcp",),
+        durability="fsync",
+        asynchronous=("thread", "child"),
+        names="`step-N/` as PyTorch DCP; told by the program (`torchtitan…`)",
+        completed_by="`.metadata`",
+        saves=(Save(dcp("checkpoint/step-{step}"), program="torchtitan.train"),),
+    ),
+    # torchtune (torchtune/training/checkpointing/_checkpointer.py, _utils.py): epoch_N/ and
+    # recipe_state/recipe_state.pt. One shard alone is still called 00001-of-00001, which Hugging Face's own is not;
+    # several are called alike by both.
+    Framework(
+        name="torchtune",
+        libraries=("torch",),
+        files=(
+            mark(r"recipe_state\.pt", r"(?P<below>/recipe_state)?$"),
+            mark(r"model-00001-of-00001\.(?:safetensors|bin)", r"/(?:epoch|step)_(?P<step>\d{1,12})$"),
+            mark(r"(?:adapter|hf_model|meta_model)_\d+(?:_\d+)?\.pt"),
+        ),
+        directories=(directory(r"(?:epoch|step)_(?P<step>\d{1,12})"),),
+        asynchronous=("thread",),
+        names="`epoch_N/`, `recipe_state/recipe_state.pt`",
+        saves=(
+            Save(
+                (
+                    *(
+                        Write(f"epoch_{{step}}/model-0000{n}-of-00002.safetensors", 40, magic=SAFETENSORS)
+                        for n in (1, 2)
+                    ),
+                    tensor("recipe_state/recipe_state.pt", 20),
+                )
+            ),
+        ),
+    ),
+    # fairseq (fairseq/checkpoint_utils.py): checkpoint_EPOCH_UPDATE.pt, _last.pt, .best_*.pt, -shardRANK.
+    # Written as .tmp and renamed; each further name is a full copy of the first, read back by the process that trains.
+    Framework(
+        name="fairseq",
+        libraries=("torch",),
+        files=(
+            mark(r"checkpoint_\d+_(?P<step>\d{1,12})(?:-shard(?P<rank>\d+))?\.pt"),
+            mark(r"checkpoint(?P<step>\d{1,12})-shard(?P<rank>\d+)\.pt"),
+            mark(r"checkpoint(?:_last|_best|\.best_.*)-shard(?P<rank>\d+)\.pt"),
+            mark(r"checkpoint\.best_.+\.pt"),
+        ),
+        programs=re.compile(r"fairseq"),
+        extends=("torch.save",),
+        durability="rename",
+        asynchronous=("thread",),
+        copies_whole=True,
+        names=(
+            "`checkpoint_E_N.pt`, `checkpoint.best_*.pt`, `-shardR`; `checkpoint_last.pt` by the program (`fairseq…`)"
+        ),
+        completed_by="rename",
+        saves=(Save((tensor("checkpoint_1_{step}.pt", temporary="checkpoint_1_{step}.pt.tmp"),)),),
+    ),
+    # MosaicML Composer (composer/callbacks/checkpoint_saver.py): ep0-ba100-rank0.pt, or ep0-ba100/ of PyTorch DCP.
+    Framework(
+        name="composer",
+        libraries=("torch",),
+        files=(
+            mark(r"ep\d+-ba(?P<step>\d{1,12})(?:-rank(?P<rank>\d+))?\.pt"),
+            mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", r"/ep\d+-ba(?P<step>\d{1,12})$"),
+        ),
+        directories=(directory(r"ep\d+-ba(?P<step>\d{1,12})"),),
+        launchers=("composer",),
+        names="`epE-baN-rankR.pt`, `epE-baN/` as PyTorch DCP",
+        saves=(Save(each(tensor("ep0-ba{step}-rank{rank}.pt"))),),
+    ),
+    # Stable-Baselines3 (common/save_util.py, common/callbacks.py: CheckpointCallback): a zip archive, in place.
+    # `rl_model_1000_steps.zip` by its callback; `ppo_cartpole.zip` and `models/PPO/10000.zip` in what people write by
+    # model.save; beside it, where asked for, `rl_model_replay_buffer_1000_steps.pkl` and `…_vecnormalize_…`.
+    Framework(
+        name="stable-baselines3",
+        libraries=("torch",),
+        weight=0.4,
+        formats=frozenset(("zip", "pickle")),
+        files=(
+            mark(r".*_(?P<step>\d{1,12})_steps\.zip"),
+            mark(r".*_(?:replay_buffer|vecnormalize)_(?P<step>\d{1,12})_steps\.pkl"),
+            mark(r"best_model\.zip"),
+            mark(r"(?i:ppo|a2c|dqn|sac|td3|ddpg|trpo|tqc|qrdqn|crossq)(?:[-_].*)?\.zip"),
+            mark(r"(?P<step>\d{2,12})\.zip", r"/(?:models?|checkpoints?|ckpts?)(?:/[^/]+)?$"),
+        ),
+        names=(
+            "`PREFIX_N_steps.zip`, `PREFIX_replay_buffer_N_steps.pkl`, `best_model.zip`, `models/PPO/N.zip`, "
+            "`ppo_*.zip`"
+        ),
+        saves=(
+            Save(
+                (
+                    Write("rl_model_{step}_steps.zip", 40, magic=NPZ),
+                    Write("rl_model_replay_buffer_{step}_steps.pkl", 80, magic=PICKLE),
+                )
+            ),
+        ),
+    ),
+    # PaddlePaddle (paddle.save; paddle.distributed.checkpoint; PaddleNLP's Trainer): .pdparams, .pdopt, RANK_N.distcp.
+    Framework(
+        name="paddle",
+        files=(mark(r".*\.(?:pdparams|pdopt|pdmodel|pdiparams|pdstates)"), mark(r"(?P<rank>\d+)_\d+\.distcp")),
+        commit=(mark(r"\d+\.metadata"),),
+        asynchronous=("child",),
+        launchers=("paddle.distributed.launch", "fleetrun"),
+        names="`.pdparams`, `.pdopt`, `R_N.distcp`",
+        completed_by="`N.metadata`",
+        saves=(
+            Save(
+                (
+                    Write("step_{step}/model_state.pdparams", 40, magic=PICKLE),
+                    Write("step_{step}/optimizer.pdopt", 80, magic=PICKLE),
+                ),
+                runtimes=("paddle", "numpy"),
+            ),
+            Save(
+                each(Write("step_{step}/{rank}_0.distcp", 40, magic=PICKLE)),
+                runtimes=("paddle", "numpy"),
+                variant="distributed",
+            ),
+        ),
+    ),
+    # llm.c (train_gpt2.cu): rank 0 writes model_STEP.bin, every rank state_STEP_RANK.bin; then comes DONE_STEP, empty.
+    Framework(
+        name="llm.c",
+        files=(mark(r"model_(?P<step>\d{8})\.bin"), mark(r"state_(?P<step>\d{8})_(?P<rank>\d{5})\.bin")),
+        commit=(mark(r"DONE_\d{8}"),),
+        names="`model_0000N.bin`, `state_0000N_R.bin`",
+        completed_by="`DONE_0000N`",
+        saves=(
+            Save(
+                (
+                    Write("model_{step:08}.bin", 40),
+                    *each(Write("state_{step:08}_{rank:05}.bin", 60)),
+                    Write("DONE_{step:08}", SMALL),
+                ),
+                program="train_gpt2cu",
+                runtimes=("cuda", "nccl", "gpu"),
+            ),
+        ),
+    ),
+    # detectron2 (engine/hooks.py; fvcore/common/checkpoint.py): model_0004999.pth, then the text file last_checkpoint.
+    # By torch.save in place, by rank 0; the number is that of the iteration, counted from 0. At the end comes
+    # model_final.pth, which anybody's job may write.
+    Framework(
+        name="detectron2",
+        libraries=("torch",),
+        weight=0.5,
+        files=(mark(r"model_(?P<step>\d{7})\.pth"),),
+        commit=(mark(r"last_checkpoint"),),
+        names="`model_000N.pth`",
+        completed_by="`last_checkpoint`",
+        saves=(Save((tensor("output/model_{step:07}.pth"), Write("output/last_checkpoint", SMALL))),),
+    ),
+    # Ultralytics YOLO (ultralytics/engine/trainer.py, save_model): weights/last.pt, best.pt, now and then epochN.pt.
+    # Each is all of the same bytes, made by torch.save in memory and written in place in one call, by rank 0.
+    Framework(
+        name="ultralytics",
+        libraries=("torch",),
+        weight=0.5,
+        files=(mark(r"epoch(?P<step>\d{1,12})\.pt", r"/weights$"), mark(r"(?:last|best)\.pt", r"/weights$")),
+        copies_whole=True,
+        names="`weights/last.pt`, `weights/best.pt`, `weights/epochN.pt`",
+        saves=(
+            Save(
+                (tensor("detect/train/weights/last.pt"), tensor("detect/train/weights/epoch{step}.pt")),
+                path="detect/train/weights/epoch{step}.pt",
+            ),
+        ),
+    ),
+)

@@ -1,1 +1,0 @@
-"""Frameworks that train: they decide when and where a checkpoint is written."""

@@ -1,0 +1,273 @@
+"""`ckptprof fleet` for a terminal: each answer as facts, a table or two, and remarks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timezone
+from typing import NamedTuple
+
+from ckptprof import units
+from ckptprof.cluster.fleet.annotations import PREFIX, Action, Annotation, Annotations
+from ckptprof.cluster.fleet.collisions import Collision, Collisions
+from ckptprof.cluster.fleet.costs import CostRow, Costs
+from ckptprof.cluster.fleet.limits import LimitRow, Limits
+from ckptprof.cluster.fleet.newest import OVERDUE, Newest, NewestRow
+from ckptprof.cluster.fleet.nodes import NodeRow, Nodes
+from ckptprof.cluster.fleet.runs import Told
+from ckptprof.cluster.fleet.stragglers import StragglerNode, Stragglers
+from ckptprof.report.clean import clean, named
+from ckptprof.report.cluster.rows import SLOW, clock
+from ckptprof.report.table import Cell, facts, number, paint, wrap
+from ckptprof.report.table import render as lay
+
+MOST = 50  # rows that are shown; --json has them all
+_WORDS = {
+    Action.WRITE: "write",
+    Action.RENEW: "renew",
+    Action.KEEP: "nothing",
+    Action.TAKEN: "another's",
+    Action.UNKNOWN: "not in Slurm",
+}
+_DONE = {Action.WRITE: "written", Action.RENEW: "renewed"}
+
+
+class Sheet(NamedTuple):
+    """An answer, ready to be laid out; all texts are cleaned."""
+
+    facts: list[tuple[str, str]]
+    tables: Sequence[tuple[str, list[list[Cell]]]]  # rows under a title, which may be empty
+    nothing: str  # in the place of a table without rows
+    notes: Sequence[str]
+
+
+def drawn(sheet: Sheet, told: Told, *, width: int, colour: bool) -> str:
+    """Return an answer as text that ends in a newline."""
+    lines = facts([*sheet.facts, *(("Not read", clean(one)) for one in told.unread)], width, colour=colour)
+    for title, rows in sheet.tables:
+        lines += [""] * bool(lines)
+        lines += [paint(line, "bold", colour=colour) for line in wrap(title, width)] if title else []
+        lines += lay(rows[:MOST], width, colour=colour) or wrap(sheet.nothing, width)
+        if len(rows) > MOST:
+            lines += wrap(f"and {len(rows) - MOST:,} more: --json has them all", width)
+    notes = [paint(line, "dim", colour=colour) for note in sheet.notes for line in wrap(note, width)]
+    return "\n".join([*lines, *[""] * bool(notes), *notes, ""])
+
+
+def stragglers(told: Stragglers) -> Sheet:
+    """Return who was waited for."""
+    text = f"{units.count(told.of_several)} of {units.plural(told.checkpoints, 'checkpoint')} were on several nodes"
+    if told.within_clock_error:
+        text += f"; of {units.count(told.within_clock_error)} no node is told to be the last: clocks may be off by more"
+    notes = [f"{SLOW} after a node: the last in three of its last ten, and more often than chance."]
+    if any(one.by_size for one in told.nodes):
+        notes.append("A node with more bytes that is as fast as the others is last, and not slow.")
+    nothing = "No node kept others waiting, beyond what clocks and chance explain."
+    return Sheet([("Seen", text)], [("", [*map(_straggler, told.nodes)])], nothing, notes if told.nodes else ())
+
+
+def _straggler(one: StragglerNode) -> list[Cell]:
+    return [
+        Cell("NODE", clean(one.host) + SLOW * one.is_slow, "bold red" * one.is_slow, minimum=8),
+        number("LAST", one.times, units.count),
+        number("OF", one.saves, units.count),
+        number("AFTER OTHERS", one.excess_seconds, units.seconds),
+        number("WORST", one.worst_seconds, units.seconds, drop=3),
+        number("GPU TIME WAITED", one.waited_gpu_seconds, units.seconds, drop=2),
+        Cell("LIMIT", one.limit and one.limit.value, drop=1),
+        Cell("JOBS", ", ".join(map(clean, one.jobs)), drop=4, minimum=12),
+    ]
+
+
+def costs(told: Costs) -> Sheet:
+    """Return what checkpoints cost."""
+    spent = [one.gpu_seconds for one in told.rows if one.gpu_seconds is not None]
+    held = [one.stall_seconds for one in told.rows if one.stall_seconds is not None]
+    text = f"{units.plural(told.checkpoints, 'checkpoint')} blocked training for {units.seconds(sum(held))}"
+    text += f": {units.seconds(sum(spent))} of GPU time" if spent else "; how many GPUs waited is not known"
+    unseen = f"how long {units.plural(told.checkpoints, 'checkpoint')} blocked training was not seen"
+    found = [("Cost", text if held else unseen)]
+    unknown = sum(one.stalls_unknown for one in told.rows)
+    if unknown and held:
+        found.append(("Not seen", f"how long {units.plural(unknown, 'checkpoint')} blocked training"))
+    if told.partial:
+        lacks = f"{units.plural(told.partial, 'checkpoint')} had nodes that no database tells of"
+        found.append(("Missing", f"{lacks}: what these waited is in no figure"))
+    if told.waited:
+        lacks = f"{units.plural(told.waited, 'checkpoint')} had nodes that only waited"
+        found.append(("Missing", f"{lacks}: how long is not known, and in no figure"))
+    note = "SHARE is of the GPU time that the runs had, of their time where no GPUs are known; SNIA asks for 5 %."
+    return Sheet(found, [("", [_cost(one, told.by) for one in told.rows])], "", [note])
+
+
+def _cost(one: CostRow, by: str) -> list[Cell]:
+    share = one.share if one.gpu_share is None else one.gpu_share
+    return [
+        Cell(by.upper(), named(one.job if by == "job" and one.job is not None else one.name), minimum=8),
+        number("SAVES", one.saves, units.count),
+        number("RESTORES", one.restores, units.count, drop=7),
+        number("NODES", one.nodes, units.count, drop=5),
+        number("BLOCKED", one.stall_seconds, units.seconds, drop=2),
+        number("GPU TIME", one.gpu_seconds, units.seconds),
+        number("SHARE", share, units.percent, "yellow" if one.over_snia else ""),
+        number("A SAVE", one.median_save_seconds, units.seconds, drop=4),
+        number("RATE", one.bytes_per_second, units.rate, drop=3),
+        number("PER GPU", one.bytes_per_second_per_gpu, units.rate, drop=8),
+        Cell("TIER", one.tier and clean(one.tier), drop=6),
+    ]
+
+
+def limits(told: Limits, zone: timezone) -> Sheet:
+    """Return what limited checkpoints on each storage."""
+    tables = []
+    for one in told.periods:
+        at_ns, word = (one.until_ns, "Before") if one.since_ns is None else (one.since_ns, "From")
+        count = units.plural(one.count, "checkpoint")
+        title = f"{word} {units.stamp(at_ns, zone)} {units.offset_name(zone)}: {count}"
+        tables.append((title if len(told.periods) > 1 else "", [*map(_limit, one.limits)]))
+    note = "LOST is the time that training lost at most; GAIN is by how much they would be shorter without that limit."
+    return Sheet([("Seen", units.plural(told.checkpoints, "checkpoint"))], tables, "No checkpoint.", [note])
+
+
+def _limit(one: LimitRow) -> list[Cell]:
+    return [
+        Cell("STORAGE", one.storage and clean(one.storage), minimum=12),
+        Cell("LIMIT", one.limit and one.limit.value),
+        number("COUNT", one.count, units.count),
+        number("LOST", one.lost_seconds, units.seconds),
+        number("OF ALL", one.lost_share, units.percent, drop=3),
+        number("MEDIAN", one.median_seconds, units.seconds, drop=1),
+        number("RATE", one.bytes_per_second, units.rate, drop=2),
+        number("GAIN", one.gain_seconds, units.seconds, drop=4),
+        number("NODES", one.nodes, units.count, drop=6),
+        number("JOBS", one.jobs, units.count, drop=5),
+    ]
+
+
+def newest(told: Newest, zone: timezone) -> Sheet:
+    """Return what each job would go back to."""
+    late = sum(one.is_overdue or one.saved_ns is None for one in told.jobs)
+    found = [("Overdue", f"{units.count(late)} of {units.plural(len(told.jobs), 'job')}")]
+    notes = [
+        "AGE is from the begin of a job's newest save that is whole until its nodes were watched last.",
+        f"It is overdue at {OVERDUE} times the usual interval; nothing tells whether a job has ended.",
+    ]
+    if told.restarts:
+        each = units.seconds(told.node_seconds / told.restarts)
+        found.append(("Restarts", f"{units.count(told.restarts)}: one for each {each} of a node"))
+        notes.append("BEST is Daly's interval for what a save blocks, and the time between restarts of as many nodes.")
+    return Sheet(found, [("", [_newest(one, zone) for one in told.jobs])], "No job saves.", notes)
+
+
+def _newest(one: NewestRow, zone: timezone) -> list[Cell]:
+    late, saved_ns = "bold red" * bool(one.is_overdue), one.saved_ns
+    age = number("AGE", one.age_seconds, units.seconds, late)
+    return [
+        Cell("JOB", named(one.job), late, minimum=8),
+        number("STEP", one.step, str),
+        age if saved_ns is not None else age._replace(text="none", style="bold red"),
+        Cell("SAVED", None if saved_ns is None else units.stamp(saved_ns, zone, "%m-%d %H:%M"), drop=4),
+        number("EVERY", one.interval_seconds, units.seconds, drop=1),
+        number("BEST", one.best_interval_seconds, units.seconds, drop=2),
+        number("UNUSABLE", one.unusable, units.count, drop=6),
+        number("RESTARTS", one.restarts, units.count, drop=5),
+        number("RESUMED IN", one.resumed_seconds, units.seconds, drop=7),
+        number("NODES", one.nodes, units.count, drop=8),
+        Cell("PATH", one.path and clean(one.path), drop=3, minimum=11),
+    ]
+
+
+def collisions(told: Collisions) -> Sheet:
+    """Return which jobs save at the same time."""
+    found = [("Seen", units.plural(told.checkpoints, "checkpoint"))]
+    if told.elsewhere:
+        where = "on disks of a node, in object stores, or where nobody can tell"
+        found.append(("Not here", f"{units.plural(told.elsewhere, 'save')} {where}: compared with none"))
+    nothing = "No two jobs saved at the same time on storage that they share."
+    notes = (
+        "COST is by how much the saves that met took longer than those that met none.",
+        "SHIFT is by how much later the second job should save, to be in the midst between two saves of the first.",
+        "Without SHIFT their intervals differ, and they meet by chance.",
+    )
+    return Sheet(found, [("", [*map(_collision, told.pairs)])], nothing, notes if told.pairs else ())
+
+
+def _collision(one: Collision) -> list[Cell]:
+    first, second = one.first, one.second
+    met = f"{first.met:,}/{first.saves:,}, {second.met:,}/{second.saves:,}"
+    return [
+        Cell("JOB", named(first.job), minimum=8),
+        Cell("MEETS", named(second.job), minimum=8),
+        Cell("SAVES MET", met, right=True, drop=3),
+        number("TOGETHER", one.overlap_seconds, units.seconds),
+        number("COST", one.cost_seconds, units.seconds),
+        number("ALONE", first.median_alone_seconds, units.seconds, drop=4),
+        number("MET", first.median_met_seconds, units.seconds, drop=5),
+        number("SHIFT", one.shift_seconds, units.seconds),
+        Cell("STORAGE", one.storage and clean(one.storage), drop=1, minimum=12),
+    ]
+
+
+def nodes(told: Nodes, zone: timezone) -> Sheet:
+    """Return what differs from node to node."""
+    odd = sum(bool(one.odd) for one in told.nodes)
+    silent = sum(one.silent_seconds is not None for one in told.nodes)
+    hosts = len({one.host for one in told.nodes})
+    found = [("Nodes", f"{units.count(hosts)}; {units.count(odd)} with something odd")]
+    if silent:
+        found.append(("Silent", f"{units.plural(silent, 'node')}, while others of their runs saved on"))
+    if told.partial:
+        found.append(("Missing", f"{units.plural(told.partial, 'checkpoint')} had nodes that no database tells of"))
+    note = (
+        "ODD is what is not as on most nodes, a clock that is not synchronised or off, and silence while others save."
+    )
+    return Sheet(found, [("", [_node(one, zone) for one in told.nodes])], "No node.", [note])
+
+
+def _node(one: NodeRow, zone: timezone) -> list[Cell]:
+    odd = [*one.odd, *([] if one.silent_seconds is None else [f"silent {units.seconds(one.silent_seconds)}"])]
+    until_ns, own = one.seen_until_ns, clock(one.ahead_seconds, one.clock_bound_seconds, drop=1)
+    if own.text is None and one.is_clock_synchronised is not None:
+        own = own._replace(text="not synchronised", style="yellow")
+    return [
+        Cell("NODE", clean(one.host), "yellow" * bool(odd), minimum=8),
+        Cell("VERSION", one.version and clean(one.version), drop=3),
+        Cell("LEVEL", one.level and clean(one.level), drop=4),
+        Cell("KERNEL", one.kernel and clean(one.kernel), drop=5, minimum=8),
+        own,
+        Cell("SEEN UNTIL", None if until_ns is None else units.stamp(until_ns, zone, "%Y-%m-%d %H:%M"), drop=2),
+        number("CHECKPOINTS", one.checkpoints, units.count, drop=6),
+        number("GAPS", one.gaps, units.count, drop=7),
+        Cell("ODD", ", ".join(odd) or None, "yellow"),
+        Cell("DATABASE", clean(one.database), drop=8, minimum=11),
+    ]
+
+
+def annotated(told: Annotations) -> Sheet:
+    """Return the notes, and what became of them."""
+    writes = told.is_written
+    counts = Counter(_word(one, writes=writes) for one in told.jobs)
+    found = [("Jobs", ", ".join(f"{units.count(one)} {word}" for word, one in counts.items()) or "none of Slurm")]
+    if told.not_asked is not None:
+        found.append(("Not asked", clean(told.not_asked)))
+    notes = [f"A comment that does not begin with {PREFIX} is another's, and left alone."]
+    if not writes:
+        notes.append("Nothing was written: --write does.")
+    rows = [
+        [
+            Cell("CLUSTER", one.cluster and clean(one.cluster), drop=1),
+            Cell("JOB", one.job, right=True),
+            Cell("TO DO", _word(one, writes=writes), "bold red" * (one.error is not None)),
+            Cell("NOTE", one.note, minimum=20),
+        ]
+        for one in told.jobs
+    ]
+    return Sheet(found, [("", rows)], "No checkpoint is of a job of Slurm.", notes if rows else ())
+
+
+def _word(one: Annotation, *, writes: bool) -> str:
+    if one.action is None:
+        return "not asked"
+    if one.error is not None:
+        return "failed"
+    return (writes and _DONE.get(one.action)) or _WORDS[one.action]

@@ -1,1 +1,0 @@
-"""The answers of `ckptprof fleet` for a terminal."""
