@@ -157,7 +157,5 @@ def counted(reader: StoreReader, report: Report) -> list[Counted]:
     step = None if seconds <= _POINTS else -(-seconds // _POINTS)
     step = step if step is None or step < _MINUTE else -(-step // _MINUTE) * _MINUTE  # of roll-ups
     names = [name for name in reader.entities() if name.partition(":")[0] in MOVED and name != LOOPBACK]
-    step_ns = None if step is None else step * 1_000_000_000
-    return [
-        Counted(name, *reader.series(name, axis.start_ns, axis.end_ns, step_seconds=step), step_ns) for name in names
-    ]
+    found = ((name, reader.series(name, axis.start_ns, axis.end_ns, step_seconds=step)) for name in names)
+    return [Counted(name, *strip, step and step * 1_000_000_000) for name, strip in found]

@@ -76,8 +76,7 @@ class Outbox(StoreReader):
     def batch(self, after: int, *, known_id: int) -> Batch:
         """Return what changed after a change, of one state of the database; `known_id`: the largest number known."""
         with self._snapshot() as raw:
-            newer = "SELECT * FROM outbox WHERE change > ? ORDER BY change LIMIT ?"
-            rows = raw.execute(newer, (after, MOST_EVENTS)).fetchall()
+            rows = [*raw.execute("SELECT * FROM outbox WHERE change > ? ORDER BY change LIMIT ?", (after, MOST_EVENTS))]
             events: list[Changed] = []
             size = looked_at = 0
             for _, *changed in rows:
