@@ -134,7 +134,6 @@ def open_writer(path: Path, log_bytes: int) -> Connection:
 
 
 def _open_writer(path: Path, held: int, log_bytes: int) -> Connection:
-    """Open the very file that is held."""
     uri = file_uri(path, mode="rw")
     raw = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
     try:

@@ -80,11 +80,9 @@ class StoreReader:
         self._raw.close()
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     def report(self, query: CheckpointQuery) -> Report:

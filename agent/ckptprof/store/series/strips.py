@@ -136,7 +136,6 @@ class Catalogue:
     """The numbers of entities and layouts, remembered; forget them when a transaction fails."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._entities: dict[str, int] = {}
         self._layouts: dict[tuple[str, ...], int] = {}
 
