@@ -127,28 +127,24 @@ def open_writer(path: Path, log_bytes: int) -> Connection:
     Raises sqlite3.Error, StoreError for what another user put there.
     """
     held = _hold(path)
+    uri = file_uri(path, mode="rw")
     try:
-        return _open_writer(path, held, log_bytes)
+        raw = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
+        try:
+            raw.execute("PRAGMA schema_version").fetchone()  # opens the file, and writes nothing
+            _expect_open(path, held)
+            raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on a new file only
+            raw.execute("PRAGMA journal_mode = WAL")
+            raw.execute(f"PRAGMA journal_size_limit = {log_bytes}")
+            raw.execute("PRAGMA wal_autocheckpoint = 0")  # readers have to know when that is done: published.py
+            raw.execute("PRAGMA foreign_keys = ON")
+            raw.execute("PRAGMA trusted_schema = OFF")
+            raw.execute("PRAGMA cell_size_check = ON")
+        except (sqlite3.Error, StoreError):
+            raw.close()
+            raise
     finally:
         os.close(held)
-
-
-def _open_writer(path: Path, held: int, log_bytes: int) -> Connection:
-    uri = file_uri(path, mode="rw")
-    raw = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
-    try:
-        raw.execute("PRAGMA schema_version").fetchone()  # opens the file, and writes nothing
-        _expect_open(path, held)
-        raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on a new file only
-        raw.execute("PRAGMA journal_mode = WAL")
-        raw.execute(f"PRAGMA journal_size_limit = {log_bytes}")
-        raw.execute("PRAGMA wal_autocheckpoint = 0")  # readers have to know when that is done: published.py
-        raw.execute("PRAGMA foreign_keys = ON")
-        raw.execute("PRAGMA trusted_schema = OFF")
-        raw.execute("PRAGMA cell_size_check = ON")
-    except (sqlite3.Error, StoreError):
-        raw.close()
-        raise
     return raw
 
 
