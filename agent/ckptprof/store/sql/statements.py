@@ -212,7 +212,7 @@ def sql(statement: Any) -> str:
 
 def compiled_text() -> str:
     """Return the text of the module `compiled`."""
-    return _HEAD + "\n".join(_lines(_statements().items())) + "\n"
+    return "\n".join((_HEAD, *_lines(_statements().items()), ""))
 
 
 def _lines(statements: Iterable[tuple[str, Any]]) -> Iterable[str]:
