@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.store.blocks import VERSION, BlockError, decode, encode
+from ckptprof.store.series.blocks import VERSION, BlockError, decode, encode
 
 _BOUND = 1 << 24
 _COUNTERS = st.integers(0, (1 << 64) - 1)

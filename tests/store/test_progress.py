@@ -12,9 +12,9 @@ import pytest
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Progress, Stream, Succession
-from ckptprof.store.blocks import encode
-from ckptprof.store.progress import MAX_BYTES, packed, unpacked
 from ckptprof.store.reader import StoreReader
+from ckptprof.store.rows import MAX_PROGRESS_BYTES, packed, unpacked
+from ckptprof.store.series.blocks import encode
 from ckptprof.store.writer import StoreWriter
 
 _Make = Callable[..., Checkpoint]
@@ -59,7 +59,7 @@ def test_a_usual_checkpoint_keeps_all_points() -> None:
         block, left_out = packed(streams)
 
         assert block is not None
-        assert len(block) <= MAX_BYTES
+        assert len(block) <= MAX_PROGRESS_BYTES
         assert left_out == 0
         assert unpacked(block, [stream(rank, []) for rank in range(ranks)]) == tuple(streams)
 
@@ -79,7 +79,7 @@ def test_what_takes_more_room_is_left_out_and_counted(writer: StoreWriter, db: P
 
     assert read is not None
     kept = [one for one in read.streams if one.progress]
-    assert 0 < size <= MAX_BYTES
+    assert 0 < size <= MAX_PROGRESS_BYTES
     assert kept == streams[: len(kept)]
     assert 0 < len(kept) == 16 - (read.progress_left_out - 3)
 

@@ -34,7 +34,7 @@ _LOCK = _AS_MEMBER + (
 )
 _READ = (
     "from ckptprof.errors import StoreError; from ckptprof.model import CheckpointQuery\n"
-    "from ckptprof.store.reader import StoreReader\n"
+    "from ckptprof.store import records; from ckptprof.store.reader import StoreReader\n"
     + _AS_MEMBER
     + "try: print(len(StoreReader(sys.argv[1]).report(CheckpointQuery()).checkpoints))\n"
     "except StoreError as error: print(error, error.hint)\n"
@@ -120,7 +120,7 @@ def test_no_lock_that_the_group_can_take_holds_up_the_writer(
 def test_an_older_database_is_brought_up_to_date_under_such_a_lock(db: Path) -> None:
     """A step of the schema needs no lock on the database itself."""
     with closing(sqlite3.connect(db)) as raw:
-        raw.executescript((_FIXTURES / "schema-10.sql").read_text(encoding="utf-8"))
+        raw.executescript((_FIXTURES / "schema-4.sql").read_text(encoding="utf-8"))
         raw.execute("PRAGMA journal_mode = WAL")
     db.chmod(0o640)
     with _held_by_a_member(db, "posix"):

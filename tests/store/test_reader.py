@@ -226,7 +226,7 @@ def test_a_clock_that_once_stood_at_1970_is_no_trap(
 def test_a_reader_can_write_nothing(writer: StoreWriter, db: Path) -> None:
     """Not even if asked."""
     with StoreReader(db) as reader, pytest.raises(Exception, match="readonly"):
-        reader._connection.exec_driver_sql("DELETE FROM sessions")
+        reader._raw.execute("DELETE FROM sessions")
     assert writer.path == db
 
 
@@ -285,7 +285,7 @@ def test_a_reader_beside_a_thread_that_writes(writer: StoreWriter, db: Path, che
 def _as_nobody(db: Path) -> str:
     code = (
         "import os, sys; from ckptprof.model import CheckpointQuery; from ckptprof.store.reader import StoreReader\n"
-        "from ckptprof.errors import StoreError\n"
+        "from ckptprof.errors import StoreError; from ckptprof.store import records\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try: print(len(StoreReader(sys.argv[1]).report(CheckpointQuery()).checkpoints))\n"
         "except StoreError as error: print(error)\n"

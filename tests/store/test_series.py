@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.store.series import Strip, between, cut, joined, merged_spans, multiples, on_grid, thinned, without
+from ckptprof.store.series.strips import Strip, between, cut, joined, merged_spans, on_grid, thinned, without
 
 
 def test_strips_become_one_in_the_order_of_time() -> None:
@@ -31,11 +31,10 @@ def test_spans_that_touch_are_one() -> None:
 
 
 def test_parts_of_a_roll_up_are_replaced_and_chosen() -> None:
-    """An hour is (start, end]; a coarser step takes its multiples."""
+    """An hour is (start, end]."""
     strip = Strip([60, 120, 180], {"a": [1, 2, 3]})
 
     assert without(strip, 60, 120) == Strip([60, 180], {"a": [1, 3]})
-    assert multiples(strip, 120) == Strip([120], {"a": [2]})
     assert cut(strip, 61, 180) == Strip([120, 180], {"a": [2, 3]})
 
 

@@ -324,7 +324,7 @@ def test_a_damaged_database_ends_nothing(machine: Machine) -> None:
 
     assert machine.property("NRestarts") == "0"
     assert machine.run("sh", "-c", f"cat {DATABASE}.damaged-* | cksum") == machine.run("cat", "/tmp/sum")
-    assert "was damaged: it is kept as" in machine.journal()
+    assert "is not a database: it is kept as" in machine.journal()
     assert f"kept as {DATABASE}.damaged-" in " ".join(machine.run(PROGRAM, "report", "--db", DATABASE).split())
     assert "ckptprof_store_damaged_total 1" in machine.run("python3", "-c", SCRAPE)
 

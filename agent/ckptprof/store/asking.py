@@ -33,7 +33,6 @@ class Bounds:
     """Bounds what a connection reads, by the size of its file: a crafted one gives more rows than it has room for."""
 
     def __init__(self, raw: sqlite3.Connection, size_bytes: int) -> None:
-        """Set them; the first answer begins."""
         self._most_seconds = _SECONDS + size_bytes * _SECONDS_PER_BYTE
         self._most_text = _TEXTS * size_bytes + _MAX_VALUE_BYTES
         self.begin()
@@ -101,7 +100,6 @@ def ask(raw: sqlite3.Connection, statement: str, *, seconds: float, rows: int) -
 
 @contextmanager
 def _guarded(raw: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """Bound what runs on a connection within."""
     until = time.monotonic() + seconds
     factory = raw.text_factory
     raw.execute("PRAGMA temp_store = MEMORY")  # no file of this size is written for a question

@@ -1,21 +1,31 @@
-"""Connections to SQLite: one that writes, and any number that only read."""
+"""Connections to SQLite: one that writes, and any number that only read.
+
+SQLite opens by a path, and who owns a folder on the way can swap what is there between any check and that. So the way
+is gone one step at a time, the file is held by a descriptor that is checked, and what SQLite has opened is compared
+with it before anything is written.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import stat
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from sqlite3 import Connection
 
 from ckptprof.errors import StoreError
-from ckptprof.store.holding import expect_open, hold, make
 from ckptprof.store.location import SERVICE_DIRECTORY, file_uri, shown
 from ckptprof.store.problems import StoreDamagedError
 
+MAX_LINKS = 40  # include/linux/namei.h: MAXSYMLINKS
+_BESIDE = ("-wal", "-shm", "-journal", ".lock")
+_STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # closing such a descriptor gives no lock of SQLite's back
+_ELSEWHERE = "give another path with --db"
 _PRIVATE = 0o600
 _SMALLEST_BYTES = 512  # one page; SQLite takes a shorter file for an empty one and would write over it
 
@@ -54,12 +64,12 @@ def prepare_file(path: Path) -> None:
     """Make the file and the directories above it, if they are missing; raises StoreError and OSError."""
     with contextlib.suppress(FileNotFoundError):
         check_file(path)
-        os.close(hold(path))
+        os.close(_hold(path))
         return
     folder_mode = 0o750 if path.parent == SERVICE_DIRECTORY else 0o700
     for folder in [folder for folder in reversed(path.parents) if not folder.exists()]:
         folder.mkdir(mode=folder_mode, exist_ok=True)
-    make(path, _PRIVATE)
+    _make(path, _PRIVATE)
 
 
 def keep_private(path: Path) -> None:
@@ -90,7 +100,7 @@ def keep_private(path: Path) -> None:
 def _write_anew(path: Path, old: Connection, state: os.stat_result) -> None:
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    make(new, _PRIVATE)
+    _make(new, _PRIVATE)
     with contextlib.closing(sqlite3.connect(new)) as copy:
         old.backup(copy)
     belong(new, state)
@@ -116,31 +126,105 @@ def open_writer(path: Path, log_bytes: int) -> Connection:
 
     Raises sqlite3.Error, StoreError for what another user put there.
     """
-    held = hold(path)
+    held = _hold(path)
+    uri = file_uri(path, mode="rw")
     try:
-        return _open_writer(path, held, log_bytes)
+        raw = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
+        try:
+            raw.execute("PRAGMA schema_version").fetchone()  # opens the file, and writes nothing
+            _expect_open(path, held)
+            raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on a new file only
+            raw.execute("PRAGMA journal_mode = WAL")
+            raw.execute(f"PRAGMA journal_size_limit = {log_bytes}")
+            raw.execute("PRAGMA wal_autocheckpoint = 0")  # readers have to know when that is done: published.py
+            raw.execute("PRAGMA foreign_keys = ON")
+            raw.execute("PRAGMA trusted_schema = OFF")
+            raw.execute("PRAGMA cell_size_check = ON")
+        except (sqlite3.Error, StoreError):
+            raw.close()
+            raise
     finally:
         os.close(held)
-
-
-def _open_writer(path: Path, held: int, log_bytes: int) -> Connection:
-    """Open the very file that is held."""
-    uri = file_uri(path, mode="rw")
-    raw = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
-    try:
-        raw.execute("PRAGMA schema_version").fetchone()  # opens the file, and writes nothing
-        expect_open(path, held)
-        raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on a new file only
-        raw.execute("PRAGMA journal_mode = WAL")
-        raw.execute(f"PRAGMA journal_size_limit = {log_bytes}")
-        raw.execute("PRAGMA wal_autocheckpoint = 0")  # readers have to know when that is done: published.py
-        raw.execute("PRAGMA foreign_keys = ON")
-        raw.execute("PRAGMA trusted_schema = OFF")
-        raw.execute("PRAGMA cell_size_check = ON")
-    except (sqlite3.Error, StoreError):
-        raw.close()
-        raise
     return raw
+
+
+def _hold(path: Path) -> int:
+    """Return a descriptor of a file without access to its contents, to be closed; raises StoreError and OSError.
+
+    What another user put there is refused: a file, or one beside it, that is neither ours, nor root's, nor the folder
+    owner's; and a link that is neither ours nor root's. Who is not root may be led to a folder by anybody's link.
+    """
+    name, passed = _walk(path)
+    try:
+        folder = passed[-2] if len(passed) > 1 else passed[-1]
+        trusted = {os.geteuid(), 0, os.fstat(folder).st_uid}
+        _trust(path, os.fstat(passed[-1]), trusted)
+        for suffix in _BESIDE:
+            with contextlib.suppress(FileNotFoundError):
+                _trust(path, os.stat(name + suffix, dir_fd=folder, follow_symlinks=False), trusted)
+        return passed.pop()
+    finally:
+        _close(passed, 0)
+
+
+def _make(path: Path, mode: int) -> None:
+    """Make an empty file, whatever the umask says, where no other user's link leads elsewhere; raises as `_hold`."""
+    _, passed = _walk(path.parent)
+    try:
+        fd = os.open(path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=passed[-1])
+        try:
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
+    finally:
+        _close(passed, 0)
+
+
+def _walk(path: Path) -> tuple[str, list[int]]:
+    """Return the last name on a way, links followed, and descriptors of all that it passes."""
+    passed, steps, links, name = [os.open("/", _STEP)], deque(path.parts[1:]), 0, ""
+    try:
+        while steps:
+            name = steps.popleft()
+            if name == "..":
+                _close(passed, max(1, len(passed) - 1))
+                continue
+            passed.append(os.open(name, _STEP, dir_fd=passed[-1]))
+            state = os.fstat(passed[-1])
+            if not stat.S_ISLNK(state.st_mode):
+                continue
+            if os.geteuid() == 0 or not steps:
+                _trust(path, state, {os.geteuid(), 0})
+            links += 1
+            if links > MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))  # noqa: TRY301 - as the kernel does
+            target = Path(os.readlink("", dir_fd=passed[-1]))
+            _close(passed, 1 if target.is_absolute() else len(passed) - 1)
+            steps.extendleft(part for part in reversed(target.parts) if part != "/")
+    except BaseException:
+        _close(passed, 0)
+        raise
+    return name, passed
+
+
+def _trust(path: Path, state: os.stat_result, trusted: set[int]) -> None:
+    if state.st_uid not in trusted:
+        raise StoreError(f"{shown(path)} belongs to another user (uid {state.st_uid})", hint=_ELSEWHERE)
+
+
+def _close(passed: list[int], keep: int) -> None:
+    while len(passed) > keep:
+        os.close(passed.pop())
+
+
+def _expect_open(path: Path, held: int) -> None:
+    """Raise StoreError unless this process has the very file open that `_hold` held, by another descriptor, too."""
+    wanted = os.fstat(held)
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # that of the list, or closed meanwhile
+            if int(entry.name) != held and os.path.samestat(os.fstat(int(entry.name)), wanted):
+                return
+    raise StoreError(f"{shown(path)} was swapped while it was opened", hint=_ELSEWHERE)
 
 
 def open_reader(path: Path, *, immutable: bool) -> Connection:

@@ -75,25 +75,19 @@ def is_server(text: str) -> bool:
     return text.partition("://")[0] in ("postgresql+psycopg", "postgresql", "postgres")
 
 
-def to_url(text: str | Path) -> str:
-    """Return an SQLAlchemy URL for a path; a text that already is a URL is returned as it is."""
-    if isinstance(text, str) and "://" in text:
-        return text
-    try:
-        return _SQLITE + os.path.abspath(Path(text).expanduser())  # noqa: PTH100 # resolve() would follow links
-    except (RuntimeError, OSError) as error:  # ~nobody-there, or a working directory that was removed
-        raise StoreError(f"{shown(Path(text))}: {error}", hint="give an absolute path with --db") from error
-
-
 def to_path(text: str | Path) -> Path:
     """Return the file behind a path or an SQLite URL; raises StoreError for any other URL."""
-    url = to_url(text)
-    if url == text and _URL_OPTIONS.search(url):
-        raise StoreError(f"{url}: options after a ? are not supported", hint="give the path of a file")
-    if not url.startswith(_SQLITE) or url == _SQLITE:
-        scheme = url.partition("://")[0]
-        raise StoreError(f"a database of kind {scheme!r} is not supported yet", hint="give the path of a file")
-    return Path(url[len(_SQLITE) :])
+    if isinstance(text, str) and "://" in text:
+        if _URL_OPTIONS.search(text):
+            raise StoreError(f"{text}: options after a ? are not supported", hint="give the path of a file")
+        if not text.startswith(_SQLITE) or text == _SQLITE:
+            scheme = text.partition("://")[0]
+            raise StoreError(f"a database of kind {scheme!r} is not supported yet", hint="give the path of a file")
+        return Path(text[len(_SQLITE) :])
+    try:
+        return Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100 # resolve() would follow links
+    except (RuntimeError, OSError) as error:  # ~nobody-there, or a working directory that was removed
+        raise StoreError(f"{shown(Path(text))}: {error}", hint="give an absolute path with --db") from error
 
 
 def file_uri(path: Path, *, mode: str = "ro", immutable: bool = False) -> str:

@@ -31,7 +31,6 @@ class Holder(NamedTuple):
     uid: int
 
     def __str__(self) -> str:
-        """Return it as a message names it."""
         return f"pid {self.pid}, {self.name}"
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from ckptprof.errors import StoreError
-from ckptprof.store.blocks import BlockError
 from ckptprof.store.location import shown
+from ckptprof.store.series.blocks import BlockError
 
 
 class StorePassingError(StoreError):

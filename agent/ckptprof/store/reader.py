@@ -1,68 +1,104 @@
-"""Questions to the database: read-only, of one consistent state each, never in the agent's way."""
+"""Questions to the database: read-only, of one consistent state each, never in the agent's way.
+
+What `records` chooses is said with SQLAlchemy, which is loaded for that alone: what a recorder asks is in `compiled`.
+"""
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from sqlite3 import Connection
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, create_engine, func, literal, or_, select
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.pool import StaticPool
 
 from ckptprof.errors import StoreError
-from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Report, Risk, Session
-from ckptprof.store.asking import MAX_ROWS, MAX_SECONDS, Answer, ask
-from ckptprof.store.connection import snapshot
-from ckptprof.store.location import shown
-from ckptprof.store.migrations import LATEST
-from ckptprof.store.plainreader import PlainReader
-from ckptprof.store.points import read_series
+from ckptprof.model import Checkpoint, CheckpointQuery, Report, Session
+from ckptprof.store.asking import MAX_ROWS, MAX_SECONDS, Answer, Bounds, ask
+from ckptprof.store.connection import check_file, log_bytes, open_reader, snapshot
+from ckptprof.store.location import (
+    SERVICE_DATABASE,
+    hint_if_refused,
+    service_runs,
+    shown,
+    to_path,
+    where_to_get_data,
+)
+from ckptprof.store.lock import writer_is_alive
+from ckptprof.store.migrations import LATEST, check_version
 from ckptprof.store.problems import translated
+from ckptprof.store.published import copied, number
 from ckptprof.store.quarantine import moved_aside
-from ckptprof.store.records import Records, read
-from ckptprof.store.rows import checkpoint_of, get_sessions
-from ckptprof.store.series import Series
-from ckptprof.store.sql import compiled, schema
-from ckptprof.store.sql.statements import checkpoints as reading
+from ckptprof.store.rows import checkpoint_of, get_pending, get_sessions, watched_spans
+from ckptprof.store.series.points import read_series
+from ckptprof.store.series.strips import Strip
+from ckptprof.store.sql import BLOCKS, compiled
 from ckptprof.store.watched import watched
 
-__all__ = ["Series", "StoreReader"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-_MAX_SQLITE_INT = (1 << 63) - 1
+    from ckptprof.store.records import Records
+
 _AT_ONCE = 1000  # rows
 _MOST_CHECKPOINTS = 100_000  # of a report: about 5 s and 400 MB
+_UPGRADE_SERVICE = "the service still runs the older version: `systemctl restart ckptprof` as root"
+_UPGRADE = "record to it once more with this version: that brings it up to date"
 
 
-class StoreReader(PlainReader):
+class StoreReader:
     """Opens a database that exists; every method raises StoreError with one clear line."""
 
+    def __init__(self, url_or_path: str | Path) -> None:
+        """Open it; raises StoreError if it is missing, empty, of another program or version, or damaged."""
+        self.path = to_path(url_or_path)
+        self._open()
+
     def _open(self) -> None:
-        super()._open()
-        engine = create_engine("sqlite://", creator=lambda: self._raw, poolclass=StaticPool)
-        self._connection = engine.connect()
+        _check_file(self.path)
+        with translated(self.path):
+            self._raw, self._number = _opened(self.path)
+            try:
+                _check_schema(self._raw, self.path)
+                self._bounds = Bounds(self._raw, self.path.stat().st_size + log_bytes(self.path))
+            except BaseException:
+                self._raw.close()
+                raise
+
+    def renew(self) -> None:
+        """Open it again if this is a copy and there is a newer one; raises as opening does."""
+        if self._number not in (None, number(self.path)):
+            self.close()
+            self._open()
 
     def close(self) -> None:
         """Close it; a second call does nothing."""
-        self._connection.close()
-        self._connection.engine.dispose()
-        super().close()
+        self._raw.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def report(self, query: CheckpointQuery) -> Report:
         """Return the checkpoints that touch the query's time, oldest first; no streams, devices or timelines."""
-        copies = msgspec.structs.replace(query, kind=Kind.COPY, limit=None)
-        with self._reading() as connection:
-            if query.limit is None and (found := _count(connection, _chosen(query))) > _MOST_CHECKPOINTS:
+        from ckptprof.store import records  # noqa: PLC0415 # SQLAlchemy: 0.1 s and 15 MB, which no recorder takes
+
+        with self._snapshot() as raw:
+            chosen = records.chosen(query)
+            if query.limit is None and (found := records.count(raw, chosen)) > _MOST_CHECKPOINTS:
                 raise StoreError(
                     f"{shown(self.path)} has {found:,} checkpoints of this time, more than {_MOST_CHECKPOINTS:,}",
                     hint="choose fewer with --since, --until, --job, --kind or --limit",
                 )
-            sessions = get_sessions(self._raw)
-            checkpoints = _get(connection, _chosen(query), whole=False)
-            left_out = 0 if query.kind is not None else _count(connection, _chosen(copies).where(~_is_at_risk()))
+            sessions = get_sessions(raw)
+            checkpoints = records.checkpoints(raw, chosen, whole=False)
+            left_out = 0 if query.kind is not None else records.count(raw, records.copies_left_out(query))
         seen = watched(sessions, query.since_ns, query.until_ns)
         seen = msgspec.structs.replace(seen, moved_aside=tuple(map(shown, moved_aside(self.path))))
         host = sessions[-1].host if sessions else None
@@ -70,26 +106,42 @@ class StoreReader(PlainReader):
 
     def checkpoint(self, identity: int) -> Checkpoint | None:
         """Return one checkpoint with all that is known of it."""
-        if not 0 < identity <= _MAX_SQLITE_INT:
+        from ckptprof.store import records  # noqa: PLC0415 # as above
+
+        if not 0 < identity <= records.MAX_SQLITE_INT:
             return None
-        chosen = select(schema.checkpoints.c.id).where(schema.checkpoints.c.id == identity)
-        with self._reading() as connection:
-            found = _get(connection, chosen, whole=True)
-            return found[0] if found else None
+        with self._snapshot() as raw:
+            return next(iter(records.checkpoints(raw, records.by_id(identity), whole=True)), None)
 
     def with_offsets(self, query: CheckpointQuery) -> set[int]:
         """Return the ids of the checkpoints of which it is kept where in their files their streams were."""
-        table = schema.checkpoints
-        kept = select(table.c.id).where(table.c.id.in_(_chosen(query)), table.c.progress.is_not(None))
-        with self._reading() as connection:
-            return set(connection.execute(kept).scalars())
+        from ckptprof.store import records  # noqa: PLC0415 # as above
+
+        with self._snapshot() as raw:
+            return records.with_offsets(raw, records.chosen(query))
 
     def id_of(self, uid: str) -> int | None:
         """Return the id of the checkpoint with a uid, which is the same in every database that has it."""
-        table = schema.checkpoints
-        with self._reading() as connection:
-            found: int | None = connection.execute(select(table.c.id).where(table.c.uid == uid)).scalar()
-            return found
+        with self._snapshot() as raw:
+            found = raw.execute(compiled.ID_OF, {"known_uid": uid}).fetchone()
+            return None if found is None else int(found[0])
+
+    def recent_paths(self, limit: int) -> list[str]:
+        """Return the paths of the newest checkpoints, each once, newest first: where a restore may begin."""
+        with self._snapshot() as raw:
+            paths = raw.execute(compiled.PATHS, {"most": max(limit, 0)})
+            return [path for (path,) in paths if isinstance(path, str)]
+
+    def pending(self) -> dict[str, bytes]:
+        """Return what the agent had not told when it ended, as it was put there, by uid."""
+        with self._snapshot() as raw:
+            return get_pending(raw)
+
+    def cut_saves(self, since_ns: int, until_ns: int) -> list[Checkpoint]:
+        """Return the saves of a time in whose midst the watch ended, with all that is known of them, oldest first."""
+        with self._snapshot() as raw:
+            rows = raw.execute(compiled.CUT, {"since_ns": since_ns, "until_ns": until_ns})
+            return [checkpoint_of(*row) for row in rows]
 
     def sessions(self) -> list[Session]:
         """Return the lives of the recorders, oldest first."""
@@ -101,7 +153,7 @@ class StoreReader(PlainReader):
         with self._snapshot() as raw:
             return [name for (name,) in raw.execute(compiled.ENTITIES)]
 
-    def series(self, entity: str, since_ns: int, until_ns: int, *, step_seconds: int | None = None) -> Series:
+    def series(self, entity: str, since_ns: int, until_ns: int, *, step_seconds: int | None = None) -> Strip:
         """Return the points of an entity, none if it is unknown.
 
         Without a step the first point may lie before `since_ns`: it says what held then. With a step of whole
@@ -110,7 +162,7 @@ class StoreReader(PlainReader):
         if step_seconds is not None and step_seconds < 1:
             raise StoreError(f"a step of {step_seconds} s makes no series")
         with self._snapshot() as raw:
-            return read_series(raw, entity, (since_ns, until_ns), step_seconds)
+            return read_series(raw, entity, (since_ns, until_ns), step_seconds, watched_spans(raw))
 
     def ask(self, statement: str, *, seconds: float = MAX_SECONDS, rows: int = MAX_ROWS) -> Answer:
         """Return what a statement of SQL finds; raises UsageError for what is no SELECT, CkptprofError out of time."""
@@ -132,17 +184,18 @@ class StoreReader(PlainReader):
     @contextmanager
     def records(self, name: str, query: CheckpointQuery) -> Iterator[Records]:
         """Give the rows of a table that belong to what is asked for; they are read as they are taken."""
-        span = (_clipped(query.since_ns or 0), _clipped(_MAX_SQLITE_INT if query.until_ns is None else query.until_ns))
-        with snapshot(self._raw):  # what fails within is not the database's but in what is read
+        from ckptprof.store import records  # noqa: PLC0415 # as above
+
+        with snapshot(self._raw) as raw:  # what fails within is not the database's but in what is read
             self._bounds.begin()
-            with _told(self.path):
-                found = read(self._connection, name, _chosen(query), span)
-            yield Records(found.fields, self._taken(found.rows))
+            with translated(self.path):
+                found = records.read(raw, name, query)
+            yield records.Records(found.fields, self._taken(found.rows))
 
     def _taken(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         while True:
             self._bounds.go_on()
-            with _told(self.path):
+            with translated(self.path):
                 some = list(islice(rows, _AT_ONCE))
             if not some:
                 return
@@ -154,59 +207,52 @@ class StoreReader(PlainReader):
         return {"ckptprof.schema_version": str(LATEST), "ckptprof.host": sessions[-1].host if sessions else ""}
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with _told(self.path), snapshot(self._raw):
+    def _snapshot(self) -> Iterator[Connection]:
+        with translated(self.path), snapshot(self._raw) as raw:
             self._bounds.begin()
-            yield self._connection
+            yield raw
 
 
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Turn what SQLAlchemy raises within, too, into a StoreError about `path`."""
-    with translated(path):
-        try:
-            yield
-        except DBAPIError as error:
-            raise (error.orig or ValueError(str(error))) from error
-        except SQLAlchemyError as error:
-            raise ValueError(str(error)) from error
+def _check_file(path: Path) -> None:
+    try:
+        size = check_file(path)
+    except FileNotFoundError:
+        raise StoreError(f"no database at {shown(path)}", hint=where_to_get_data(path)) from None
+    except OSError as error:
+        raise StoreError(f"{shown(path)}: {error.strerror}", hint=hint_if_refused(path)) from error
+    if size == 0:
+        raise StoreError(f"{shown(path)} is empty", hint=where_to_get_data(path))
 
 
-def _get(connection: Connection, chosen: Select[tuple[int]], *, whole: bool) -> list[Checkpoint]:
-    return [checkpoint_of(*row) for row in connection.execute(reading(chosen, whole=whole))]
+def _opened(path: Path) -> tuple[Connection, int | None]:
+    """Open as others do; where the log's index cannot be made (a read-only directory), as a file that nobody writes.
+
+    Of a database that is published only its owner and root open that index, and none makes it: others could open it.
+    They get a copy, with its number.
+    """
+    index, log = (path.with_name(path.name + suffix) for suffix in ("-shm", "-wal"))
+    if number(path) is not None and not (index.exists() and os.access(path, os.W_OK, effective_ids=True)):
+        return copied(path)
+    try:
+        return open_reader(path, immutable=False), None
+    except sqlite3.OperationalError:
+        if writer_is_alive(path) is not False or (log.exists() and log.stat().st_size):
+            raise
+        return open_reader(path, immutable=True), None
 
 
-def _chosen(query: CheckpointQuery) -> Select[tuple[int]]:
-    table = schema.checkpoints
-    statement = select(table.c.id)
-    if query.since_ns is not None:
-        statement = statement.where(table.c.end_ns >= _clipped(query.since_ns))
-    if query.until_ns is not None:
-        statement = statement.where(table.c.start_ns <= _clipped(query.until_ns))
-    if query.kind is None:
-        statement = statement.where(or_(table.c.kind != Kind.COPY.value, _is_at_risk()))
-    else:
-        statement = statement.where(table.c.kind == query.kind.value)
-    if query.job is not None:
-        same = table.c.job == query.job
-        is_pattern = any(character in query.job for character in "*?[")
-        matches = table.c.job.op("GLOB")(literal(query.job.replace("[!", "[^")))
-        statement = statement.where(or_(same, matches) if is_pattern else same)
-    if query.limit is not None:
-        statement = statement.order_by(table.c.start_ns.desc(), table.c.id.desc()).limit(max(query.limit, 0))
-    return statement
-
-
-def _is_at_risk() -> ColumnElement[bool]:
-    """Return whether a checkpoint may restore wrongly, which is told also of a copy."""
-    table, names = schema.evidence, [risk.value for risk in Risk]
-    own = select(table.c.ordinal).where(table.c.checkpoint_id == schema.checkpoints.c.id, table.c.name.in_(names))
-    return own.correlate(schema.checkpoints).exists()
-
-
-def _count(connection: Connection, chosen: Select[tuple[int]]) -> int:
-    return connection.execute(select(func.count()).select_from(chosen.subquery())).scalar_one()
-
-
-def _clipped(time_ns: int) -> int:
-    return max(min(time_ns, _MAX_SQLITE_INT), -_MAX_SQLITE_INT)
+def _check_schema(connection: Connection, path: Path) -> None:
+    version = check_version(connection, shown(path))
+    if version == 0:
+        raise StoreError(f"{shown(path)} is empty", hint=where_to_get_data(path))
+    if version < LATEST:
+        raise StoreError(
+            f"{shown(path)} was written by an older ckptprof (schema {version}, this one reads {LATEST})",
+            hint=_UPGRADE_SERVICE if path == SERVICE_DATABASE and service_runs() else _UPGRADE,
+        )
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
+    missing = sorted({*compiled.TABLES, *BLOCKS} - {name for (name,) in rows})
+    if missing:  # a view or a virtual table of that name could run anything for ever
+        raise StoreError(
+            f"{shown(path)} is damaged: it has no table {missing[0]!r}", hint="give another path with --db"
+        )

@@ -8,28 +8,13 @@ from itertools import groupby, islice
 from sqlite3 import Connection
 from typing import NamedTuple
 
-from ckptprof.store.blocks import BlockError
 from ckptprof.store.connection import run_to_its_end, transaction
 from ckptprof.store.migrations import pragma
-from ckptprof.store.rows import get_sessions
-from ckptprof.store.series import Span, Strip, joined, merged_spans, on_grid, thinned, without
+from ckptprof.store.rows import watched_spans
+from ckptprof.store.series import strips
+from ckptprof.store.series.blocks import BlockError, encode
+from ckptprof.store.series.strips import DAY_NS, HOUR_NS, MINUTE_NS, Span, Strip, block_id, split_id
 from ckptprof.store.sql import compiled
-from ckptprof.store.strips import (
-    DAY_NS,
-    HOUR_NS,
-    MAX_BLOCK_BYTES,
-    MINUTE_NS,
-    Catalogue,
-    block_id,
-    fetch,
-    layouts,
-    pack,
-    pack_rollup,
-    put,
-    remove,
-    split_id,
-    unpack,
-)
 
 _GRACE_NS = 2 * MINUTE_NS  # a window may come late
 _MINUTES = 60
@@ -59,18 +44,17 @@ class Compacted(NamedTuple):
 
 
 def compact(
-    connection: Connection, catalogue: Catalogue, now_wall_ns: int, is_waited_for: Callable[[], bool]
+    connection: Connection, catalogue: strips.Catalogue, now_wall_ns: int, is_waited_for: Callable[[], bool]
 ) -> Compacted:
     """Make hour blocks and roll-ups of the minutes of hours that are over; leave off if the database is waited for."""
     limit = (now_wall_ns - _GRACE_NS) // HOUR_NS
     before = {"before": block_id(limit * _MINUTES, 0)}
-    known = [identity for (identity,) in connection.execute(compiled.BLOCKS_BEFORE["minutes"], before)]
+    known = [identity for (identity,) in connection.execute(compiled.BLOCKS_BEFORE.format("minutes"), before)]
     if not known:
         return Compacted(0, done=True)
-    spans = merged_spans((session.start_ns, session.end_ns) for session in get_sessions(connection))
     order = sorted(known, key=_hour_of)
     groups = ((key, list(ids)) for key, ids in groupby(order, _hour_of))
-    compactor = _Compactor(connection, catalogue, spans or None)
+    compactor = _Compactor(connection, catalogue, watched_spans(connection))
     while batch := dict(islice(groups, _BATCH)):
         with transaction(connection):
             compactor.compact(batch)
@@ -91,7 +75,7 @@ def _day_of(hour: int, entity: int) -> int:
 class _Compactor:
     """Works on some hours of entities at a time."""
 
-    def __init__(self, connection: Connection, catalogue: Catalogue, spans: Sequence[Span] | None) -> None:
+    def __init__(self, connection: Connection, catalogue: strips.Catalogue, spans: Sequence[Span] | None) -> None:
         self.damaged = 0
         self._names: Mapping[int, tuple[str, ...]] = {}
         self._connection = connection
@@ -100,8 +84,8 @@ class _Compactor:
 
     def compact(self, batch: Mapping[tuple[int, int], Sequence[int]]) -> None:
         """Put minutes, by hour and entity, into their hours and the roll-ups of their days."""
-        connection, layout = self._connection, self._catalogue.layout
-        self._names = layouts(connection)
+        connection = self._connection
+        self._names = strips.layouts(connection)
         known = dict(self._sound("rollups", {_day_of(*key) for key in batch}))
         days: dict[int, Strip] = {}
         blocks: list[tuple[int, int, bytes]] = []
@@ -110,27 +94,28 @@ class _Compactor:
             found = [*self._sound("hours", [block_id(hour, entity)]), *self._sound("minutes", ids)]
             if not found:
                 continue
-            strip = thinned(joined([one for _, one in found]), MAX_BLOCK_BYTES)
+            strip = strips.thinned(strips.joined([one for _, one in found]), strips.MAX_BLOCK_BYTES)
             day = _day_of(hour, entity)
             rolled_up = self._rolled_up(days.get(day, known.get(day)), hour, strip)
             if rolled_up is not None:
                 days[day] = rolled_up
-            data = pack(strip.times_ns, list(strip.columns.values()))
-            blocks.append((block_id(hour, entity), layout(connection, tuple(strip.columns)), data))
+            blocks.append(self._block(block_id(hour, entity), strip, strips.TIME_UNIT_NS))
             newest.append({"entity": entity, "newest_ns": strip.times_ns[-1]})
-        put(connection, "hours", blocks)
-        put(connection, "rollups", [
-            (day, layout(connection, tuple(strip.columns)), pack_rollup(strip.times_ns, list(strip.columns.values())))
-            for day, strip in days.items()
-        ])  # fmt: skip
+        strips.put(connection, "hours", blocks)
+        rollups = (self._block(day, strip, strips.ROLLUP_UNIT_NS) for day, strip in days.items())
+        strips.put(connection, "rollups", rollups)
         connection.executemany(compiled.SEE_ENTITY, newest)
-        remove(connection, "minutes", [identity for ids in batch.values() for identity in ids])
+        strips.remove(connection, "minutes", [identity for ids in batch.values() for identity in ids])
+
+    def _block(self, identity: int, strip: Strip, time_unit_ns: int) -> tuple[int, int, bytes]:
+        layout = self._catalogue.layout(self._connection, tuple(strip.columns))
+        return identity, layout, encode(strip.times_ns, [*strip.columns.values()], time_unit_ns=time_unit_ns)
 
     def _sound(self, table: str, ids: Collection[int]) -> Iterator[tuple[int, Strip]]:
         """Yield the blocks that can be read: a damaged one must not stop the others for ever."""
-        for identity, layout, data in fetch(self._connection, table, ids):
+        for identity, layout, data in strips.fetch(self._connection, table, ids):
             try:
-                strip = unpack(layout, data, self._names)
+                strip = strips.unpack(layout, data, self._names)
             except BlockError:
                 self.damaged += 1
                 continue
@@ -140,11 +125,11 @@ class _Compactor:
     def _rolled_up(self, before: Strip | None, hour: int, strip: Strip) -> Strip | None:
         """Return the roll-up of a day with an hour in the place of what was there of it; None: it stays as it was."""
         after_ns, until_ns = hour * HOUR_NS, (hour + 1) * HOUR_NS
-        minutely = on_grid(strip, MINUTE_NS, after_ns, until_ns, self._spans)
+        minutely = strips.on_grid(strip, MINUTE_NS, after_ns, until_ns, self._spans)
         if not minutely.times_ns:
             return None
-        known = [] if before is None else [without(before, after_ns, until_ns)]
-        return joined([*known, minutely])
+        known = [] if before is None else [strips.without(before, after_ns, until_ns)]
+        return strips.joined([*known, minutely])
 
 
 def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> None:
@@ -152,7 +137,7 @@ def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> No
     limit_ns = now_wall_ns - retention.timeline_days * DAY_NS
     with transaction(connection):
         for table, period_ns in (("minutes", MINUTE_NS), ("hours", HOUR_NS), ("rollups", DAY_NS)):
-            connection.execute(compiled.REMOVE_BEFORE[table], {"before": block_id(limit_ns // period_ns, 0)})
+            connection.execute(compiled.REMOVE_BEFORE.format(table), {"before": block_id(limit_ns // period_ns, 0)})
         connection.execute(compiled.EXPIRE_ENTITIES, {"limit_ns": limit_ns - DAY_NS})
         connection.execute(compiled.EXPIRE_MEASURES, {"limit_ns": limit_ns})
 
@@ -160,7 +145,7 @@ def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> No
 def shrink(connection: Connection, max_bytes: int) -> None:
     """Drop the oldest until no more than `max_bytes` are used: timelines, roll-ups, measures, and events last.
 
-    Of events those of the user go who has the most bytes: who saves without end pushes out nobody else's.
+    Of events those of the user go who has the most bytes: who saves strips.without end pushes out nobody else's.
     """
     shrink_timelines(connection, max_bytes)
     _shrink_events(connection, max_bytes, compiled.SHRINK_MEASURES)
@@ -186,11 +171,11 @@ def shrink_timelines(connection: Connection, max_bytes: int) -> bool:
 
 
 def _drop_oldest(connection: Connection, table: str) -> bool:
-    oldest, _ = connection.execute(compiled.BLOCK_SPAN[table]).fetchone()
+    oldest, _ = connection.execute(compiled.BLOCK_SPAN.format(table)).fetchone()
     if oldest is None:
         return False
     period = split_id(oldest)[0]
-    connection.execute(compiled.REMOVE_BEFORE[table], {"before": block_id(period + 1, 0)})
+    connection.execute(compiled.REMOVE_BEFORE.format(table), {"before": block_id(period + 1, 0)})
     return True
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from sqlite3 import Connection
 from typing import Any
 
 import msgspec
 
 from ckptprof.measures import Measures
-from ckptprof.model import Checkpoint, Clock, Place, Point, Run, Sent, Session
-from ckptprof.store.blocks import BlockError, decode, encode
-from ckptprof.store.progress import packed, unpacked
-from ckptprof.store.sql import compiled
-from ckptprof.store.sql.columns import CHILDREN, JSON, PLAIN
+from ckptprof.model import Checkpoint, Clock, Place, Point, Progress, Run, Sent, Session, Stream, Succession
+from ckptprof.store.series.blocks import BlockError, decode, encode
+from ckptprof.store.series.strips import Span, merged_spans
+from ckptprof.store.sql import CHILDREN, JSON, PLAIN, compiled
 from ckptprof.verdicts import Cost, Verdict
 
 MAX_CHILDREN = 4096  # rows of one kind that a checkpoint may have; the rest is summed up in `blind`
@@ -22,6 +21,10 @@ MAX_POINTS = 4096
 MAX_OVERHEADS = 64
 _CHILD_BYTES = 100  # about what a row of a writer, stream, device or evidence takes
 _MAX_TIMELINE_BYTES = 1 << 20
+MAX_PROGRESS_BYTES = 2048  # of a checkpoint
+_PROGRESS_COLUMNS = 7  # place of the stream, length of time, bytes, low offset, length, order, thread
+_LARGEST = 1 << 62  # so that sums of two are numbers of JSON and SQL
+_ORDERS = tuple(Succession)
 _DIAGNOSIS: dict[str, Any] = {  # JSON or NULL
     "sent": Sent, "run": Run, "place": Place, "clock": Clock,
     "verdict": Verdict, "cost": Cost, "measures": Measures,
@@ -42,74 +45,54 @@ def get_sessions(connection: Connection) -> list[Session]:
     return [msgspec.convert({**row, "clean": bool(row["clean"])}, Session) for row in rows]
 
 
+def watched_spans(connection: Connection) -> list[Span] | None:
+    """Return the times in which a recorder lived; None: none is known, so all were watched."""
+    return merged_spans((one.start_ns, one.end_ns) for one in get_sessions(connection)) or None
+
+
 def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint:
     """Insert a checkpoint, or replace the one with the same uid; return it with its id."""
     weights = [checkpoint.confidence, *(one.weight for one in checkpoint.evidence)]
     if not all(map(math.isfinite, weights)):  # neither JSON nor SQLite has them, so they would break every report
         raise ValueError(f"checkpoint {checkpoint.uid} has a weight that is no number")
-    kept = _bounded(_readable(checkpoint))
-    identity = _identity(connection, _checkpoint_row(kept))
+    readable, diagnosis = _readable(checkpoint)
+    kept = _bounded(readable)
+    row = _checkpoint_row(kept) | diagnosis
+    children = sum(len(getattr(kept, name)) for name in CHILDREN)
+    sizes = (len(value) for name, value in row.items() if name != "measures" and isinstance(value, (str, bytes)))
+    row["stored_bytes"] = _CHILD_BYTES * children + sum(sizes)
+    # No upsert: one that updates takes the next id all the same, and ids jump
+    known = connection.execute(compiled.REPLACE_CHECKPOINT, {**row, "known_uid": kept.uid}).fetchall()
+    ((identity,),) = known or connection.execute(compiled.ADD_CHECKPOINT, row).fetchall()
     for name in CHILDREN:
         connection.execute(compiled.CLEAR_CHILDREN[name], {"of_checkpoint": identity})
-        rows = ({"checkpoint_id": identity, "ordinal": at, **row} for at, row in enumerate(_rows_of(kept, name)))
-        connection.executemany(compiled.ADD_CHILD[name], rows)
+        rows = enumerate(map(msgspec.to_builtins, getattr(kept, name)))
+        connection.executemany(
+            compiled.ADD_CHILD[name], ({"checkpoint_id": identity, "ordinal": at, **row} for at, row in rows)
+        )
     connection.execute(compiled.NOTE_CHANGE, {"changed": identity, "began_ns": kept.start_ns})
     return msgspec.structs.replace(checkpoint, id=identity)
 
 
-def _rows_of(checkpoint: Checkpoint, name: str) -> Iterable[dict[str, Any]]:
-    """Return the rows of a table that belong to a checkpoint; the points of streams are a column of its own row."""
-    for row in map(msgspec.to_builtins, getattr(checkpoint, name)):
-        row.pop("progress", None)
-        yield row
-
-
-def _identity(connection: Connection, values: dict[str, Any]) -> int:
-    """Write the row and return its id. No upsert: one that updates takes the next id all the same, and ids jump."""
-    known = connection.execute(compiled.REPLACE_CHECKPOINT, {**values, "known_uid": values["uid"]}).fetchall()
-    ((identity,),) = known or connection.execute(compiled.ADD_CHECKPOINT, values).fetchall()
-    return int(identity)
-
-
 def _checkpoint_row(checkpoint: Checkpoint) -> dict[str, Any]:
-    pattern = checkpoint.pattern
-    row = {name: getattr(checkpoint, name) for name in PLAIN}
-    row["kind"], row["level"], row["status"] = checkpoint.kind.value, checkpoint.level.value, checkpoint.status.value
-    row["mode"] = None if checkpoint.mode is None else checkpoint.mode.value
+    """Return the columns but those of JSON that may be NULL."""
+    verdict, cost, pattern = checkpoint.verdict, checkpoint.cost, checkpoint.pattern
+    row: dict[str, Any] = {name: msgspec.to_builtins(getattr(checkpoint, name)) for name in PLAIN}
     row["pattern_class"] = None if pattern.class_ is None else pattern.class_.value
     for name in JSON:
         row[name] = _encode(getattr(checkpoint, name)).decode()
-    for name in _DIAGNOSIS:
-        row[name] = _diagnosed(checkpoint, name)
-    row |= _figures(checkpoint)
+    row["committed_ns"] = checkpoint.moments.committed_ns
+    row["limit"] = None if verdict is None else verdict.limit.value
+    row["limit_seconds"] = None if verdict is None else verdict.seconds
+    row["limit_confidence"] = None if verdict is None else verdict.confidence
+    row["expected_seconds"] = None if verdict is None else verdict.expected_seconds
+    row["gpu_seconds"] = None if cost is None else cost.gpu_seconds
     points = checkpoint.timeline
     lengths = [point.end_ns - point.start_ns for point in points]
     row["timeline"] = encode([point.start_ns for point in points], (lengths, [point.bytes for point in points]))
     row["progress"], left_out = packed(checkpoint.streams)
     row["progress_left_out"] = checkpoint.progress_left_out + left_out
-    children = sum(len(getattr(checkpoint, name)) for name in CHILDREN)
-    kept = (value for name, value in row.items() if name != "measures" and isinstance(value, (str, bytes)))
-    row["stored_bytes"] = _CHILD_BYTES * children + sum(map(len, kept))
     return row
-
-
-def _figures(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return what is a column of its own, beside the JSON that it is of."""
-    verdict, cost = checkpoint.verdict, checkpoint.cost
-    told: dict[str, Any] = {"committed_ns": checkpoint.moments.committed_ns}
-    told["limit"] = None if verdict is None else verdict.limit.value
-    told["limit_seconds"] = None if verdict is None else verdict.seconds
-    told["limit_confidence"] = None if verdict is None else verdict.confidence
-    told["expected_seconds"] = None if verdict is None else verdict.expected_seconds
-    told["gpu_seconds"] = None if cost is None else cost.gpu_seconds
-    return told
-
-
-def _diagnosed(checkpoint: Checkpoint, name: str) -> str | None:
-    value = getattr(checkpoint, name)
-    if value is None:
-        return None
-    return _encode(_seen(msgspec.to_builtins(value)) if name == "measures" else value).decode()
 
 
 def _seen(value: Any) -> Any:
@@ -121,42 +104,37 @@ def _seen(value: Any) -> Any:
     return value
 
 
-def _readable(checkpoint: Checkpoint) -> Checkpoint:
-    """Return it without a part of its diagnosis that could not be read again: JSON knows neither NaN nor infinity."""
+def _readable(checkpoint: Checkpoint) -> tuple[Checkpoint, dict[str, str | None]]:
+    """Return its diagnosis as JSON, and both without what could not be read again: JSON knows no NaN or infinity."""
+    texts: dict[str, str | None] = dict.fromkeys(_DIAGNOSIS)
     for name, kind in _DIAGNOSIS.items():
-        text = _diagnosed(checkpoint, name)
-        if text is None:
+        value = getattr(checkpoint, name)
+        if value is None:
             continue
+        text = _encode(_seen(msgspec.to_builtins(value)) if name == "measures" else value)
         try:
             msgspec.json.decode(text, type=kind)
+            texts[name] = text.decode()
         except msgspec.ValidationError:
             blind = (*checkpoint.blind, f"Its {name} held a number that is none, and was not kept.")
             checkpoint = msgspec.structs.replace(checkpoint, blind=blind, **{name: None})
-    return checkpoint
+    return checkpoint, texts
 
 
 def _bounded(checkpoint: Checkpoint) -> Checkpoint:
     """Return it with the largest streams only, if it has too many, and a sentence that says so."""
-    streams, writers, timeline, blind = checkpoint.streams, checkpoint.writers, checkpoint.timeline, checkpoint.blind
-    if len(writers) > MAX_CHILDREN:
-        writers = tuple(sorted(writers, key=lambda writer: -writer.bytes)[:MAX_CHILDREN])
-        blind = (*blind, f"Only the {MAX_CHILDREN} largest of {len(checkpoint.writers)} writers are kept.")
-    if len(streams) > MAX_CHILDREN:
-        streams = tuple(sorted(streams, key=lambda stream: -stream.bytes)[:MAX_CHILDREN])
-        blind = (*blind, f"Only the {MAX_CHILDREN} largest of {len(checkpoint.streams)} streams are kept.")
-    if len(timeline) > MAX_POINTS:
-        timeline = timeline[:MAX_POINTS]
+    kept: dict[str, Any] = {name: getattr(checkpoint, name)[:MAX_CHILDREN] for name in ("evidence", "devices")}
+    blind = checkpoint.blind
+    for name in ("writers", "streams"):
+        rows = getattr(checkpoint, name)
+        if len(rows) > MAX_CHILDREN:
+            kept[name] = tuple(sorted(rows, key=lambda one: -one.bytes)[:MAX_CHILDREN])
+            blind = (*blind, f"Only the {MAX_CHILDREN} largest of {len(rows)} {name} are kept.")
+    if len(checkpoint.timeline) > MAX_POINTS:
+        kept["timeline"] = checkpoint.timeline[:MAX_POINTS]
         blind = (*blind, f"Only the first {MAX_POINTS} of {len(checkpoint.timeline)} intervals are kept.")
-    return msgspec.structs.replace(
-        checkpoint,
-        streams=streams,
-        timeline=timeline,
-        blind=blind,
-        writers=writers,
-        evidence=checkpoint.evidence[:MAX_CHILDREN],
-        overheads=checkpoint.overheads[:MAX_OVERHEADS],
-        devices=checkpoint.devices[:MAX_CHILDREN],
-    )
+    overheads = checkpoint.overheads[:MAX_OVERHEADS]
+    return msgspec.structs.replace(checkpoint, blind=blind, overheads=overheads, **kept)
 
 
 def put_pending(connection: Connection, changed: Mapping[str, bytes], gone: Collection[str]) -> None:
@@ -186,3 +164,55 @@ def timeline_of(block: bytes) -> tuple[Point, ...]:
         raise BlockError("a timeline that is none")
     points = [(start, start + (length or 0), size) for start, length, size in zip(starts, *columns, strict=True)]
     return msgspec.convert(points, tuple[Point, ...])
+
+
+def packed(streams: Sequence[Stream]) -> tuple[bytes | None, int]:
+    """Return the block, None of no points, and how many streams had to be left out: those that moved least."""
+    places = [place for place, stream in enumerate(streams) if stream.progress]
+    places.sort(key=lambda place: -streams[place].bytes)
+    for number in range(len(places), 0, -1):
+        block = _block([(place, point) for place in sorted(places[:number]) for point in streams[place].progress])
+        if len(block) <= MAX_PROGRESS_BYTES:
+            return block, len(places) - number
+    return None, len(places)
+
+
+def _block(points: Sequence[tuple[int, Progress]]) -> bytes:
+    columns = [
+        (
+            place, one.end_ns - one.start_ns, one.bytes, one.low_offset, one.high_offset - one.low_offset,
+            None if one.order is None else _ORDERS.index(one.order), one.tid,
+        )
+        for place, one in points
+    ]  # fmt: skip
+    return encode([one.start_ns for _, one in points], list(zip(*columns, strict=True)))
+
+
+def unpacked(block: bytes, streams: Sequence[Stream]) -> tuple[Stream, ...]:
+    """Return the streams with their points; raises BlockError."""
+    found: dict[int | None, list[Progress]] = {}
+    for place, point in points_of(block):
+        found.setdefault(place, []).append(point)
+    return tuple(
+        msgspec.structs.replace(stream, progress=tuple(found.get(place, ()))) for place, stream in enumerate(streams)
+    )
+
+
+def points_of(block: bytes) -> Iterator[tuple[int | None, Progress]]:
+    """Yield each point with the place of its stream; raises BlockError."""
+    starts, columns = decode(block, MAX_POINTS * (_PROGRESS_COLUMNS + 1) * 8)
+    if len(columns) != _PROGRESS_COLUMNS:
+        raise BlockError("points of progress that are none")
+    for start_ns, place, *rest in zip(starts, *columns, strict=True):
+        yield place, _point(start_ns, *rest)
+
+
+def _point(start_ns: int, *rest: int | None) -> Progress:
+    """Return a point; what a hostile database says is checked."""
+    length_ns, moved, low, length, order, tid = rest
+    if length_ns is None or low is None or length is None or (order is not None and not 0 <= order < len(_ORDERS)):
+        raise BlockError("a point of progress that is none")
+    if any(abs(number) > _LARGEST for number in (start_ns, *rest) if number is not None):
+        raise BlockError("a point of progress beyond all files and times")
+    kind = None if order is None else _ORDERS[order]
+    return Progress(start_ns, start_ns + length_ns, moved, low, low + length, kind, tid)

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ckptprof.store.blocks import Column
+from ckptprof.store.series.blocks import Column
 from ckptprof_collectors.counted import Counted
 from ckptprof_collectors.samples import COUNTED, Frame, Gone, ProcessExit, ProcessIo, ProcessStat
 
@@ -53,15 +53,12 @@ def _source(kind: Any) -> _Source:
     counted: Counted = kind.counted
     declared = {column.field for column in counted.columns}
     fields = tuple(field for field in kind.__struct_fields__ if field in declared)
-    values = attrgetter(*fields) if len(fields) > 1 else _alone(fields[0])
+    values: Callable[[Any], Any] = attrgetter(*fields)
+    if len(fields) == 1:
+        values = lambda sample: (getattr(sample, fields[0]),)  # noqa: E731 # as a tuple
     if not counted.name:
         return _Source(fields, values, lambda _: counted.entity, "", counted.collector)
     return _Source(fields, values, attrgetter(*counted.name), f"{counted.entity}:", counted.collector)
-
-
-def _alone(field: str) -> Callable[[Any], _Values]:
-    """Return what takes the only field of a sample, as a tuple."""
-    return lambda sample: (getattr(sample, field),)
 
 
 _SOURCES: dict[type, _Source] = {kind: _source(kind) for kind in COUNTED}

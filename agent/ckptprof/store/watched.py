@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ckptprof.model import Gap, Session, Watched
 
@@ -43,13 +43,8 @@ def _why_stopped(before: Session, after: Session) -> str:
     return "ckptprof was killed and not running until its next start"
 
 
-def _dropped(sessions: Sequence[Session]) -> list[Gap]:
-    return [
-        Gap(session.start_ns, session.end_ns, f"{_samples(session.dropped_frames)} lost somewhere in this time")
-        for session in sessions
-        if session.dropped_frames > 0
-    ]
-
-
-def _samples(number: int) -> str:
-    return "1 sample was" if number == 1 else f"{number} samples were"
+def _dropped(sessions: Sequence[Session]) -> Iterator[Gap]:
+    for session in sessions:
+        if session.dropped_frames > 0:
+            samples = "1 sample was" if session.dropped_frames == 1 else f"{session.dropped_frames} samples were"
+            yield Gap(session.start_ns, session.end_ns, f"{samples} lost somewhere in this time")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,8 +15,6 @@ from typing import TypeVar
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
 from ckptprof.store import quarantine, retention
-from ckptprof.store.ballast import Ballast
-from ckptprof.store.blocks import BlockError
 from ckptprof.store.connection import keep_private, log_bytes, open_writer, prepare_file, transaction
 from ckptprof.store.location import shown, to_path
 from ckptprof.store.lock import WriterLock, log_readers
@@ -23,9 +22,10 @@ from ckptprof.store.migrations import migrate
 from ckptprof.store.problems import StoreDamagedError, StoreFullError, translated
 from ckptprof.store.published import Publication
 from ckptprof.store.rows import get_pending, put_checkpoint, put_pending, put_session
-from ckptprof.store.series import Strip, joined
+from ckptprof.store.series import strips
+from ckptprof.store.series.blocks import BlockError, encode
+from ckptprof.store.series.strips import MINUTE_NS, Strip, block_id
 from ckptprof.store.sql import compiled
-from ckptprof.store.strips import MINUTE_NS, Catalogue, block_id, fetch, layouts, pack, put, unpack
 from ckptprof.store.timeline import Window
 
 __all__ = ["Retention", "StoreDamagedError", "StoreFullError", "StoreWriter"]
@@ -57,15 +57,16 @@ class StoreWriter:
     ) -> None:
         """Open it; one of ours that is damaged is moved aside, what is not ours is refused and never touched."""
         self.path = to_path(url_or_path)
-        self.moved_aside: Path | None = None  # where the database is that was found damaged here
+        self.moved_aside: Path | None = None  # where the database is that could not be used
+        self.why_aside = f"{shown(self.path)} was damaged"
         self.damaged_blocks = 0
         self._retention = retention
         self._log_bytes = min(_MAX_LOG_BYTES, retention.max_bytes // 8)
-        self._catalogue = Catalogue()
+        self._catalogue = strips.Catalogue()
         self._session_uid: str | None = None
-        self._is_published = True
+        self.is_published = True  # those who may only read have all events, the newest timelines perhaps not
         self._ballast_bytes = ballast_bytes
-        self._ballast = Ballast(self.path, ballast_bytes)
+        self._ballast = _Ballast(self.path, ballast_bytes)
         with translated(self.path), contextlib.ExitStack() as undo:
             try:
                 prepare_file(self.path)
@@ -76,9 +77,10 @@ class StoreWriter:
             undo.callback(self._lock.close)
             try:
                 self._connection = self._open()
-            except StoreDamagedError:
+            except StoreDamagedError as error:
                 if not quarantine.is_ours(self.path):
                     raise
+                self.why_aside = str(error)
                 self.moved_aside = quarantine.move_aside(self.path)
                 self._connection = self._open()
                 _number_on(self._connection)
@@ -98,11 +100,6 @@ class StoreWriter:
                 raise
             return connection
 
-    @property
-    def is_published(self) -> bool:
-        """Whether those who may only read have all events; the newest timelines may be lacking all the same."""
-        return self._is_published
-
     def publish(self) -> None:
         """Let those who may only read have what is stored; a part of it, where a reader of its owner holds the log."""
         try:
@@ -113,18 +110,18 @@ class StoreWriter:
                 raise
             with translated(self.path):
                 self._publication.renew()
-        self._is_published = True
+        self.is_published = True
 
     def begin_session(self, session: Session) -> None:
         """Store a session; the windows that follow move its end."""
         self._run(lambda connection: put_session(connection, session), durable=True)
-        self._is_published = False
+        self.is_published = False
         self._session_uid = session.uid
 
     def update_session(self, session: Session) -> None:
         """Store what has changed of a session."""
         self._run(lambda connection: put_session(connection, session), durable=session.clean)
-        self._is_published = False
+        self.is_published = False
 
     def add_checkpoints(
         self,
@@ -144,7 +141,7 @@ class StoreWriter:
             put_pending(connection, pending, no_longer_pending)
             return [put_checkpoint(connection, one) for one in checkpoints]
 
-        self._is_published = False
+        self.is_published = False
         return self._run(put, durable=bool(checkpoints))
 
     def pending(self) -> set[str]:
@@ -205,7 +202,7 @@ class StoreWriter:
             with translated(self.path):
                 with contextlib.suppress(sqlite3.Error, OSError):  # the next start does it
                     self._publication.renew()
-                self._is_published = True
+                self.is_published = True
                 self._publication.close()
                 self._connection.close()
         finally:
@@ -256,16 +253,20 @@ class StoreWriter:
         grouped: dict[int, list[Window]] = {}
         for window in windows:
             grouped.setdefault(block_id(window.start_ns // MINUTE_NS, numbers[window.entity]), []).append(window)
-        stored = {block[0]: block for block in fetch(connection, "minutes", grouped)}
+        stored = {block[0]: block for block in strips.fetch(connection, "minutes", grouped)}
         blocks = []
         for identity, group in grouped.items():
             fields, times, columns = group[0].fields, group[0].times_ns, group[0].columns
             if len(group) > 1 or identity in stored:  # a new start within the minute, or the clock was set back
-                strip = joined([*self._kept(connection, stored.get(identity)), *map(_strip, group)])
+                found = self._kept(connection, stored.get(identity))
+                for one in group:
+                    own = dict(zip(one.fields, map(list, one.columns), strict=True))
+                    found.append(Strip(list(one.times_ns), own))
+                strip = strips.joined(found)
                 fields, times, columns = tuple(strip.columns), strip.times_ns, tuple(strip.columns.values())
-            layout = self._catalogue.layout(connection, fields)
-            blocks.append((identity, layout, pack(times, columns, compression=_FAST)))
-        put(connection, "minutes", blocks)
+            data = encode(times, columns, time_unit_ns=strips.TIME_UNIT_NS, compression=_FAST)
+            blocks.append((identity, self._catalogue.layout(connection, fields), data))
+        strips.put(connection, "minutes", blocks)
         if self._session_uid is not None:
             connection.execute(compiled.EXTEND_SESSION, {"session": self._session_uid, "newest_ns": newest_ns})
 
@@ -273,15 +274,44 @@ class StoreWriter:
         if block is None:
             return []
         try:
-            return [unpack(block[1], block[2], layouts(connection))]
+            return [strips.unpack(block[1], block[2], strips.layouts(connection))]
         except BlockError:
             self.damaged_blocks += 1
             return []
 
 
-def _strip(window: Window) -> Strip:
-    columns = zip(window.fields, window.columns, strict=True)
-    return Strip(list(window.times_ns), {field: list(column) for field, column in columns})
+class _Ballast:
+    """Keeps `size_bytes` on disk beside the database, once there is plenty of room; 0 keeps none.
+
+    On a full disk SQLite cannot even delete (measured: DELETE and a WAL checkpoint fail with SQLITE_FULL), so room has
+    to be kept for the deletion that makes room.
+    """
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self._path = path.with_name(path.name + ".ballast")
+        self._size_bytes = size_bytes
+
+    def keep(self) -> None:
+        """Make the file unless it is there; does nothing while less than four times its size is free."""
+        if not self._size_bytes or os.path.lexists(self._path):
+            return
+        state = os.statvfs(self._path.parent)
+        if state.f_bavail * state.f_frsize < 4 * self._size_bytes:
+            return
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, self._size_bytes)
+        except OSError:
+            self.drop()
+        finally:
+            os.close(fd)
+
+    def drop(self) -> bool:
+        """Give the space back; return whether there was any."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+            return True
+        return False
 
 
 def _number_on(connection: Connection) -> None:

@@ -22,7 +22,6 @@ from ckptprof.store.fleet.outbox import Outbox, Taken
 from ckptprof.store.fleet.sink import Sink
 from ckptprof.store.fleet.steps import STEPS, migrate
 from ckptprof.store.fleet.target import ServerAwayError, target_of
-from ckptprof.store.sql import compiled
 from ckptprof.store.writer import Retention, StoreWriter
 
 pytestmark = pytest.mark.postgres
@@ -260,7 +259,7 @@ def test_what_is_gone_or_cannot_be_read_for_now_is_not_put_aside(
         raw.commit()
     with monkeypatch.context() as patched:
         # What a disk says cannot be made here: a statement that fails otherwise stands for it
-        patched.setattr(compiled, "CHANGED", "SELECT abs(-9223372036854775808) WHERE :changed")
+        patched.setattr(outboxes, "_CHANGED", "SELECT abs(-9223372036854775808) WHERE :changed")
         with pytest.raises(StoreError, match="integer overflow"):
             ship(server, fleet, db)
 

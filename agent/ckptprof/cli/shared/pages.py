@@ -148,7 +148,7 @@ def _with_streams(reader: StoreReader, report: Report) -> Report:
 def counted(reader: StoreReader, report: Report) -> list[Counted]:
     """Return what devices and links counted around the checkpoints."""
     from ckptprof.report.html.axis import axis_of  # noqa: PLC0415 # as above
-    from ckptprof.report.html.rates import Counted as Series  # noqa: PLC0415 # as above
+    from ckptprof.report.html.rates import Counted  # noqa: PLC0415 # as above
 
     axis = axis_of(report.checkpoints, report.watched)
     if axis is None:
@@ -157,5 +157,5 @@ def counted(reader: StoreReader, report: Report) -> list[Counted]:
     step = None if seconds <= _POINTS else -(-seconds // _POINTS)
     step = step if step is None or step < _MINUTE else -(-step // _MINUTE) * _MINUTE  # of roll-ups
     names = [name for name in reader.entities() if name.partition(":")[0] in MOVED and name != LOOPBACK]
-    found = (reader.series(name, axis.start_ns, axis.end_ns, step_seconds=step) for name in names)
-    return [Series(one.entity, one.times_ns, one.columns, one.step_ns) for one in found]
+    found = ((name, reader.series(name, axis.start_ns, axis.end_ns, step_seconds=step)) for name in names)
+    return [Counted(name, *strip, step and step * 1_000_000_000) for name, strip in found]

@@ -56,7 +56,7 @@ class Database:
     def _say(self, writer: StoreWriter) -> None:
         if writer.moved_aside is not None:
             self.damaged += 1
-            messages.warn(f"{writer.path} was damaged: it is kept as {writer.moved_aside}, and a new one is begun")
+            messages.warn(f"{writer.why_aside}: it is kept as {writer.moved_aside}, and a new one is begun")
 
     def _patiently(self) -> StoreWriter:
         deadline = time.monotonic() + BUSY_SECONDS

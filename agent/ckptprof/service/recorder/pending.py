@@ -11,7 +11,7 @@ import msgspec
 from ckptprof.detect.events.deferred import Pending
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint
-from ckptprof.store.plainreader import PlainReader
+from ckptprof.store.reader import StoreReader
 
 QUIET_NS = 10_000_000_000  # after its last I/O: what waits is stored about once a second, later where that costs much
 encoded = msgspec.msgpack.Encoder().encode
@@ -21,7 +21,7 @@ _decode = msgspec.msgpack.Decoder(Pending).decode
 def left_pending(db: str | Path) -> list[Pending]:
     """Return what the agent before had not told, in the order in which it ended; nothing if it cannot be read."""
     try:
-        with PlainReader(db) as reader:
+        with StoreReader(db) as reader:
             found = [_decode(data) for data in reader.pending().values()]
     except (StoreError, msgspec.MsgspecError):
         return []

@@ -12,7 +12,7 @@ from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.database import Database
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.location import to_path
-from ckptprof.store.plainreader import PlainReader
+from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import Retention, StoreWriter
 
 MAX_SAVED_PATHS = 4096
@@ -36,7 +36,7 @@ def open_writer(
 def saved_paths(db: str | Path) -> tuple[str, ...]:
     """Return the files and folders that earlier sessions saw being saved; nothing if they cannot be read."""
     try:
-        with PlainReader(db) as reader:
+        with StoreReader(db) as reader:
             return tuple(reader.recent_paths(MAX_SAVED_PATHS))
     except StoreError:
         return ()
@@ -45,7 +45,7 @@ def saved_paths(db: str | Path) -> tuple[str, ...]:
 def cut_saves(db: str | Path, now_wall_ns: int) -> list[Checkpoint]:
     """Return the saves in whose midst the watch ended a moment ago; nothing if they cannot be read."""
     try:
-        with PlainReader(db) as reader:
+        with StoreReader(db) as reader:
             return reader.cut_saves(now_wall_ns - CUT_NS, now_wall_ns)
     except StoreError:
         return []

@@ -5,17 +5,22 @@ from __future__ import annotations
 import sqlite3
 
 import msgspec
+from sqlalchemy import bindparam, select
 
 from ckptprof.model import Session
-from ckptprof.store.plainreader import PlainReader
+from ckptprof.store.reader import StoreReader
 from ckptprof.store.rows import get_sessions
-from ckptprof.store.sql import compiled
+from ckptprof.store.sql.schema import checkpoints
+from ckptprof.store.sql.statements import checkpoints as reading
+from ckptprof.store.sql.statements import sql
 
 MOST_EVENTS = 500  # of a batch
 MOST_BYTES = 1 << 20  # after which a batch is full
 LARGEST_EVENT = 4 << 20  # bytes; none that ckptprof made was a tenth of it
 
 _OF_THE_ROW = ("json", "could not decode", "too big")  # what SQLite says of a row that is the same the next time
+
+_CHANGED = sql(reading(select(checkpoints.c.id).where(checkpoints.c.id == bindparam("changed")), whole=False))
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,18 +54,13 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0  # checkpoints that were gone before they were taken
 
 
-class Outbox(PlainReader):
+class Outbox(StoreReader):
     """Reads a database that exists; every method raises StoreError with one clear line."""
 
     def newest(self) -> int:
         """Return the number of the last change; 0 if there was none."""
         with self._snapshot() as raw:
             return _last_given(raw, "outbox")
-
-    def sessions(self) -> tuple[Session, ...]:
-        """Return the lives of the recorders, oldest first."""
-        with self._snapshot() as raw:
-            return tuple(get_sessions(raw))
 
     def key(self) -> tuple[str, str] | None:
         """Return the name of the node, and what the database is told by: the uid of its first session; None: none.
@@ -76,7 +76,7 @@ class Outbox(PlainReader):
     def batch(self, after: int, *, known_id: int) -> Batch:
         """Return what changed after a change, of one state of the database; `known_id`: the largest number known."""
         with self._snapshot() as raw:
-            rows = raw.execute(compiled.CHANGES, {"after": after, "most": MOST_EVENTS}).fetchall()
+            rows = [*raw.execute("SELECT * FROM outbox WHERE change > ? ORDER BY change LIMIT ?", (after, MOST_EVENTS))]
             events: list[Changed] = []
             size = looked_at = 0
             for _, *changed in rows:
@@ -89,7 +89,7 @@ class Outbox(PlainReader):
                 if size >= MOST_BYTES:
                     break
             is_last = looked_at == len(rows) < MOST_EVENTS
-            (kept,) = raw.execute(compiled.COUNT_SINCE, {"known_id": known_id}).fetchone()
+            (kept,) = raw.execute("SELECT count(*) FROM checkpoints WHERE id > ?", (known_id,)).fetchone()
             return Batch(
                 after=after,
                 until=_last_given(raw, "outbox") if is_last else rows[looked_at - 1][0],
@@ -107,11 +107,11 @@ def _changed(raw: sqlite3.Connection, identity: int, revision: int, first_start_
     event: str | None = None
     problem: str | None = None
     try:
-        found = raw.execute(compiled.UID_OF, {"changed": identity}).fetchone()
+        found = raw.execute("SELECT uid FROM checkpoints WHERE id = ?", (identity,)).fetchone()
         if found is None:
             return None
         (uid,) = found
-        (text,) = raw.execute(compiled.CHANGED, {"changed": identity}).fetchone()
+        (text,) = raw.execute(_CHANGED, {"changed": identity}).fetchone()
         if len(text) > LARGEST_EVENT:
             problem = f"it has {len(text)} characters"
         else:

@@ -1,4 +1,4 @@
-"""The tables as SQLAlchemy sees them; `migrations` creates them, and a test holds the two together.
+"""The one definition of the tables: `compiled` has the statements that create them, `migrations` runs these.
 
 Times are epoch nanoseconds. The id of a block is `period << 32 | entity`, so that blocks lie in the order of time: new
 ones are appended, expired ones are one range, and those of one entity are found by computing their ids.
@@ -6,28 +6,48 @@ ones are appended, expired ones are one range, and those of one entity are found
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Integer, LargeBinary, MetaData, Table, Text
+import sqlalchemy as sa
 
-metadata = MetaData()
-
-
-def _text(name: str, *, nullable: bool = False, unique: bool = False) -> Column[str]:
-    return Column(name, Text, nullable=nullable, unique=unique)
+metadata = sa.MetaData()
 
 
-def _whole(name: str, *, nullable: bool = False) -> Column[int]:
-    return Column(name, BigInteger, nullable=nullable)
+class _Truth(sa.Boolean):
+    __visit_name__ = "INTEGER"  # as SQLite names what it keeps
 
 
-def _of_checkpoint() -> tuple[Column[int], Column[int]]:
-    owner = ForeignKey("checkpoints.id", ondelete="CASCADE")
-    return Column("checkpoint_id", Integer, owner, primary_key=True), Column("ordinal", Integer, primary_key=True)
+def _text(name: str, *, nullable: bool = False, unique: bool = False, default: str | None = None) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=nullable, unique=unique, server_default=default)
 
 
-sessions = Table(
+def _whole(name: str, *, nullable: bool = False, default: int | None = None) -> sa.Column[int]:
+    return sa.Column(
+        name, sa.Integer, nullable=nullable, server_default=None if default is None else sa.text(str(default))
+    )
+
+
+def _real(name: str, *, nullable: bool = True) -> sa.Column[float]:
+    return sa.Column(name, sa.REAL, nullable=nullable)
+
+
+def _blob(name: str, *, nullable: bool = False) -> sa.Column[bytes]:
+    return sa.Column(name, sa.LargeBinary, nullable=nullable)
+
+
+def _id(name: str = "id") -> sa.Column[int]:
+    return sa.Column(name, sa.Integer, primary_key=True, nullable=True)  # a NULL becomes the next number
+
+
+def _of_checkpoint() -> tuple[sa.Column[int], sa.Column[int]]:
+    owner = sa.ForeignKey("checkpoints.id", ondelete="CASCADE")
+    return sa.Column("checkpoint_id", sa.Integer, owner, primary_key=True), sa.Column(
+        "ordinal", sa.Integer, primary_key=True
+    )
+
+
+sessions = sa.Table(
     "sessions",
     metadata,
-    Column("id", Integer, primary_key=True),
+    _id(),
     _text("uid", unique=True),
     _text("host"),
     _text("boot_id"),
@@ -36,13 +56,13 @@ sessions = Table(
     _text("level"),
     _whole("start_ns"),
     _whole("end_ns"),
-    Column("clean", Boolean, nullable=False),
+    sa.Column("clean", _Truth, nullable=False),
     _whole("dropped_frames"),
 )
-checkpoints = Table(
+checkpoints = sa.Table(
     "checkpoints",
     metadata,
-    Column("id", Integer, primary_key=True),
+    _id(),
     _text("uid", unique=True),
     _text("kind"),
     _text("job"),
@@ -58,39 +78,42 @@ checkpoints = Table(
     _text("mode", nullable=True),
     _whole("stall_ns", nullable=True),
     _text("level"),
-    Column("confidence", Float, nullable=False),
+    _real("confidence", nullable=False),
     _text("pattern_class", nullable=True),
     _text("pattern"),  # JSON
     _text("verdict", nullable=True),  # JSON
     _text("blind"),  # JSON, a list of sentences
-    Column("timeline", LargeBinary, nullable=False),  # a block of two columns: end - start, bytes
-    _text("status"),
-    _text("moments"),  # JSON
-    _text("metadata"),  # JSON
+    _blob("timeline"),  # a block of two columns: end - start, bytes
+    _text("status", default="complete"),
+    _text("moments", default="{}"),  # JSON
+    _text("metadata", default="{}"),  # JSON
     _whole("written_bytes", nullable=True),
     _whole("unique_bytes", nullable=True),
-    _text("overheads"),  # JSON, a list of objects
+    _text("overheads", default="[]"),  # JSON, a list of objects
     _whole("storage_bytes", nullable=True),
     _text("cache", nullable=True),
     _text("cost", nullable=True),  # JSON
     _text("measures", nullable=True),  # JSON without what was not seen; a hundred times as long as the verdict
-    _text("blocked"),  # JSON, a list of [start, end]
+    _text("blocked", default="[]"),  # JSON, a list of [start, end]
     _whole("committed_ns", nullable=True),  # this and what follows: of the JSON above, for views and other programs
     _text("limit", nullable=True),
-    Column("limit_seconds", Float, nullable=True),
-    Column("limit_confidence", Float, nullable=True),
-    Column("expected_seconds", Float, nullable=True),
-    Column("gpu_seconds", Float, nullable=True),
-    Column("progress", LargeBinary, nullable=True),  # a block of the points of all streams (progress.py)
-    _whole("progress_left_out"),
+    _real("limit_seconds"),
+    _real("limit_confidence"),
+    _real("expected_seconds"),
+    _real("gpu_seconds"),
+    _blob("progress", nullable=True),  # a block of the points of all streams (progress.py)
+    _whole("progress_left_out", default=0),
     _text("sent", nullable=True),  # JSON
     _text("run", nullable=True),  # JSON, as are the next two
     _text("place", nullable=True),
     _text("clock", nullable=True),
     _whole("owner", nullable=True),
-    _whole("stored_bytes"),  # about what it takes here, without its measures
+    _whole("stored_bytes", default=5600),  # about what it takes here, without its measures
+    sa.Index("checkpoints_by_start", "start_ns"),
+    sa.Index("checkpoints_by_owner", "owner", "start_ns", "stored_bytes"),
+    sqlite_autoincrement=True,
 )
-writers = Table(
+writers = sa.Table(
     "writers",
     metadata,
     *_of_checkpoint(),
@@ -101,11 +124,18 @@ writers = Table(
     _whole("start_ns", nullable=True),
     _whole("end_ns", nullable=True),
     _text("role", nullable=True),
+    sqlite_with_rowid=False,
 )
-evidence = Table(
-    "evidence", metadata, *_of_checkpoint(), _text("name"), Column("weight", Float, nullable=False), _text("text")
+evidence = sa.Table(
+    "evidence",
+    metadata,
+    *_of_checkpoint(),
+    _text("name"),
+    _real("weight", nullable=False),
+    _text("text"),
+    sqlite_with_rowid=False,
 )
-streams = Table(
+streams = sa.Table(
     "streams",
     metadata,
     *_of_checkpoint(),
@@ -118,8 +148,9 @@ streams = Table(
     _whole("end_ns"),
     _text("class", nullable=True),
     _text("seen_by"),
+    sqlite_with_rowid=False,
 )
-devices = Table(
+devices = sa.Table(
     "devices",
     metadata,
     *_of_checkpoint(),
@@ -127,35 +158,35 @@ devices = Table(
     _text("kind"),
     _whole("read_bytes"),
     _whole("written_bytes"),
-    Column("busy_seconds", Float, nullable=True),
+    _real("busy_seconds"),
     _text("under", nullable=True),
     _whole("requests", nullable=True),
-    Column("mean_request_bytes", Float, nullable=True),
-    Column("sequential_share_bytes", Float, nullable=True),
-    Column("latency_p50_seconds", Float, nullable=True),
-    Column("latency_p99_seconds", Float, nullable=True),
+    _real("mean_request_bytes"),
+    _real("sequential_share_bytes"),
+    _real("latency_p50_seconds"),
+    _real("latency_p99_seconds"),
     _whole("max_in_flight", nullable=True),
+    sqlite_with_rowid=False,
 )
-outbox = Table(  # of each checkpoint its last change
+outbox = sa.Table(  # of each checkpoint its last change
     "outbox",
     metadata,
-    Column("change", Integer, primary_key=True),  # rises with each; none is used twice
-    Column("checkpoint_id", Integer, ForeignKey("checkpoints.id", ondelete="CASCADE"), nullable=False, unique=True),
+    _id("change"),  # rises with each; none is used twice
+    sa.Column(
+        "checkpoint_id", sa.Integer, sa.ForeignKey("checkpoints.id", ondelete="CASCADE"), nullable=False, unique=True
+    ),
     _whole("revision"),  # how often it was stored, this time included
     _whole("first_start_ns"),  # when it began as it was stored first
+    sqlite_autoincrement=True,
 )
-untold = Table("untold", metadata, Column("uid", Text, primary_key=True), Column("data", LargeBinary, nullable=False))
-entities = Table(
-    "entities", metadata, Column("id", Integer, primary_key=True), _text("name", unique=True), _whole("seen_ns")
+untold = sa.Table(
+    "untold", metadata, sa.Column("uid", sa.Text, primary_key=True), _blob("data"), sqlite_with_rowid=False
 )
-layouts = Table("layouts", metadata, Column("id", Integer, primary_key=True), _text("fields", unique=True))
-
-
-def _block_table(name: str) -> Table:
-    identity = Column("id", Integer, primary_key=True)
-    return Table(name, metadata, identity, _whole("layout"), Column("data", LargeBinary, nullable=False))
-
-
-minutes = _block_table("minutes")  # period: a minute; as written
-hours = _block_table("hours")  # period: an hour; full resolution, made of the minutes
-rollups = _block_table("rollups")  # period: a day; the values at the end of each minute
+entities = sa.Table(
+    "entities", metadata, _id(), _text("name", unique=True), _whole("seen_ns"), sqlite_autoincrement=True
+)
+layouts = sa.Table("layouts", metadata, _id(), _text("fields", unique=True))
+# Of minutes as they were written, of hours in full resolution, and of days the values at the end of each minute
+blocks = sa.Table(
+    sa.quoted_name("{0}", quote=False), sa.MetaData(), _id(), _whole("layout"), _blob("data")
+)  # its name is filled in where a statement is run

@@ -69,7 +69,9 @@ def encode(times_ns: Sequence[int], columns: Sequence[Column], *, time_unit_ns: 
         kinds.append(_encode_column(column, heads, plain))
     planes = [(number, plane) for number, plane in enumerate(_split(plain)) if plane.count(0) < len(plane)]
     kinds.append(sum(1 << number for number, _ in planes))
-    streams = [bytes(kinds) + b"".join(heads), *chain.from_iterable(_halves(plane) for _, plane in planes)]
+    # Of each plane which of its bytes are not zero, a bit each, and then these bytes
+    halves = chain.from_iterable((_bits(plane), plane.translate(None, b"\0")) for _, plane in planes)
+    streams = [bytes(kinds) + b"".join(heads), *halves]
     size = sum(map(len, streams))
     header = _HEADER.pack(VERSION, 0, len(columns), points, time_unit_ns, size)
     if size <= _SMALL_BYTES:  # most of its time would go into setting up a large window
@@ -205,11 +207,6 @@ def _inverted(planes: list[bytes]) -> list[bytes]:
     signs = int.from_bytes(top.translate(_SIGNS), "little")
     lower = ((int.from_bytes(plane, "little") ^ signs).to_bytes(len(plane), "little") for plane in planes[:_TOP])
     return [*lower, top]
-
-
-def _halves(plane: bytes) -> tuple[bytes, bytes]:
-    """Return which bytes of a plane are not zero, a bit each, and these bytes."""
-    return _bits(plane), plane.translate(None, b"\0")
 
 
 def _bits(plane: bytes | bytearray) -> bytes:

@@ -1,0 +1,198 @@
+"""Points of one entity over time: what is done to them, on plain lists, and their blocks in the tables.
+
+Blocks have ids by period and entity, layouts for the names of fields, and times in the store's precision.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from operator import lt
+from sqlite3 import Connection
+from typing import NamedTuple
+
+import msgspec
+
+from ckptprof.store.series.blocks import BlockError, decode, unit_of
+from ckptprof.store.sql import ENTITY_BITS, compiled
+
+MINUTE_NS = 60_000_000_000
+HOUR_NS = 60 * MINUTE_NS
+DAY_NS = 24 * HOUR_NS
+MAX_BLOCK_BYTES = 16 << 20
+TIME_UNIT_NS = 1_000_000  # a hundredth of the fastest tick; the noise below it would cost each entity a byte per point
+ROLLUP_UNIT_NS = 1_000_000_000  # of points that lie on whole minutes
+_MAX_NAME = 512
+_encode = msgspec.json.Encoder().encode
+Values = list["int | None"]
+Span = tuple[int, int]
+
+
+class Strip(NamedTuple):
+    """Points in the order of time: times in epoch ns, and the values of each field at them."""
+
+    times_ns: list[int]
+    columns: dict[str, Values]
+
+
+def joined(strips: Sequence[Strip]) -> Strip:
+    """Return the strips as one, sorted by time; of several points at one time the last given one stays."""
+    strip = chained(strips)
+    times = strip.times_ns
+    if all(map(lt, times, islice(times, 1, None))):
+        return strip
+    newest = {time: index for index, time in enumerate(times)}
+    return picked(strip, [newest[time] for time in sorted(newest)])
+
+
+def chained(strips: Sequence[Strip]) -> Strip:
+    """Return strips that follow one another as one; a field that one of them lacks is None there."""
+    if len(strips) == 1:
+        return strips[0]
+    times = list(chain.from_iterable(strip.times_ns for strip in strips))
+    columns: dict[str, Values] = {name: [] for strip in strips for name in strip.columns}
+    for strip in strips:
+        for name, values in columns.items():
+            values.extend(strip.columns.get(name) or [None] * len(strip.times_ns))
+    return Strip(times, columns)
+
+
+def picked(strip: Strip, indexes: Sequence[int]) -> Strip:
+    """Return the points at these places."""
+    times = strip.times_ns
+    columns = {name: [column[index] for index in indexes] for name, column in strip.columns.items()}
+    return Strip([times[index] for index in indexes], columns)
+
+
+def between(strip: Strip, since_ns: int, until_ns: int) -> Strip:
+    """Return the points of [since, until] and the one before them, which says what held at `since`."""
+    return _sliced(strip, max(bisect_right(strip.times_ns, since_ns) - 1, 0), bisect_right(strip.times_ns, until_ns))
+
+
+def cut(strip: Strip, since_ns: int, until_ns: int) -> Strip:
+    """Return the points of [since, until]."""
+    return _sliced(strip, bisect_left(strip.times_ns, since_ns), bisect_right(strip.times_ns, until_ns))
+
+
+def _sliced(strip: Strip, first: int, last: int) -> Strip:
+    if first == 0 and last == len(strip.times_ns):
+        return strip
+    return Strip(strip.times_ns[first:last], {name: column[first:last] for name, column in strip.columns.items()})
+
+
+def on_grid(strip: Strip, step_ns: int, since_ns: int, until_ns: int, spans: Iterable[Span] | None) -> Strip:
+    """Return the values at the multiples of `step_ns` in [since, until] that lie in a span; None: all were watched."""
+    times, indexes = [], []
+    known = strip.times_ns
+    for start_ns, end_ns in [(since_ns, until_ns)] if spans is None else spans:
+        first = -(-max(start_ns, since_ns) // step_ns) * step_ns
+        for time in range(first, min(end_ns, until_ns) + 1, step_ns):
+            index = bisect_right(known, time) - 1
+            if index >= 0:
+                times.append(time)
+                indexes.append(index)
+    return Strip(times, picked(strip, indexes).columns)
+
+
+def without(strip: Strip, after_ns: int, until_ns: int) -> Strip:
+    """Return the strip without the points of (after, until]."""
+    first, last = bisect_right(strip.times_ns, after_ns), bisect_right(strip.times_ns, until_ns)
+    columns = {name: column[:first] + column[last:] for name, column in strip.columns.items()}
+    return Strip(strip.times_ns[:first] + strip.times_ns[last:], columns)
+
+
+def thinned(strip: Strip, max_bytes: int) -> Strip:
+    """Return every n-th point, so that a block of them takes no more than `max_bytes` when it is read."""
+    points = len(strip.times_ns)
+    stride = -(-points * (len(strip.columns) + 1) * 8 // max_bytes)
+    if stride <= 1:
+        return strip
+    return picked(strip, [*range(0, points - 1, stride), points - 1])
+
+
+def merged_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return the spans sorted, with those that touch or overlap made one."""
+    merged: list[Span] = []
+    for start_ns, end_ns in sorted(spans):
+        if merged and start_ns <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end_ns, merged[-1][1]))
+        else:
+            merged.append((start_ns, end_ns))
+    return merged
+
+
+def block_id(period: int, entity: int) -> int:
+    """Return the id of an entity's block in a period counted from the epoch."""
+    return (period << ENTITY_BITS) + entity
+
+
+def split_id(identity: int) -> tuple[int, int]:
+    """Return period and entity."""
+    return identity >> ENTITY_BITS, identity & ((1 << ENTITY_BITS) - 1)
+
+
+class Catalogue:
+    """The numbers of entities and layouts, remembered; forget them when a transaction fails."""
+
+    def __init__(self) -> None:
+        self._entities: dict[str, int] = {}
+        self._layouts: dict[tuple[str, ...], int] = {}
+
+    def forget(self) -> None:
+        """Ask the database again."""
+        self._entities.clear()
+        self._layouts.clear()
+
+    def entities(self, connection: Connection, names: Collection[str], seen_ns: int) -> dict[str, int]:
+        """Return the numbers of the entities, giving new ones to the unknown."""
+        known = self._entities
+        if len(known) > 100_000:
+            known.clear()
+        for name in sorted({name for name in names if name not in known}):
+            kept = name[:_MAX_NAME]
+            connection.execute(compiled.ADD_ENTITY, {"name": kept, "seen_ns": seen_ns})
+            known[name] = connection.execute(compiled.ENTITY, {"known": kept}).fetchone()[0]
+        return known
+
+    def layout(self, connection: Connection, fields: tuple[str, ...]) -> int:
+        """Return the number of a list of field names."""
+        if fields not in self._layouts:
+            text = ",".join(fields)
+            connection.execute(compiled.ADD_LAYOUT, {"fields": text})
+            self._layouts[fields] = connection.execute(compiled.LAYOUT, {"known": text}).fetchone()[0]
+        return self._layouts[fields]
+
+
+def layouts(connection: Connection) -> dict[int, tuple[str, ...]]:
+    """Return all layouts."""
+    return {number: tuple(text.split(",")) for number, text in connection.execute(compiled.LAYOUTS)}
+
+
+def fetch(connection: Connection, table: str, ids: Collection[int]) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (id, layout, data) of those of these blocks that exist, by id."""
+    yield from connection.execute(compiled.BLOCKS.format(table), {"ids": _encode(list(ids)).decode()})
+
+
+def unpack(layout: int, data: bytes, known: Mapping[int, tuple[str, ...]]) -> Strip:
+    """Return the points of a block; raises BlockError."""
+    fields = known.get(layout)
+    if fields is None:
+        raise BlockError(f"layout {layout} is not known")
+    times, columns = decode(data, MAX_BLOCK_BYTES)
+    if unit_of(data) not in (TIME_UNIT_NS, ROLLUP_UNIT_NS):
+        raise BlockError("a block in another unit of time")  # it would lie in other years, and fill those in between
+    if len(columns) != len(fields):
+        raise BlockError("a block that does not fit its layout")
+    return Strip(times, dict(zip(fields, columns, strict=True)))
+
+
+def put(connection: Connection, table: str, blocks: Iterable[tuple[int, int, bytes]]) -> None:
+    """Insert or replace blocks, given as (id, layout, data)."""
+    rows = ({"id": identity, "layout": layout, "data": data} for identity, layout, data in blocks)
+    connection.executemany(compiled.PUT_BLOCK.format(table), rows)
+
+
+def remove(connection: Connection, table: str, ids: Iterable[int]) -> None:
+    """Delete blocks by id."""
+    connection.executemany(compiled.REMOVE_BLOCK.format(table), ({"block": identity} for identity in ids))
