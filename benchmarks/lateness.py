@@ -33,7 +33,7 @@ class Timed(Sampler):
 
 rate = float(sys.argv[1])
 null = os.open(os.devnull, os.O_WRONLY)
-timed = Timed(SamplerOptions(uid="bench", base_hz=rate, fixed_rate=True), KernelFs(), OutputQueue(null), 0)
+timed = Timed(SamplerOptions(uid="bench", base_hz=rate, burst_hz=rate, idle_hz=rate), KernelFs(), OutputQueue(null), 0)
 timed.run()
 print(json.dumps(timed.late[int(rate):] or timed.late))  # the first second finds every process of the host
 """

@@ -8,6 +8,7 @@ not change; psutil makes Process objects once and calls io_counters, cpu_times a
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -18,8 +19,7 @@ from typing import Any
 
 import psutil
 
-from ckptprof.service.sampler.descriptors import raise_descriptor_limit
-from ckptprof.service.sampler.population import Population, page_bytes
+from ckptprof.service.sampler.population import Population
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import Sample
 from contenders import sleepers
@@ -96,7 +96,7 @@ def population(pids: Sequence[int], *, watched: bool) -> Population:
 
 def tick_of(people: Population) -> Callable[[], None]:
     """Return what a sampler does at each tick with those it watches."""
-    size = page_bytes()
+    size = resource.getpagesize()
 
     def tick() -> None:
         samples: list[Sample] = []
@@ -159,7 +159,7 @@ def main() -> None:
     arguments.add_argument("--counts", type=int, nargs="*", default=[10, 200, 2000])
     arguments.add_argument("--rounds", type=int, default=9)
     options = arguments.parse_args()
-    raise_descriptor_limit()
+    resource.setrlimit(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)[1:] * 2)
     with tempfile.TemporaryDirectory(prefix="ckptprof-bench-") as directory:
         program = compiled(Path(directory))
         rows = [

@@ -18,7 +18,7 @@ import pytest
 
 from ckptprof.cli.main import main
 from ckptprof.model import Checkpoint, Evidence, Kind, Level, Pattern, PatternClass, Point, Session, Stream, Writer
-from ckptprof.report import comparison, conditions, gates
+from ckptprof.report import comparison, conditions
 from ckptprof.store.writer import StoreWriter
 
 SECOND = 1_000_000_000
@@ -218,7 +218,7 @@ def test_conditions_become_exit_codes(
     assert _inert(out + err)
 
 
-@pytest.mark.parametrize(("command", "module"), [("report", gates), ("diff", comparison)])
+@pytest.mark.parametrize(("command", "module"), [("report", conditions), ("diff", comparison)])
 def test_help_names_what_conditions_can_be_on(
     command: str, module: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

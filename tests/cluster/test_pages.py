@@ -12,7 +12,7 @@ from tests.cluster.nodes import NOBODY_KNOWS, Job
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import NodeRecord
 from ckptprof.report.clean import width as cells
-from ckptprof.report.cluster import page, rows, show
+from ckptprof.report.cluster import page
 
 HOSTILE = "node\x1b[2J\u202e\n\x07"
 
@@ -39,12 +39,12 @@ def test_nothing_is_too_wide_or_harms(width: int, *, whole: bool) -> None:
     text = page.render(merged, records, unread, width=width, colour=False, zone=timezone.utc, whole=whole) + page.table(
         merged, width=width, colour=False, zone=timezone.utc
     )
-    text += "".join(show.render(one, width=width, colour=False, zone=timezone.utc) for one in merged[:5])
+    text += "".join(page.whole(one, width=width, colour=False, zone=timezone.utc) for one in merged[:5])
 
     assert max(map(cells, text.splitlines())) <= width
     assert {unicodedata.category(one) for one in text} & {"Cf", "Cs", "Co"} == set()
     assert {one for one in text if unicodedata.category(one) == "Cc"} == {"\n"}
-    assert {line.count("\t") for line in rows.tabs(merged, timezone.utc).splitlines()} == {16}
+    assert {line.count("\t") for line in page.tabs(merged, timezone.utc).splitlines()} == {16}
 
 
 def test_a_page_tells_what_was_not_seen() -> None:

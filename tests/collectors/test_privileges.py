@@ -161,7 +161,7 @@ def test_capabilities_are_effective_in_operations_alone(user: int, resting: int,
 
 
 def test_each_thread_that_a_tick_starts_lowers_them_first() -> None:
-    """For it begins with those that are raised in the tick; `in_time` is of the recorder and of doctor."""
+    """For it begins with those that are raised in the tick; `in_time` is of the recorder."""
     lowers = {}
     for path in sorted(Path(privileges.__file__).parent.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.diagnose.hand import GIB, START_NS, device, measured, ns, save, thread
 
-from ckptprof.diagnose.accounts.accounts import account
+from ckptprof.diagnose.accounts.accounts import ORDER, account
+from ckptprof.diagnose.accounts.claims import Known
+from ckptprof.diagnose.accounts.path import critical
 from ckptprof.diagnose.judging import diagnose
 from ckptprof.diagnose.sight import look
 from ckptprof.diagnose.verdict.gains import gain
@@ -111,6 +114,21 @@ def test_no_measures_raise_or_break_the_account(checkpoint: Checkpoint, history:
         assert 0 <= verdict.expected_seconds <= verdict.seconds + 1e-6
     assert msgspec.json.decode(msgspec.json.encode(verdict), type=Verdict) == verdict
     assert msgspec.json.decode(msgspec.json.encode(told.cost), type=Cost) == told.cost
+
+
+@settings(max_examples=50)
+@given(_CHECKPOINTS)
+def test_no_step_takes_a_second_twice_or_loses_one(checkpoint: Checkpoint) -> None:
+    """What each leaves and what it puts into accounts is what was there before; no part is less than nothing."""
+    sight = look(checkpoint)
+    path = critical(sight)
+    known, left = Known(sight, path, None, 1.0), path.time.parts
+    for step in ORDER:
+        claim = step(known, left)
+        spent = sum(one.seconds for one in claim.spent)
+        assert claim.left.total + spent == pytest.approx(left.total, rel=1e-9, abs=1e-6), step
+        assert all(-1e-9 <= one < math.inf for one in claim.left.seconds.values()), step
+        left = claim.left
 
 
 _SECONDS = st.floats(0, 20)

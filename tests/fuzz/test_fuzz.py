@@ -66,10 +66,7 @@ sys.exit(fuzz.main())
     [
         ("raise KeyError('x')", "KeyError: 'x'"),
         ("raise ValueError('two\\nlines')", "no clear line"),
-        ("raise ValueError('')", "no clear line"),
-        ("raise ValueError('x' * 5000)", "no clear line"),
         ("open({elsewhere!r}, 'w')", "not in a test by damaged input"),
-        ("os.rename('input', {elsewhere!r})", "not in a test by damaged input"),
         ("os.system('true')", "not in a test by damaged input"),
         ("bytearray(3 << 30)", "MemoryError"),
         ("os.abort()", "exit -6"),

@@ -4,8 +4,8 @@
 
 Writes NAME.ckptrec.gz (NAME.trace.ckptrec.gz if it was traced), its golden text, and a label, which says that the
 capture holds no checkpoint, or what LOG says: a line of JSON for each save and restore, from the job's own log (`kind`,
-`path`, `step`, `framework`, `bytes`, and `start_ns` and `end_ns` since 1970). test_corpus.py holds the capture to it.
-Names of processes and files stay in the capture: look at them before you publish it.
+`path`, `step`, `framework`, `bytes`, and `start_ns` and `end_ns` since 1970). test_golden_captures.py
+holds the capture to it. Names of processes and files stay in the capture: look at them before you publish it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def adopt(
     labels = json.loads((streams / "labels.json").read_text(encoding="utf-8"))
     date = time.strftime("%Y-%m-%d", time.gmtime(header.wall_ns / 1e9))
     about = {"date": date, "kernel": header.kernel, "level": header.level, "from": "adopt.py"}
-    labels[name] = {"command": command, "events": list(events), **about}
+    exact = bool(events) and all("start_ns" in one for one in events)
+    labels[name] = {"command": command, "truth": list(events), "told_otherwise": [], "exact": exact, **about}
     (streams / "labels.json").write_text(json.dumps(labels, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     (golden / f"{name}.txt").write_text(told(replay(path, None)), encoding="utf-8")
     return path

@@ -10,7 +10,9 @@ from typing import Any
 
 FILE = Path(__file__).resolve().parents[1] / "fixtures" / "streams" / "labels.json"
 NEARBY_NS = 500_000_000
+EDGE_NS = 250_000_000
 BYTES_SHARE = 0.02
+MOST_OF_TIMELINE = 1.2  # of the bytes
 WORDS = ("step", "framework", "mode", "status", "cache")
 TRACED_WORDS = ("ranks",)
 BLOCKED_SHARES = {"trace": 0.15, "poll": 0.3}
@@ -26,7 +28,7 @@ def differences(label: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> 
             lines += [] if event.get("optional") else [f"missed: {_name(event)}"]
             continue
         left.remove(one)
-        lines += [f"{_name(event)}: {text}" for text in _wrong(event, one)]
+        lines += [f"{_name(event)}: {text}" for text in _wrong(event, one, exact=label.get("exact", False))]
         limit = one["verdict"]["limit"] if one["verdict"] else None
         if limit not in event.get("limits", (limit,)):
             lines.append(f"{_name(event)}: limited by {limit} instead of {' or '.join(event['limits'])}")
@@ -57,7 +59,7 @@ def _is_of(event: Mapping[str, Any], one: Mapping[str, Any]) -> bool:
     return event.get("step") in (None, one["step"])
 
 
-def _wrong(event: Mapping[str, Any], one: Mapping[str, Any]) -> list[str]:
+def _wrong(event: Mapping[str, Any], one: Mapping[str, Any], *, exact: bool) -> list[str]:
     words = WORDS + (TRACED_WORDS if one["level"] == "trace" else ())
     lines = [
         f"{word} {one[word]} instead of {event[word]}"
@@ -69,11 +71,27 @@ def _wrong(event: Mapping[str, Any], one: Mapping[str, Any]) -> list[str]:
         lines.append(f"path {one['path']}")
     if event.get("bytes") and abs(one["bytes"] / event["bytes"] - 1) > BYTES_SHARE:
         lines.append(f"{one['bytes']} bytes instead of {event['bytes']}")
+    lines += _inexact(event, one) if exact else []
     held = event.get("blocked_seconds", 0.0)
     if held >= LEAST_BLOCKED_SECONDS:
         told = None if one["stall_ns"] is None else one["stall_ns"] / 1e9
         if told is None or abs(told - held) > BLOCKED_SHARES[one["level"]] * held:
             lines.append(f"blocked for {told if told is None else f'{told:.2f}'} s instead of {held:.2f} s")
+    return lines
+
+
+def _inexact(event: Mapping[str, Any], one: Mapping[str, Any]) -> list[str]:
+    """Return what differs where the job logs the first and the last byte: edges, class, the sum of the timeline."""
+    lines = [
+        f"{edge} {(one[f'{edge}_ns'] - event[f'{edge}_ns']) / 1e9:+.2f} s"
+        for edge in ("start", "end")
+        if abs(one[f"{edge}_ns"] - event[f"{edge}_ns"]) > EDGE_NS
+    ]
+    if "class" in event and one["pattern"]["class"] != event["class"]:
+        lines.append(f"{one['pattern']['class']} instead of {event['class']}")
+    inside = all(one["start_ns"] <= a <= b <= one["end_ns"] + 1 for a, b, _ in one["timeline"])
+    if not inside or sum(point[2] for point in one["timeline"]) > MOST_OF_TIMELINE * one["bytes"]:
+        lines.append("a timeline that does not fit")
     return lines
 
 

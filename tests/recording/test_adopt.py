@@ -28,7 +28,7 @@ def test_a_capture_gets_its_label_and_its_golden_text_and_loses_its_host(
         for frame in frames:
             writer.write(frame)
         writer.close()
-    (tmp_path / "labels.json").write_text('{"old": {"events": []}}')
+    (tmp_path / "labels.json").write_text('{"old": {"truth": []}}')
 
     path = adopt(tmp_path / "own.gz", "mine", "cp a b", streams=tmp_path, golden=tmp_path)
 
@@ -38,12 +38,12 @@ def test_a_capture_gets_its_label_and_its_golden_text_and_loses_its_host(
     assert (adopted.host, adopted.note) == ("recorded", "corpus")
     assert list(kept) == list(read_file(STREAMS / f"{source}{SUFFIX}")[1])
     assert set(labels) == {"old", made}
-    assert (labels[made]["command"], labels[made]["events"], labels[made]["level"]) == ("cp a b", [], header.level)
+    assert (labels[made]["command"], labels[made]["truth"], labels[made]["level"]) == ("cp a b", [], header.level)
     golden = STREAMS.parents[1] / "golden" / "captures" / f"{source}.txt"
     assert (tmp_path / f"{made}.txt").read_text() == golden.read_text()
     logged = {"kind": "save", "path": "/x", "step": 1, "framework": "pickle", "bytes": 1, "start_ns": 1, "end_ns": 2}
     adopt(tmp_path / "own.gz", "logged", "train", [logged], streams=tmp_path, golden=tmp_path)
     labels = json.loads((tmp_path / "labels.json").read_text())
-    assert labels[made.replace("mine", "logged")]["events"] == [logged]
+    assert labels[made.replace("mine", "logged")]["truth"] == [logged]
     with pytest.raises(FileExistsError):
         adopt(tmp_path / "own.gz", "mine", "cp a b", streams=tmp_path, golden=tmp_path)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckptprof.errors import UsageError
 from ckptprof.model import Checkpoint, Kind, Report, Status, Watched
-from ckptprof.report import comparison, gates
+from ckptprof.report import comparison, conditions
 from ckptprof.report.conditions import Quantity, parse, show
 from ckptprof.verdicts import Limit
 
@@ -42,9 +42,9 @@ def test_values_are_read_in_their_units(text: str, value: float | None) -> None:
     """Times, shares, rates, sizes and numbers; names in any case."""
     if value is None:
         with pytest.raises(UsageError):
-            parse([text], gates.NAMES)
+            parse([text], conditions.NAMES)
         return
-    (condition,) = parse([text], gates.NAMES)
+    (condition,) = parse([text], conditions.NAMES)
 
     assert condition.value == value
     assert condition.name == condition.name.lower()
@@ -52,7 +52,7 @@ def test_values_are_read_in_their_units(text: str, value: float | None) -> None:
 
 def test_several_are_read_from_commas_and_repetition() -> None:
     """Empty pieces are nothing; a limit is a word."""
-    found = parse(["count<1, incomplete>0,", "limit!=page_cache"], gates.NAMES)
+    found = parse(["count<1, incomplete>0,", "limit!=page_cache"], conditions.NAMES)
 
     assert [(one.name, one.operator) for one in found] == [("count", "<"), ("incomplete", ">"), ("limit", "!=")]
     assert found[2].limit is Limit.PAGE_CACHE
@@ -83,7 +83,7 @@ def test_several_are_read_from_commas_and_repetition() -> None:
 def test_nonsense_is_refused_with_what_could_be_meant(text: str, message: str, hint: str | None) -> None:
     """As a usage error, in one line."""
     with pytest.raises(UsageError) as caught:
-        parse([text], gates.NAMES)
+        parse([text], conditions.NAMES)
 
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
@@ -95,10 +95,10 @@ def test_nonsense_is_refused_with_what_could_be_meant(text: str, message: str, h
 def test_no_text_breaks_the_reader(text: str) -> None:
     """It is read or refused."""
     try:
-        found = parse([text], gates.NAMES)
+        found = parse([text], conditions.NAMES)
     except UsageError:
         return
-    assert all(one.name in gates.NAMES for one in found)
+    assert all(one.name in conditions.NAMES for one in found)
 
 
 def _report(*checkpoints: Checkpoint) -> Report:
@@ -157,7 +157,7 @@ def test_conditions_hold_or_not_or_cannot_be_judged(
     ]
     saves[1] = msgspec.structs.replace(saves[1], status=Status.INCOMPLETE)
     restore = _lasting(make_checkpoint, 5, 10, kind=Kind.RESTORE)
-    (judged,) = gates.judge(_report(*saves, restore), parse([text], gates.NAMES))
+    (judged,) = conditions.judge(_report(*saves, restore), parse([text], conditions.NAMES))
 
     assert judged.holds is holds
     assert judged.told
@@ -167,7 +167,7 @@ def test_what_few_tell_is_not_judged(make_checkpoint: Callable[..., Checkpoint])
     """Half of the saves must tell a figure; how many did is said."""
     saves = [_lasting(make_checkpoint, n, 1, stall_ns=SECOND if n == 1 else None) for n in (1, 2, 3)]
     few, half, none = (
-        gates.judge(_report(*chosen), parse(["stall_p95>0.5s"], gates.NAMES))[0]
+        conditions.judge(_report(*chosen), parse(["stall_p95>0.5s"], conditions.NAMES))[0]
         for chosen in (saves, saves[:2], saves[1:])
     )
 
@@ -178,7 +178,7 @@ def test_what_few_tell_is_not_judged(make_checkpoint: Callable[..., Checkpoint])
 
 def test_nothing_is_counted_and_not_judged_else() -> None:
     """Of an empty report numbers are zero, and nothing else is known."""
-    judged = gates.judge(_report(), parse(["count<1,incomplete>0,save_max>1s,stall_share>5%"], gates.NAMES))
+    judged = conditions.judge(_report(), parse(["count<1,incomplete>0,save_max>1s,stall_share>5%"], conditions.NAMES))
 
     assert [one.holds for one in judged] == [True, False, None, False]
 
@@ -189,8 +189,8 @@ def test_a_limit_counts_where_it_is_probable(make_diagnosed: Callable[..., Check
     unsure = make_diagnosed(2, 100, limit=Limit.FLUSH, confidence=0.4)
     fine = make_diagnosed(3, 200, limit=Limit.NONE, confidence=0.9)
     texts = ["limit=device", "limit=flush", "limit!=none", "limit!=device", "limit=none"]
-    judged = gates.judge(_report(sure, unsure, fine), parse(texts, gates.NAMES))
-    unknown = gates.judge(_report(unsure), parse(["limit=flush"], gates.NAMES))
+    judged = conditions.judge(_report(sure, unsure, fine), parse(texts, conditions.NAMES))
+    unknown = conditions.judge(_report(unsure), parse(["limit=flush"], conditions.NAMES))
 
     assert [one.holds for one in judged] == [True, False, True, True, True]
     assert judged[0].told == "1 of 2 checkpoints (id 1)"

@@ -13,7 +13,7 @@ import pytest
 from ckptprof.model import Checkpoint, Kind, Report, Status, Watched
 from ckptprof.report import comparison, diff, document
 from ckptprof.report.clean import width as cells
-from ckptprof.report.comparison import Comparison, Side
+from ckptprof.report.comparison import Comparison, Counts, LimitCounts, Side
 from ckptprof.report.conditions import parse
 from ckptprof.verdicts import Limit
 
@@ -62,12 +62,11 @@ def test_what_is_told_is_more_than_noise(halved: Comparison) -> None:
 
     assert outcomes == {"duration": "faster", "stall": "shorter", "size": "same", "throughput": "higher"}
     assert {figure.outcome for figure in restores.figures} == {"few"}
-    assert saves.counts == (6, 5)
-    assert saves.incomplete == (1, 0)
-    assert saves.limits == (("serialize", 6, 0), ("device", 0, 5))
+    assert saves.count == Counts(6, 5)
+    assert saves.incomplete == Counts(1, 0)
+    assert saves.limits == (LimitCounts("serialize", 6, 0), LimitCounts("device", 0, 5))
     duration = saves.figures[0]
-    assert duration.ratio is not None
-    assert duration.ratio.estimate == pytest.approx(-0.49, abs=0.02)
+    assert duration.relative.estimate == pytest.approx(-0.49, abs=0.02)
 
 
 def test_noise_and_too_few_are_called_so(make_diagnosed: _Make, zone: timezone) -> None:

@@ -11,7 +11,7 @@ from datetime import timezone
 import pytest
 
 from ckptprof.model import Checkpoint, DeviceShare, Evidence, Gap, Overhead, Report, Stream, Watched, Writer
-from ckptprof.report import doctor, document, show, tabbed, terminal
+from ckptprof.report import doctor, document, rows, show, terminal
 from ckptprof.verdicts import Account, Limit, Verdict
 
 _OURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -73,7 +73,7 @@ def test_terminal_has_no_raw_character(
 
 def test_terse_line_stays_one_line(hostile: str, make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
     """A name can forge neither a line nor a field."""
-    lines = tabbed.render(_hostile_report(make_checkpoint, hostile), zone=zone).split("\n")
+    lines = rows.tabbed(_hostile_report(make_checkpoint, hostile), zone=zone).split("\n")
 
     assert [f"{len(line.split(chr(9)))} fields" for line in lines] == ["14 fields", "14 fields", "1 fields"]
     assert {"\t"} == _raw("".join(lines))

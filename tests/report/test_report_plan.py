@@ -12,8 +12,8 @@ from tests.report.schemas import validate
 from ckptprof.diagnose.plan.basis import Figure, Given, Measured, Origin
 from ckptprof.diagnose.plan.planning import Plan, plan
 from ckptprof.report.clean import width as cells
-from ckptprof.report.document import dump
-from ckptprof.report.plan import plan_document, render
+from ckptprof.report.document import dump, of
+from ckptprof.report.plan import render
 
 
 def _seen(value: float, text: str) -> Figure:
@@ -76,7 +76,7 @@ def test_colour_is_only_added(made: Plan) -> None:
 
 def test_document_fits_its_schema(made: Plan) -> None:
     """As strict as the others: every field described, none missing."""
-    body = json.loads(dump(plan_document(made)))
+    body = json.loads(dump(of(made)))
     validate("plan", body)
 
     assert body["basis"]["mttf_seconds"]["value"] == made.basis.mttf.value

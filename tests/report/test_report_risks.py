@@ -9,7 +9,7 @@ import pytest
 from tests.report.conftest import checkpoint
 
 from ckptprof.model import Evidence, Frailty, Kind, Report, Risk, Watched
-from ckptprof.report import document, gates, show, terminal
+from ckptprof.report import conditions, document, show, terminal
 from ckptprof.report.conditions import parse
 from ckptprof.report.html import content
 from ckptprof.report.summary import without_copies
@@ -43,7 +43,7 @@ def test_a_report_tells_it_in_one_line(risky: tuple[int, ...], line: str) -> Non
 
 def test_what_was_not_seen_is_not_told() -> None:
     """Neither a line nor a condition holds without a risk."""
-    (judged,) = gates.judge(report(), parse(["risks>0"], gates.NAMES))
+    (judged,) = conditions.judge(report(), parse(["risks>0"], conditions.NAMES))
 
     assert "Risk" not in terminal.render(report(), width=120, colour=False, zone=timezone.utc)
     assert judged.holds is False
@@ -51,7 +51,7 @@ def test_what_was_not_seen_is_not_told() -> None:
 
 def test_a_gate_can_ask_for_it() -> None:
     """It names the checkpoint."""
-    (judged,) = gates.judge(report(2), parse(["risks>0"], gates.NAMES))
+    (judged,) = conditions.judge(report(2), parse(["risks>0"], conditions.NAMES))
 
     assert (judged.holds, judged.told) == (True, "1 (id 2)")
 
@@ -77,8 +77,8 @@ def test_the_page_has_it_beside_the_answer_and_with_its_checkpoint() -> None:
     """It is seen without opening anything."""
     page = content.page_of(report(3), (), timezone.utc)
 
-    assert ("Risks", f"save 3 may restore wrongly: {TEXT}") in page.answer
-    assert [dict(row.lists).get("May restore wrongly") for row in page.rows if row.id == 3] == [(TEXT,)]
+    assert ("Risks", f"save 3 may restore wrongly: {TEXT}") in page["answer"]
+    assert [dict(told).get("May restore wrongly") for id_, *_, told in page["rows"] if id_ == 3] == [[TEXT]]
 
 
 def test_a_copy_at_risk_is_not_left_out() -> None:
@@ -102,4 +102,4 @@ def test_what_a_crash_may_cost_is_no_risk_of_what_is_there(drawn: type(show.brie
 
     assert (text.count(frailty.text), save.risks) == (1, ())
     assert "In a crash" in text
-    assert [dict(row.lists).get("In a crash") for row in page.rows] == [(frailty.text,)]
+    assert [dict(told).get("In a crash") for *_, told in page["rows"]] == [[frailty.text]]

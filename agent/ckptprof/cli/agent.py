@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from ckptprof.cli import options
 from ckptprof.cli.shared import settings
 
@@ -15,7 +11,6 @@ ckptprof agent
 # Without root: your own jobs, in a database of their own, and no /metrics
 ckptprof agent --db mine.db --no-metrics
 """
-FixedRate = Annotated[bool, typer.Option("--fixed-rate", help="Keep that rate for everything, always.", hidden=True)]
 
 
 def command(
@@ -35,7 +30,6 @@ def command(
     rate: settings.Rate = 10.0,
     timeline_days: settings.TimelineDays = 30,
     max_bytes: settings.MaxBytes = 1 << 30,
-    fixed_rate: FixedRate = False,
 ) -> int:
     """Watch the whole host in the foreground and record every checkpoint, as the service does.
 
@@ -56,7 +50,6 @@ def command(
             minimal=metrics == "minimal",
             base_hz=rate,
             burst_hz=min(100.0, 2.5 * rate),
-            fixed_rate=fixed_rate,
             level=level,
             tls_cert=tls_cert,
             tls_key=tls_key,

@@ -121,7 +121,7 @@ class Several:
     @property
     def report(self) -> Report:
         """Return the checkpoints, each as one, as a report of one host would have them."""
-        from ckptprof.report.cluster.wholes import as_report  # noqa: PLC0415 # as above
+        from ckptprof.report.cluster.document import as_report  # noqa: PLC0415 # as above
 
         return as_report(self.checkpoints, self.records)
 
@@ -155,7 +155,7 @@ class Several:
 def reading_several(dbs: Sequence[str | None], query: CheckpointQuery | None) -> Several:
     """Read databases for one answer, None: to all there is; raises StoreError if none of them can be read."""
     from ckptprof.cluster.merging import merge  # noqa: PLC0415 # as above
-    from ckptprof.report.cluster.wholes import chosen  # noqa: PLC0415 # as above
+    from ckptprof.report.cluster.document import chosen  # noqa: PLC0415 # as above
     from ckptprof.service.progress import waiting  # noqa: PLC0415 # as above
 
     with _uncollected(), waiting(f"reading {len(dbs)} databases ..."):

@@ -121,26 +121,26 @@ def command(  # each argument is an option of the command line
 def _answer(
     question: Question, found: Several, *, by: By, split_ns: int | None, now_ns: int, zone: timezone
 ) -> tuple[Told, Callable[[], Sheet]]:
-    from ckptprof.cluster.fleet import questions as asked  # noqa: PLC0415 - `--help` needs none of these
+    from ckptprof.cluster.fleet import collisions, costs, limits, newest, nodes, stragglers  # noqa: PLC0415
     from ckptprof.report.cluster import fleet as pages  # noqa: PLC0415
 
     every, records = found.checkpoints, found.records
     if question == "stragglers":
-        waited = asked.stragglers(every)
+        waited = stragglers.stragglers(every)
         return waited, lambda: pages.stragglers(waited)
     if question == "cost":
-        spent = asked.costs(every, by, zone)
+        spent = costs.costs(every, by, zone)
         return spent, lambda: pages.costs(spent)
     if question == "limits":
-        bounded = asked.limits(every, split_ns)
+        bounded = limits.limits(every, split_ns)
         return bounded, lambda: pages.limits(bounded, zone)
     if question == "newest":
-        kept = asked.newest(every, records, now_ns)
+        kept = newest.newest(every, records, now_ns)
         return kept, lambda: pages.newest(kept, zone)
     if question == "collisions":
-        met = asked.collisions(every)
+        met = collisions.collisions(every)
         return met, lambda: pages.collisions(met)
-    seen = asked.nodes(every, records)
+    seen = nodes.nodes(every, records)
     return seen, lambda: pages.nodes(seen, zone)
 
 

@@ -9,7 +9,7 @@ from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import are_of_several, elsewhere, named, reading, reading_several
 from ckptprof.errors import NothingFoundError
 from ckptprof.model import CheckpointQuery
-from ckptprof.report import document, tabbed, terminal
+from ckptprof.report import document, rows, terminal
 
 EXAMPLES = """
 # The paths of the last ten saves
@@ -52,7 +52,7 @@ def command(  # each argument is an option of the command line
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
         output.write(terminal.table(report, width=width, colour=colour, zone=output.LocalZone()))
     else:
-        output.write(tabbed.render(report, zone=output.LocalZone()))
+        output.write(rows.tabbed(report, zone=output.LocalZone()))
     if not report.checkpoints:
         message, hint = terminal.explain_empty(report)
         raise NothingFoundError(message, hint=elsewhere(db) or hint)
@@ -61,7 +61,7 @@ def command(  # each argument is an option of the command line
 
 def _several(dbs: Sequence[str | None], query: CheckpointQuery, *, json: bool, no_color: bool) -> int:
     from ckptprof.report.cluster import document as documents  # noqa: PLC0415 # for several databases only
-    from ckptprof.report.cluster import page, rows  # noqa: PLC0415 # likewise
+    from ckptprof.report.cluster import page  # noqa: PLC0415 # likewise
 
     found = reading_several(dbs, query)
     if json:
@@ -71,5 +71,5 @@ def _several(dbs: Sequence[str | None], query: CheckpointQuery, *, json: bool, n
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
         output.write(page.table(found.checkpoints, width=width, colour=colour, zone=output.LocalZone()))
     else:
-        output.write(rows.tabs(found.checkpoints, output.LocalZone()))
+        output.write(page.tabs(found.checkpoints, output.LocalZone()))
     return found.conclude()

@@ -15,7 +15,6 @@ from ckptprof.cli.database import opened
 
 if TYPE_CHECKING:
     from ckptprof.report.live.state import State
-    from ckptprof.service.live.following import Follower
 
 EXAMPLES = """
 # The host, once a second, until q
@@ -62,7 +61,12 @@ def command(
         with closing(DeviceRates()) as devices:
             follower = Follower(reader, devices, job=job)
             if is_screen and os.environ.get("TERM", "dumb") != "dumb":
-                return _watch(follower, interval, colour=output.use_colour(off=no_color))
+                from ckptprof.cli.shared.screen import Screen  # noqa: PLC0415
+                from ckptprof.cli.shared.viewing import Viewing  # noqa: PLC0415
+
+                with Screen() as screen:
+                    Viewing(screen, follower, interval, colour=output.use_colour(off=no_color)).run()
+                return 0 if screen.ended_by is None else 128 + screen.ended_by
             time.sleep(_RATE_SECONDS)
             _print(follower.state(time.time_ns()), json=json, colour=output.use_colour(off=no_color))
     return 0
@@ -78,12 +82,3 @@ def _print(state: State, *, json: bool, colour: bool) -> None:
         return
     lines = frame(state, look(output.terminal_width(), output.terminal_height(), colour=colour))[:-1]  # not the keys
     output.write("".join(f"{line}\n" for line in lines))
-
-
-def _watch(follower: Follower, interval: float, *, colour: bool) -> int:
-    from ckptprof.cli.shared.screen import Screen  # noqa: PLC0415 # as above
-    from ckptprof.cli.shared.viewing import Viewing  # noqa: PLC0415 # as above
-
-    with Screen() as screen:
-        Viewing(screen, follower, interval, colour=colour).run()
-    return 0 if screen.ended_by is None else 128 + screen.ended_by

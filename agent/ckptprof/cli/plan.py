@@ -155,7 +155,7 @@ def command(  # each argument is an option of the command line
         measured, code = _measured(db, query)
     made = plan(given, measured)
     if json:
-        output.write(document.dump(rendering.plan_document(made)))
+        output.write(document.dump(document.of(made)))
     else:
         output.use_units()
         colour = output.use_colour(off=no_color)

@@ -145,7 +145,7 @@ def _judge_of(fail_on: list[str] | None) -> Callable[[Report], list[Judged]]:
     """Read the conditions before anything is looked up; raises UsageError."""
     if not fail_on:
         return lambda _: []
-    from ckptprof.report import conditions, gates  # noqa: PLC0415 # `--help` needs neither
+    from ckptprof.report import conditions  # noqa: PLC0415 # `--help` does not need it
 
-    asked = conditions.parse(fail_on, gates.NAMES)
-    return lambda report: gates.judge(report, asked)
+    asked = conditions.parse(fail_on, conditions.NAMES)
+    return lambda report: conditions.judge(report, asked)

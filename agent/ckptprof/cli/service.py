@@ -57,9 +57,7 @@ def command(
         installation.do(steps)
     now = standing(host)
     told = rendering.Outcome(action, dry_run, tuple(step.text for step in steps), now)
-    output.write(
-        document.dump(rendering.document(told)) if json else rendering.render(told, width=output.terminal_width())
-    )
+    output.write(document.dump(document.of(told)) if json else rendering.render(told, width=output.terminal_width()))
     if action != "status" or now.active:
         return 0
     return DEGRADED if now.installed else NothingFoundError.exit_code

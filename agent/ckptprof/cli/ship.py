@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ckptprof.cli import options, output
 from ckptprof.errors import UsageError
-
-if TYPE_CHECKING:
-    from ckptprof.service.shipping.shipper import Way
 
 EXAMPLES = """
 # Once, by the owner of the database: its tables, and the roles for nodes and readers
@@ -95,10 +92,12 @@ def command(
         output.write(f"{to} is ready for nodes: schema {number}\n")
         return
     from ckptprof.service.commands.systemd import Notifier  # noqa: PLC0415
-    from ckptprof.service.shipping.shipper import Shipper  # noqa: PLC0415
+    from ckptprof.service.shipping.collector import is_collector, to_collector  # noqa: PLC0415
+    from ckptprof.service.shipping.shipper import Shipper, to_server  # noqa: PLC0415
     from ckptprof.service.title import set_title  # noqa: PLC0415
 
-    shipper = Shipper(path_to_read() if db is None else to_path(db), _way(to, password_file), names=names)
+    way = to_collector(to, password_file) if is_collector(to) else to_server(target_of(to), password_file)
+    shipper = Shipper(path_to_read() if db is None else to_path(db), way, names=names)
     if once:
         found = shipper.send()
         output.write(f"{found.events} changes of checkpoints sent\n")
@@ -111,15 +110,3 @@ def command(
         complain=lambda line: output.write(f"ckptprof: {line}\n", sys.stderr),
         beat=notifier.watchdog,
     )
-
-
-def _way(to: str, password_file: Path | None) -> Way:
-    """Return the way to ship; raises UsageError for a URL that is none."""
-    from ckptprof.service.shipping.collector import is_collector, to_collector  # noqa: PLC0415 # as above
-
-    if is_collector(to):
-        return to_collector(to, password_file)
-    from ckptprof.service.shipping.shipper import to_server  # noqa: PLC0415 # as above
-    from ckptprof.store.fleet.target import target_of  # noqa: PLC0415 # as above
-
-    return to_server(target_of(to), password_file)

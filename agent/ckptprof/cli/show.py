@@ -97,7 +97,7 @@ def command(
 
 def _several(dbs: Sequence[str | None], identity: str, *, json: bool, no_color: bool) -> int:
     from ckptprof.report.cluster import document as documents  # noqa: PLC0415 # for several databases only
-    from ckptprof.report.cluster import show as rendering_several  # noqa: PLC0415 # likewise
+    from ckptprof.report.cluster import page as rendering_several  # noqa: PLC0415 # likewise
 
     several = reading_several(dbs, None)
     found = next((one for one in several.checkpoints if identity in _names(one)), None)
@@ -110,7 +110,7 @@ def _several(dbs: Sequence[str | None], identity: str, *, json: bool, no_color: 
     else:
         output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        output.write(rendering_several.render(found, width=width, colour=colour, zone=output.LocalZone()))
+        output.write(rendering_several.whole(found, width=width, colour=colour, zone=output.LocalZone()))
     return several.complain()
 
 

@@ -1,4 +1,6 @@
-"""Nodes on one clock: as far as each kernel vouches for its own, and as the starts of one run's saves tell.
+"""Nodes on one clock, and which of their events are one checkpoint: of one run or folder, kind, step and time.
+
+A clock is taken as far as its kernel vouches for it, and as the starts of one run's saves tell.
 
 The nodes of a run begin a save together. One that begins each of them so much later or earlier than the others, beyond
 what its clock may be off, has a clock that is off, or is late by itself: either way that much says nothing of how long
@@ -22,6 +24,8 @@ from ckptprof.model import Checkpoint, Kind, Level
 UNKNOWN_BOUND_NS = 60_000_000_000  # that a clock is taken to be off, of which nobody knows
 LEAST_SAVES = 3  # that tell how far a clock is off
 NEAREST_SAVES = 10  # clocks that nobody sets drift apart: by these alone is it told
+LEAST_REACH_NS = 30_000_000_000  # two starts may be apart, however often the run saves
+_FOLDER = "folder"
 
 
 class Event(NamedTuple):
@@ -117,10 +121,6 @@ def _timed(event: Event, starts: Sequence[_Start]) -> Timed:
         return Timed(event, one.start_ns, one.end_ns, bound)
     rest = max(ahead - aheads[0], aheads[-1] - ahead)
     return Timed(event, one.start_ns - ahead, one.end_ns - ahead, rest, ahead)
-
-
-LEAST_REACH_NS = 30_000_000_000  # two starts may be apart, however often the run saves
-_FOLDER = "folder"
 
 
 def distinct(records: Iterable[NodeRecord]) -> list[Event]:

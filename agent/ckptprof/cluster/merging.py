@@ -17,6 +17,7 @@ from ckptprof.units import speed
 from ckptprof.verdicts import Cost, Verdict
 
 _NS = 1_000_000_000
+_Told = TypeVar("_Told", bound=Hashable)
 
 
 def merge(records: Sequence[NodeRecord]) -> tuple[ClusterCheckpoint, ...]:
@@ -171,9 +172,6 @@ def _place(group: Sequence[Timed]) -> Literal["shared", "per-node"] | None:
     if len(places) == 1 and (len({one.event.host for one in group}) > 1 or True in places.values()):
         return "shared"
     return "per-node" if places and set(places.values()) == {False} else None
-
-
-_Told = TypeVar("_Told", bound=Hashable)
 
 
 def whole_of(

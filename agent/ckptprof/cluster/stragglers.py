@@ -116,7 +116,7 @@ def slow_nodes(checkpoints: Sequence[ClusterCheckpoint]) -> tuple[SlowNode, ...]
     waits: dict[tuple[str | None, str], list[tuple[ClusterCheckpoint, Straggler]]] = {}
     took_part = Counter[tuple[str | None, str]]()
     for one in checkpoints:
-        key = _key(one)
+        key = None if one.whole.run is None else one.whole.run.key
         took_part.update((key, part.host) for part in one.nodes if one.straggler is not None or len(one.nodes) > 1)
         if one.straggler is not None:
             waits.setdefault((key, one.straggler.host), []).append((one, one.straggler))
@@ -126,10 +126,6 @@ def slow_nodes(checkpoints: Sequence[ClusterCheckpoint]) -> tuple[SlowNode, ...]
         if any(straggler.is_slow for _, straggler in told)
     ]
     return tuple(sorted(found, key=lambda one: (-one.excess_seconds, one.host)))
-
-
-def _key(one: ClusterCheckpoint) -> str | None:
-    return None if one.whole.run is None else one.whole.run.key
 
 
 def _slow(host: str, key: str | None, told: Sequence[tuple[ClusterCheckpoint, Straggler]], saves: int) -> SlowNode:

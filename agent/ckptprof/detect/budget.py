@@ -23,7 +23,6 @@ class Budget:
     """Sums what is kept by numbers and measured sizes; what waits to be judged is never cut, and may exceed it."""
 
     def __init__(self, kinds: Sequence[Kept], limit_bytes: int = BUDGET_BYTES) -> None:
-        """Take the kinds of knowledge that share the budget."""
         self._kinds = tuple(kinds)
         self._limit_bytes = limit_bytes
         self.forgotten_bytes = 0  # before their time, for want of room

@@ -12,9 +12,8 @@ from ckptprof.detect.describe.completeness import kinds
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.deferred import Pending
-from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer
+from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer, Turn
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.events.waits import LONGEST_CLOSING_NS
 from ckptprof.detect.recognition import Judged, Recogniser
 from ckptprof.detect.tolerances import CALLS_NS, FEW, MAX_EACH, PATIENCE_NS, TELLING_BYTES
@@ -102,7 +101,7 @@ class Detector:
         """Take one frame; return the checkpoints that are over with it, and revisions of earlier ones."""
         self._fed_ns = frame.at_ns
         for process in self._world.drop_stalest():
-            self._transfers.let_go(process, frame.at_ns)
+            self._transfers.polled.end(process, frame.at_ns)  # no process looks at it any more
         samples = self._world.take(frame)
         self._transfers.take(samples, frame.at_ns)
         self.known.past.take(samples, self._world.jobs)
@@ -215,8 +214,7 @@ class Detector:
         return frozenset(one.process[0] for one in self._transfers.still_open() if one.writes)
 
     def _going_on(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return what of it may be told, the largest first."""
-        ended = (one for one in candidates if self._gatherer.turn(one, self._end_ns) is not Trigger.ENDLESS)
+        ended = (one for one in candidates if self._gatherer.turn(one, self._end_ns) is not Turn.ENDLESS)
         wholes = map(self._gatherer.settled, ended)
         found = [whole for whole in wholes if whole.parts and whole.bytes >= TELLING_BYTES]
         return sorted(found, key=lambda one: one.bytes, reverse=True)
@@ -236,13 +234,12 @@ class Detector:
         waiting, sized = self._transfers.estimates.await_sizes(self._transfers.waiting, now_ns)
         done: list[Checkpoint] = []
         for candidate in self._gatherer.gather(sized, self._transfers.still_open()):
-            if not hurried():
-                self._turn(candidate, now_ns)
-            if candidate.life.state is State.OPEN:
+            turn = Turn.WAITS if hurried() else self._gatherer.turn(candidate, now_ns)
+            if turn is Turn.WAITS or (turn is Turn.OVER and self._is_closing(candidate, now_ns)):
                 waiting.extend(candidate.over())
                 continue
             whole = self._gatherer.settled(candidate)
-            if candidate.life.state is State.FINAL:
+            if turn is Turn.ENDLESS:
                 self._recogniser.dismiss(whole)
             else:
                 done.extend(self._recogniser.judge(whole))
@@ -256,17 +253,12 @@ class Detector:
         """Judge what went over the network, once nothing more of it comes."""
         done: list[Checkpoint] = []
         for job, parts in self._transfers.sent.over(now_ns, QUIET_NS):
-            candidate = Candidate(job, writes=parts[0].writes, life=Life(State.QUIET), patience_ns=QUIET_NS)
+            candidate = Candidate(job, writes=parts[0].writes, patience_ns=QUIET_NS)
             for part in parts:
                 candidate.add(part)
-            candidate.life.turn(Trigger.SETTLED)
             done += self._recogniser.judge(candidate)
             _close(candidate)
         return done
-
-    def _turn(self, candidate: Candidate, now_ns: int) -> None:
-        if candidate.life.turn(self._gatherer.turn(candidate, now_ns)) is State.QUIET:
-            candidate.life.turn(Trigger.CLOSING if self._is_closing(candidate, now_ns) else Trigger.SETTLED)
 
     def _is_closing(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether the close(2) that ends it still sends it to its server, or a sync still waits for it."""
@@ -305,7 +297,6 @@ def _name_of(candidate: Candidate, first: Transfer) -> Hashable:
 
 
 def _is_open(candidate: Candidate) -> bool:
-    """Return whether a file of it is still open."""
     return any(part.phase is Phase.OPEN for part in candidate.parts)
 
 

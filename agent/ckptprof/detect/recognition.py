@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -18,10 +18,8 @@ from ckptprof.detect.events.copies import Copies
 from ckptprof.detect.events.decision import Decision, decide, evidence_of
 from ckptprof.detect.events.decision_table import NEEDED, Hypothesis
 from ckptprof.detect.events.deferred import Pending
-from ckptprof.detect.events.event import Event
+from ckptprof.detect.events.event import Event, is_weak
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import Life, State, Trigger
-from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.signals import signals_of
 from ckptprof.detect.events.signals.copies import counterparts
@@ -30,6 +28,7 @@ from ckptprof.detect.tolerances import TELLING_BYTES
 from ckptprof.detect.transfers.remembered import Saved
 from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.frameworks.names import read_name
 from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Kind, Status
 
 
@@ -46,7 +45,6 @@ class Judged:
     start_ns: int  # wall clock
     signals: tuple[Signal, ...]
     decision: Decision
-    life: Life  # what has become of it since
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -70,7 +68,6 @@ class Recogniser:
     """Judges candidates one by one, in the order in which they were over."""
 
     def __init__(self, known: Knowledge, revisions: Revisions) -> None:
-        """Start with nothing; `revisions` follow what is made of candidates."""
         self._known = known
         self._revisions = revisions
         self._copies = Copies()
@@ -84,15 +81,12 @@ class Recogniser:
 
     def judge(self, candidate: Candidate) -> list[Checkpoint]:
         """Return what the candidate is, and with it what earlier ones were, as it shows."""
-        life = candidate.life
         if candidate.bytes < TELLING_BYTES:
-            life.turn(Trigger.TURNED_DOWN)
             return []
         event = Event(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
-        is_nothing = life.turn(_turn(decision, writes=event.writes)) is State.FINAL
-        made = None if is_nothing else self._describe(candidate, evidence_of(signals), decision)
+        made = None if decision.is_nothing else self._describe(candidate, evidence_of(signals), decision)
         if made is None or CUT_AT_END not in made.cuts:  # with what follows of it a part is no series
             past = event.remembered._replace(is_nothing=made is None)
             self._known.past.note(event.job, past, writes=event.writes)
@@ -107,30 +101,27 @@ class Recogniser:
             return []
         pending = self._pending(event, made, decision)
         if decision.deferral is not None:
-            self._hold(pending, life)
+            self._hold(pending)
             return []
         if decision.is_copy_or_stream:
             if event.writes:
                 self._stand_ins.note(made, event)
             others = None if event.writes else frozenset(move.path for move in counterparts(event))
-            return self._copies.add(made, event.remembered, others, life)
+            return self._copies.add(made, event.remembered, others)
         return self._recognised(pending)
 
-    def _hold(self, pending: Pending, life: Life) -> None:
+    def _hold(self, pending: Pending) -> None:
         """Let one wait; of what comes from an object store the first: a job restores before it fetches data."""
         known, job = self._known, pending.checkpoint.job
-        if pending.checkpoint.kind is Kind.RESTORE and known.deferred.fetched(job, pending.event, known.past):
-            life.turn(Trigger.NOTHING_ALONE)
-            return
-        known.deferred.hold(pending, life)
+        if pending.checkpoint.kind is not Kind.RESTORE or not known.deferred.fetched(job, pending.event, known.past):
+            known.deferred.hold(pending)
 
     def foresee(self, candidate: Candidate) -> Pending | None:
         """Return the save or restore that a candidate is if nothing more of it comes, or may be; nothing is noted."""
         event = Event(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
-        is_copy = decision.is_copy_or_stream and decision.deferral is None
-        if is_copy or _turn(decision, writes=event.writes) is Trigger.TURNED_DOWN:
+        if decision.is_nothing or (decision.is_copy_or_stream and decision.deferral is None):
             return None
         made, *_ = assemble(candidate, list(evidence_of(signals)), decision.confidence, self._known)
         return self._pending(event, made, decision)
@@ -148,7 +139,7 @@ class Recogniser:
             if one.if_alone is None:
                 reported += self._recognised(one)
             else:
-                self._known.deferred.hold(one, Life(State.DEFERRED))
+                self._known.deferred.hold(one)
         return reported
 
     def dismiss(self, candidate: Candidate) -> None:
@@ -164,13 +155,13 @@ class Recogniser:
         done = self._copies.take(now_ns, self._known.transfers.saved)
         done += self._stand_ins.tell(now_ns, self._known.world.ended)
         self._known.deferred.drop_answered(self._known.past)
-        for deferred, life in [] if goes_on else self._known.deferred.expire(now_ns, self._known.world.ended):
+        for deferred in [] if goes_on else self._known.deferred.expire(now_ns, self._known.world.ended):
             if deferred.if_alone is Hypothesis.SAVE:
                 done += self._fetched_before(deferred)
                 done.append(self._saved(deferred))
             else:
                 copy = self._as_copy(deferred.checkpoint, writes=True)
-                done += self._copies.add(copy, deferred.event, None, life)
+                done += self._copies.add(copy, deferred.event, None)
         return done
 
     def _pending(self, event: Event, made: Checkpoint, decision: Decision) -> Pending:
@@ -203,7 +194,7 @@ class Recogniser:
         """Return a save or a restore, and the earlier events that it shows to have been saves."""
         if sure.checkpoint.kind is Kind.SAVE:
             earlier = self._known.deferred.release(sure.checkpoint.job, sure.event)
-            return [*self._fetched_before(sure), *(self._saved(one) for one, _ in earlier), self._saved(sure)]
+            return [*self._fetched_before(sure), *map(self._saved, earlier), self._saved(sure)]
         if sure.checkpoint.sent is not None:
             earlier = self._known.deferred.fetched_back(sure.event, self._known.past)
         else:
@@ -211,12 +202,12 @@ class Recogniser:
             if any(reason.name == "resumes" for reason in sure.checkpoint.evidence):
                 self._known.past.note_resumed(sure.event)
                 earlier += self._known.deferred.resumed(sure.event)
-        return [self._saved(one) for one in (*(one for one, _ in earlier), sure)]
+        return [self._saved(one) for one in (*earlier, sure)]
 
     def _fetched_before(self, saved: Pending) -> list[Checkpoint]:
         """Return what a save shows to have been a restore from an object store."""
         job = saved.checkpoint.job
-        return [one.checkpoint for one, _ in self._known.deferred.saved_later(job, saved.event, self._known.past)]
+        return [one.checkpoint for one in self._known.deferred.saved_later(job, saved.event, self._known.past)]
 
     def _saved(self, sure: Pending) -> Checkpoint:
         """Take note of what was saved; return it. A restore is returned with what is known of its save."""
@@ -226,9 +217,9 @@ class Recogniser:
         if checkpoint.sent is not None:
             return checkpoint
         if checkpoint.kind is not Kind.SAVE:
-            return recalled(paths, checkpoint, self._known)
+            return _recalled(paths, checkpoint, self._known)
         self._stand_ins.saved(sure.event)
-        checkpoint = named_as_its_like(paths, checkpoint, self._known)
+        checkpoint = _named_as_its_like(paths, checkpoint, self._known)
         for path in (*(stream.path for stream in checkpoint.streams), sure.directory):
             self._known.transfers.saved[path] = Saved(checkpoint.framework, checkpoint.step)
         return checkpoint
@@ -241,11 +232,33 @@ class Recogniser:
         uids = (made.uid, self._uid_of_copy(made, writes=candidate.writes)) if made is not None else ()
         start_ns = self._known.world.clock.wall(candidate.start_ns)
         own = (candidate.bytes, candidate.writes, candidate.job, start_ns)
-        self.judged.append(Judged(self._judged, uids, path, *own, signals, decision, candidate.life))
+        self.judged.append(Judged(self._judged, uids, path, *own, signals, decision))
 
 
-def _turn(decision: Decision, *, writes: bool) -> Trigger:
-    if decision.deferral is not None or (decision.is_copy_or_stream and not writes):
-        return Trigger.IN_DOUBT
-    is_nothing = decision.hypothesis in (Hypothesis.DATA, Hypothesis.NOTHING)
-    return Trigger.TURNED_DOWN if is_nothing else Trigger.RECOGNISED
+def _recalled(paths: Collection[str], restore: Checkpoint, known: Knowledge) -> Checkpoint:
+    """Return the restore with framework and step of the save that wrote its files, if all of them are of one."""
+    found = {known.transfers.saved.get(path) for path in paths}
+    if len(found) != 1:
+        return restore
+    save = found.pop()
+    if save is None:
+        return restore
+    step = save.step if restore.step is None and not _says_step(paths) else restore.step
+    return msgspec.structs.replace(restore, framework=save.framework or restore.framework, step=step)
+
+
+def _named_as_its_like(paths: Collection[str], save: Checkpoint, known: Knowledge) -> Checkpoint:
+    """Return the save of an alias alone with the framework of what was saved or restored beside it, if it is one."""
+    if _says_step(paths) or not is_weak(save.framework) or not all(read_name(path).alias for path in paths):
+        return save
+    folders = {path.rpartition("/")[0] for path in paths}
+    beside = (
+        path for folder in folders for path in (*known.transfers.saved.in_folder(folder), *known.past.in_folder(folder))
+    )
+    frameworks = {read_name(path).framework for path in beside}
+    found = {framework.name for framework in frameworks if framework is not None and not framework.weak}
+    return msgspec.structs.replace(save, framework=found.pop()) if len(found) == 1 else save
+
+
+def _says_step(paths: Collection[str]) -> bool:
+    return any(read_name(path).step is not None for path in paths)

@@ -33,13 +33,17 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
     mine = [one for one, told in pairs if told.limit is limit]
     if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < SLIGHT * whole:
         return _of_little(limit, mine, judged, whole)
+    remedies: dict[str, float] = {}  # what most of the lost time asks for
+    for one, told in pairs:
+        if told.limit is limit and told.remedy is not None:
+            remedies[told.remedy] = remedies.get(told.remedy, 0.0) + lost_seconds(one) + _EACH
     return Headline(
         limit=limit,
         seconds=sums[limit],
         share=sums[limit] / whole if whole > 0 else 0.0,
         count=len(mine),
         sentence=_sentence(limit, mine, judged),
-        remedy=_remedy(mine),
+        remedy=max(remedies, key=lambda one: remedies[one], default=None),
     )
 
 
@@ -124,11 +128,3 @@ def _named(mine: list[Checkpoint]) -> str:
     if len(mine) > saves:
         names.append(plural(len(mine) - saves, "restore"))
     return " and ".join(names)
-
-
-def _remedy(mine: list[Checkpoint]) -> str | None:
-    sums: dict[str, float] = {}
-    for one in mine:
-        if one.verdict is not None and one.verdict.remedy is not None:
-            sums[one.verdict.remedy] = sums.get(one.verdict.remedy, 0.0) + lost_seconds(one) + _EACH
-    return max(sums, key=lambda one: sums[one], default=None)

@@ -116,12 +116,17 @@ class Spent:
     limit: Limit | None  # None: time that nothing explains
     seconds: float
     text: str  # for a person
-    alone: bool = False  # by the single writer of several ranks: more writers would have shared it out
+    alone: str | None = None  # the single writer of several ranks, in words: more writers would have shared it out
 
     def __str__(self) -> str:
-        return f"{seconds(self.seconds)} {self.text}"
+        return f"{seconds(self.seconds)} {self.words}"
 
     @property
     def account(self) -> Account:
         """As a verdict keeps it."""
-        return Account(limit=self.limit, seconds=self.seconds, text=self.text)
+        return Account(limit=self.limit, seconds=self.seconds, text=self.words)
+
+    @property
+    def words(self) -> str:
+        """What a person reads."""
+        return self.text if self.alone is None else f"{self.alone}: {self.text}"

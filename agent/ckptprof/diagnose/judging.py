@@ -43,7 +43,8 @@ def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = Non
     """Return what one checkpoint cost; `gpus` of its job as given, as NVML tells, or one for each rank."""
     sight = found.sight
     checkpoint = sight.checkpoint
-    known, origin = _gpus(checkpoint, gpus, seen_gpus)
+    told = (gpus, "given"), (seen_gpus, "nvml"), (checkpoint.ranks, "ranks")
+    known, origin = next(((count, by) for count, by in told if count is not None and count > 0), (None, None))
     stall = seconds(checkpoint.stall_ns)
     speed = checkpoint.bytes / sight.span if sight.span > 0 else None
     each = speed / known if speed is not None and known else None
@@ -69,16 +70,6 @@ def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = Non
     )
 
 
-def _gpus(checkpoint: Checkpoint, given: int | None, seen: int | None) -> tuple[int | None, str | None]:
-    if given is not None and given > 0:
-        return given, "given"
-    if seen is not None and seen > 0:
-        return seen, "nvml"
-    if checkpoint.ranks is not None and checkpoint.ranks > 0:
-        return checkpoint.ranks, "ranks"
-    return None, None
-
-
 def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str | None]:
     """Return (bytes per second that this path can do, who says so): by a probe, or for who waited for the storage.
 
@@ -96,11 +87,6 @@ def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str 
     return shown, f"the best second of {below.name if isinstance(below, LinkMeasure) else below.device}"
 
 
-def returned_ns(save: Checkpoint) -> int:
-    """Return when a sync save counted as done: when training went on."""
-    return max(save.end_ns, save.moments.committed_ns or 0, *(one.end_ns for one in save.blocked))
-
-
 def on_return(save: Checkpoint) -> bool | None:
     """Return whether all of a save was on stable storage when it returned; None: not known.
 
@@ -110,7 +96,8 @@ def on_return(save: Checkpoint) -> bool | None:
     """
     if save.kind is not Kind.SAVE or save.status is Status.INCOMPLETE or save.mode is not Mode.SYNC:
         return None
-    returned = returned_ns(save)
+    # A sync save counts as done when training goes on
+    returned = max(save.end_ns, save.moments.committed_ns or 0, *(one.end_ns for one in save.blocked))
     unwritten_ns = save.measures.unwritten_ns if save.measures is not None else None
     if unwritten_ns is not None and unwritten_ns > returned:
         return False
@@ -132,11 +119,10 @@ def durable_bytes_per_second(sight: Sight) -> float | None:
     if was is None or not save.bytes:
         return None
     whole = None if save.durable_ns is None else max(0, save.durable_ns - save.start_ns) / NS
-    if was:
-        spent: float | None = max(sight.span, whole or 0.0)
-    else:
-        written = _written_back(sight)
-        spent = None if written is None or whole is None else min(whole, sight.span + save.bytes / written)
+    written = None if was else _written_back(sight)
+    spent = max(sight.span, whole or 0.0) if was else None
+    if written is not None and whole is not None:
+        spent = min(whole, sight.span + save.bytes / written)
     return save.bytes / spent if spent else None
 
 

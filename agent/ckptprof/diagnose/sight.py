@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ckptprof.diagnose.ceilings import READ, WRITE, Ceilings, ceiling_for, fastest
-from ckptprof.measures import DeviceMeasure, LinkMeasure, Measures, MemoryMeasure, PathMeasure, ProcessMeasure
+from ckptprof.measures import (
+    ConnectionMeasure,
+    DeviceMeasure,
+    LinkMeasure,
+    Measures,
+    MemoryMeasure,
+    PathMeasure,
+)
 from ckptprof.model import Checkpoint, Kind
 
 NS = 1e9
@@ -44,8 +52,6 @@ class Sight:
     measures: Measures
     history: tuple[Checkpoint, ...]  # earlier ones of its job, oldest first
     ceiling: Ceilings | None
-    device: DeviceMeasure | None  # the one that its bytes are counted at
-    link: LinkMeasure | None
 
     @property
     def writes(self) -> bool:
@@ -123,7 +129,7 @@ class Sight:
     @property
     def link_bytes(self) -> float | None:
         """Bytes that the link moved in the checkpoint's direction, past the kernel or not."""
-        return None if self.link is None else over(self.link, writes=self.writes)
+        return None if self.link is None else self._over(self.link)
 
     @property
     def probed(self) -> float | None:
@@ -154,10 +160,6 @@ class Sight:
         told = self.checkpoint.metadata.synced
         return max(sum(known), some(told)) if known or told is not None else None
 
-    def process(self, pid: int) -> ProcessMeasure | None:
-        """Return what is known of a process."""
-        return next((one for one in self.measures.processes if one.pid == pid), None)
-
     def stacks(self, pid: int | None = None) -> dict[str, float]:
         """Return the shares of what Python stacks of the writing threads showed; empty where nobody looked."""
         counted: dict[str, float] = {}
@@ -168,91 +170,77 @@ class Sight:
         total = sum(counted.values())
         return {name: looks / total for name, looks in counted.items()} if total else {}
 
+    @cached_property
+    def device(self) -> DeviceMeasure | None:
+        """The device that its bytes are counted at."""
+        devices = [one for one in self.measures.devices if one.countable] or list(self.measures.devices)
+        return max(devices, key=lambda one: one.written_bytes if self.writes else one.read_bytes, default=None)
+
+    @property
+    def paths(self) -> tuple[PathMeasure, ...]:
+        """The paths to the disk under the files; none where it is no NVMe behind a fabric."""
+        return self.measures.mount.paths if self.measures.mount is not None else ()
+
+    @property
+    def connections(self) -> list[ConnectionMeasure]:
+        """The connections that are known to be with the storage behind the mount."""
+        return [one for one in self.measures.connections if one.relation in ("server", "daemon") and not one.accepted]
+
+    @cached_property
+    def link(self) -> LinkMeasure | None:
+        """The link that the storage is behind, as the connections with it tell; else the one that moved most."""
+        carried: set[str] = set()
+        moved = sum((one.sent_bytes if self.writes else one.received_bytes) for one in self.connections)
+        if moved >= MOST * self.checkpoint.bytes:
+            carried = {link for one in self.connections for link in one.links}
+        links = [one for one in self.measures.links if one.name in carried] or self._of_paths
+        if links:
+            return max(links, key=self._over)
+        if {one.transport for one in self.paths} == {"fc"}:  # its ports are no links that are looked at
+            return None
+        links = [one for one in self.measures.links if one.countable and one.kind != "loopback"]
+        shaped = [one for one in self.measures.links if one.shaped_overlimits or one.shaped_drops]
+        if not self.writes:  # what comes in is shaped at its other end: of such a link shows only that it is shaped
+            shaped += [
+                one for one in self.measures.links if one.kind != "loopback" and one.shaped_overlimits is not None
+            ]
+        best = max([*links, *shaped], key=self._own, default=None)
+        loops = (one for one in self.measures.links if one.kind == "loopback")
+        loop = max(loops, key=lambda one: one.sent_bytes, default=None)
+        if loop is None or best is None:
+            return best or loop
+        return loop if loop.sent_bytes > 2 * self._own(best) else best
+
+    @property
+    def _of_paths(self) -> list[LinkMeasure]:
+        """The links that the paths to a disk behind a fabric go through; of RDMA all ports if none is named."""
+        named = {one.link for one in self.paths if one.link is not None}
+        if {one.transport for one in self.paths} != {"rdma"}:
+            return [one for one in self.measures.links if one.name in named]
+        ports = [one for one in self.measures.links if one.kind == "rdma"]
+        return [one for one in ports if one.name in named or one.interface in named] or ports
+
+    def _over(self, link: LinkMeasure) -> float:
+        """Return what went over a link: the kernel does not count RoCE and the like, its driver does."""
+        kernel, wire = link.received_bytes, link.wire_received_bytes
+        if self.writes:
+            kernel, wire = link.sent_bytes, link.wire_sent_bytes
+        return max(kernel, some(wire) if some(wire) > _PAST_THE_KERNEL * kernel else 0)
+
+    def _own(self, link: LinkMeasure) -> float:
+        """Return what went over a link; what goes past the kernel over an RDMA port is told of that."""
+        if link.name in {one.interface for one in self.measures.links if one.kind == "rdma"}:
+            return link.sent_bytes if self.writes else link.received_bytes
+        return self._over(link)
+
 
 def look(
     checkpoint: Checkpoint, history: Sequence[Checkpoint] = (), ceilings: Sequence[Ceilings] | None = None
 ) -> Sight:
     """Return what is known of one checkpoint; `history` may hold anything, only its job's earlier events count."""
     measures = checkpoint.measures or Measures()
-    before = sorted(
-        (
-            one
-            for one in history
-            if one.job == checkpoint.job and one.uid != checkpoint.uid and one.start_ns <= checkpoint.start_ns
-        ),
-        key=lambda one: one.start_ns,
-    )
+    of_job = [one for one in history if one.job == checkpoint.job and one.uid != checkpoint.uid]
+    before = sorted((one for one in of_job if one.start_ns <= checkpoint.start_ns), key=lambda one: one.start_ns)
     mount_point = measures.mount.mount_point if measures.mount is not None else None
     ceiling = ceiling_for(checkpoint.path, ceilings, mount_point=mount_point) if checkpoint.path and ceilings else None
-    writes = checkpoint.kind is not Kind.RESTORE
-    return Sight(
-        checkpoint,
-        measures,
-        tuple(before),
-        ceiling,
-        _device(measures, writes),
-        _link(measures, writes, checkpoint.bytes),
-    )
-
-
-def _device(measures: Measures, writes: bool) -> DeviceMeasure | None:  # noqa: FBT001 - a direction
-    devices = [one for one in measures.devices if one.countable] or list(measures.devices)
-    return max(devices, key=lambda one: one.written_bytes if writes else one.read_bytes, default=None)
-
-
-def over(link: LinkMeasure, *, writes: bool) -> float:
-    """Return what went over a link in a direction: the kernel does not count RoCE and the like, its driver does."""
-    kernel, wire = link.received_bytes, link.wire_received_bytes
-    if writes:
-        kernel, wire = link.sent_bytes, link.wire_sent_bytes
-    return max(some(kernel), some(wire) if some(wire) > _PAST_THE_KERNEL * some(kernel) else 0.0)
-
-
-def _link(measures: Measures, writes: bool, size: int) -> LinkMeasure | None:  # noqa: FBT001 - a direction
-    """Return the link that the storage is behind, as the connections with it tell; else the one that moved most."""
-    carried = _carriers(measures, writes, least=MOST * size)
-    links = [one for one in measures.links if one.name in carried] or _of_paths(measures)
-    if links:
-        return max(links, key=lambda one: over(one, writes=writes))
-    if _fabrics(measures) == {"fc"}:  # its ports are no links that are looked at
-        return None
-    ports = {one.interface for one in measures.links if one.kind == "rdma"}
-
-    def moved(one: LinkMeasure) -> float:
-        """Return what is its own: what goes past the kernel over an RDMA port is told of that."""
-        return (one.sent_bytes if writes else one.received_bytes) if one.name in ports else over(one, writes=writes)
-
-    links = [one for one in measures.links if one.countable and one.kind != "loopback"]
-    shaped = [one for one in measures.links if some(one.shaped_overlimits) or some(one.shaped_drops)]
-    if not writes:  # what comes in is shaped at its other end: of such a link only that it is shaped at this one shows
-        shaped += [one for one in measures.links if one.kind != "loopback" and one.shaped_overlimits is not None]
-    best = max([*links, *shaped], key=moved, default=None)
-    loop = max((one for one in measures.links if one.kind == "loopback"), key=lambda one: one.sent_bytes, default=None)
-    if loop is None or best is None:
-        return best or loop
-    return loop if loop.sent_bytes > 2 * moved(best) else best
-
-
-def _of_paths(measures: Measures) -> list[LinkMeasure]:
-    """Return the links that the paths to a disk behind a fabric go through; of RDMA all ports if none is named."""
-    named = {one.link for one in _paths(measures) if one.link is not None}
-    if _fabrics(measures) != {"rdma"}:
-        return [one for one in measures.links if one.name in named]
-    ports = [one for one in measures.links if one.kind == "rdma"]
-    return [one for one in ports if one.name in named or one.interface in named] or ports
-
-
-def _fabrics(measures: Measures) -> set[str]:
-    return {one.transport for one in _paths(measures)}
-
-
-def _paths(measures: Measures) -> tuple[PathMeasure, ...]:
-    return measures.mount.paths if measures.mount is not None else ()
-
-
-def _carriers(measures: Measures, writes: bool, least: float) -> set[str]:  # noqa: FBT001 - a direction
-    """Return the interfaces of the connections with the storage, if they moved the checkpoint."""
-    theirs = [one for one in measures.connections if one.relation in ("server", "daemon") and not one.accepted]
-    if sum((one.sent_bytes if writes else one.received_bytes) for one in theirs) < least:
-        return set()
-    return {link for one in theirs for link in one.links}
+    return Sight(checkpoint, measures, tuple(before), ceiling)

@@ -14,7 +14,7 @@ from ckptprof.report.clean import clean, recorded
 from ckptprof.report.pictures import chart
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
-from ckptprof.verdicts import Account, Cost, Limit, Verdict
+from ckptprof.verdicts import Account, Limit, Verdict
 
 _MAX_BAR = 40
 _BESIDE = 132  # cells of a line from which on what was seen stands beside its bar
@@ -23,7 +23,6 @@ _BEST = "the best that is known of its storage"
 _SHOWN = 8  # accounts; the rest is one line
 _LEAST = 0.05  # of the whole: what has a bar of its own on a short page
 _ASCII_BAR = "#"
-_FINE = "bold green"
 GPUS_FROM = {"ranks": ", if each rank has one", "nvml": ", as NVML tells"}
 _TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Medium", "high": "DGX High"}
 
@@ -53,13 +52,10 @@ def _cost(checkpoint: Checkpoint) -> str:
     cost = checkpoint.cost
     if cost is None or cost.gpu_seconds is None or is_guessed(cost.gpus, cost.gpus_from):
         return text
-    return f"{text}; {units.seconds(cost.gpu_seconds)} of GPU time{_on_gpus(cost)}"
-
-
-def _on_gpus(cost: Cost) -> str:
+    text += f"; {units.seconds(cost.gpu_seconds)} of GPU time"
     if cost.gpus is None:
-        return ""
-    return f" on {units.plural(cost.gpus, 'GPU')}{GPUS_FROM.get(cost.gpus_from or '', '')}"
+        return text
+    return f"{text} on {units.plural(cost.gpus, 'GPU')}{GPUS_FROM.get(cost.gpus_from or '', '')}"
 
 
 def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
@@ -67,21 +63,20 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
     verdict = checkpoint.verdict
     if verdict is None:
         return []
-    drawn = _bars(checkpoint, _summed(verdict), width, blocks, colour=colour)
-    reasons = _reasons(verdict, width, colour=colour)
-    return [*drawn, *([""] if drawn and reasons else []), *reasons]
+    lines = _bars(checkpoint, summed(verdict), width, blocks, colour=colour)
+    for heading, texts in reasons(verdict):
+        if texts:
+            lines += [*[""] * bool(lines), paint(heading, "bold", colour=colour), *bullets(texts, width)]
+    if verdict.reference:
+        pairs = [("Seen before", recorded(verdict.reference))]
+        lines += [*[""] * bool(lines), *facts(pairs, width, colour=colour)]
+    return lines
 
 
 def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
     """Return a bar for each limit that held a part worth a bar, with what that was."""
     verdict = checkpoint.verdict
-    return [] if verdict is None else _bars(checkpoint, _summed(verdict), width, blocks, least=_LEAST, colour=colour)
-
-
-def needs_sentence(verdict: Verdict) -> bool:
-    """Return whether the bars alone do not say it: their longest is not that of the limit."""
-    longest = next(iter(_summed(verdict).accounts), None)
-    return longest is None or longest.limit is not verdict.limit
+    return [] if verdict is None else _bars(checkpoint, summed(verdict), width, blocks, least=_LEAST, colour=colour)
 
 
 def title(verdict: Verdict) -> str:
@@ -89,7 +84,7 @@ def title(verdict: Verdict) -> str:
     if verdict.limit is Limit.UNCLEAR:
         named = " or ".join(limit.value for limit in verdict.candidates)
         return f"unclear, perhaps {named}" if named else "unclear"
-    return f"{verdict.limit.value}, {certainty.word(verdict)} ({verdict.confidence:.2f})"
+    return f"{verdict.limit.value}, {certainty.word(verdict.limit, verdict.confidence)} ({verdict.confidence:.2f})"
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
@@ -131,32 +126,21 @@ def tier(word: str) -> str:
     return _TIERS.get(word.lower(), clean(word))
 
 
-def style(verdict: Verdict) -> str:
-    """Return how the limit is painted."""
-    if verdict.limit is Limit.NONE:
-        return _FINE
-    return "bold" if certainty.is_told(verdict) else "yellow"
-
-
-def _summed(verdict: Verdict) -> Verdict:
-    """Return a verdict with one account for each limit, which tells its parts with their seconds."""
+def summed(verdict: Verdict) -> Verdict:
+    """Return a verdict with one account for each limit, which tells its parts with their seconds; the largest first."""
     parts = dict[Limit | None, list[Account]]()
     for one in _ordered(verdict):
         parts.setdefault(one.limit, []).append(one)
-    summed = tuple(
-        Account(limit=limit, seconds=sum(one.seconds for one in several), text=_parts(several))
-        for limit, several in parts.items()
-    )
+    summed = []
+    for limit, several in parts.items():
+        text = several[0].text
+        if len(several) > 1:  # what all of them end in stands once, at the end
+            ends = {one.text.rpartition(": ")[2] for one in several}
+            same = f": {ends.pop()}" if len(ends) == 1 else ""
+            texts = [f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in several]
+            text = "; ".join(texts) + same
+        summed.append(Account(limit=limit, seconds=sum(one.seconds for one in several), text=text))
     return msgspec.structs.replace(verdict, accounts=tuple(sorted(summed, key=lambda one: -one.seconds)))
-
-
-def _parts(several: list[Account]) -> str:
-    """Return the texts of several with their seconds; what all of them end in stands once, at the end."""
-    if len(several) == 1:
-        return several[0].text
-    ends = {one.text.rpartition(": ")[2] for one in several}
-    same = f": {ends.pop()}" if len(ends) == 1 else ""
-    return "; ".join(f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in several) + same
 
 
 def _ordered(verdict: Verdict) -> list[Account]:
@@ -175,13 +159,14 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     ordered = [one for n, one in enumerate(every) if n < _SHOWN and (one.seconds >= least * whole or not n)]
     most = min(_MAX_BAR, max(1, width - 34))
     full = blocks[-1] if blocks == chart.BLOCKS else _ASCII_BAR
+    styles = {verdict.limit: "red", None: "dim"}
     lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered]
     rows = [
         [
             Cell("ACCOUNT", certainty.name(one.limit), "bold"),
             number("TIME", one.seconds, units.seconds),
             number("SHARE", one.seconds / whole, units.percent),
-            Cell("", full * length, _bar_style(one, verdict), drop=1),
+            Cell("", full * length, styles.get(one.limit, "cyan"), drop=1),
         ]
         for one, length in zip(ordered, lengths, strict=True)
     ]
@@ -203,23 +188,13 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     return lines
 
 
-def _bar_style(account: Account, verdict: Verdict) -> str:
-    if account.limit is None:
-        return "dim"
-    return "red" if account.limit is verdict.limit else "cyan"
-
-
-def _reasons(verdict: Verdict, width: int, *, colour: bool) -> list[str]:
-    lines: list[str] = []
-    for heading, texts in (
+def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
+    """Return what speaks for a verdict and against others, and what could not be seen."""
+    return [
         ("Speaks for it", verdict.evidence),
         ("Speaks against others", verdict.excluded),
         ("Could not be seen", verdict.lacking),
-    ):
-        if texts:
-            lines += ["", paint(heading, "bold", colour=colour), *bullets(texts, width)]
-    pairs = [("Seen before", recorded(verdict.reference))] if verdict.reference else []
-    return [*lines[1:], *([""] if lines and pairs else []), *facts(pairs, width, colour=colour)]
+    ]
 
 
 def gain_text(verdict: Verdict) -> str | None:

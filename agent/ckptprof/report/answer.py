@@ -49,33 +49,31 @@ def with_gpus(report: Report, gpus: int | None) -> Report:
     """Return the report with the cost of each checkpoint for so many GPUs; as it is where none are given."""
     if gpus is None:
         return report
-    told = tuple(_with_gpus(checkpoint, gpus) for checkpoint in report.checkpoints)
-    return msgspec.structs.replace(report, checkpoints=told)
-
-
-def _with_gpus(checkpoint: Checkpoint, gpus: int) -> Checkpoint:
     from ckptprof.diagnose import tiers  # noqa: PLC0415 # see above
 
-    known = checkpoint.cost if checkpoint.cost is not None else Cost()
-    stall = None if checkpoint.stall_ns is None else checkpoint.stall_ns / 1e9
-    each = None if known.bytes_per_second is None else known.bytes_per_second / gpus
-    cost = msgspec.structs.replace(
-        known,
-        gpus=gpus,
-        gpus_from="given",
-        gpu_seconds=None if stall is None else stall * gpus,
-        bytes_per_second_per_gpu=each,
-        tier=tiers.word(checkpoint.kind, each),
-    )
-    return msgspec.structs.replace(checkpoint, cost=cost)
+    told = []
+    for one in report.checkpoints:
+        known = one.cost if one.cost is not None else Cost()
+        each = None if known.bytes_per_second is None else known.bytes_per_second / gpus
+        cost = msgspec.structs.replace(
+            known,
+            gpus=gpus,
+            gpus_from="given",
+            gpu_seconds=None if one.stall_ns is None else one.stall_ns / 1e9 * gpus,
+            bytes_per_second_per_gpu=each,
+            tier=tiers.word(one.kind, each),
+        )
+        told.append(msgspec.structs.replace(one, cost=cost))
+    return msgspec.structs.replace(report, checkpoints=tuple(told))
 
 
 def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None) -> list[tuple[str, str]]:
-    """Return the answer: one line where nothing was slow, what to do first where something was; nothing if unknown."""
     if found is None:
         return []
     is_plain = found.limit in (Limit.NONE, Limit.UNCLEAR)
-    sure = "" if is_plain else f"{_sure(checkpoints, found.limit)}: "
+    sure = certainty.name(found.limit)  # of most of the checkpoints that it is the verdict on
+    told = [one.verdict.confidence for one in checkpoints if one.verdict and one.verdict.limit is found.limit]
+    sure = "" if is_plain else f"{sure}, {certainty.word(found.limit, median(told))}: " if told else f"{sure}: "
     pairs = [("Answer", f"{sure}{recorded(found.sentence)}")]
     if found.remedy is not None:
         pairs.append(("Do first", recorded(found.remedy)))
@@ -94,7 +92,6 @@ def risks(checkpoints: Sequence[Checkpoint]) -> str:
 
 
 def _too_often(every: Sequence[JobCost]) -> dict[str, str]:
-    """Return another sentence and a remedy where no save is slow, but their number blocks training too long."""
     from ckptprof.diagnose.plan.planning import LEAST_SAVES  # noqa: PLC0415 # see above
 
     cost = _held_most(every)
@@ -104,14 +101,19 @@ def _too_often(every: Sequence[JobCost]) -> dict[str, str]:
     plan = f"`ckptprof plan --mttf 3h{of_job}` tells how often, if a failure comes every 3 hours"
     if cost.saves is None or cost.saves.complete < LEAST_SAVES:
         plan = f"from {LEAST_SAVES} complete saves on {plan}"
+    blocking = "Saves"
+    if cost.saves is not None and cost.saves.mean_seconds is not None:
+        often = "" if cost.interval_seconds is None else f", one every {units.seconds(cost.interval_seconds)},"
+        beside = "" if cost.restores is None or not cost.restores.stall_seconds else " with restores"
+        mean = units.seconds(cost.saves.mean_seconds)
+        blocking = f"{units.plural(cost.saves.count, 'save')} of {mean} in the mean{often}{beside}"
     return {
-        "sentence": f"{_blocking(cost)} blocked {cost.job or NAMELESS} for {units.percent(cost.share)} of its run.",
+        "sentence": f"{blocking} blocked {cost.job or NAMELESS} for {units.percent(cost.share)} of its run.",
         "remedy": f"save less often, or asynchronously: {plan}",
     }
 
 
 def _held_most(every: Sequence[JobCost]) -> JobCost | None:
-    """Return the job that saves blocked for most of its run, if that is too much."""
     from ckptprof.diagnose.costs import SNIA_SHARE, saves_share  # noqa: PLC0415 # see above
 
     shares = [(share, one) for one in every if (share := saves_share(one)) is not None and share > SNIA_SHARE]
@@ -123,22 +125,6 @@ def answered_first(told: Answer) -> tuple[JobCost, ...]:
     is_plain = told.headline is not None and told.headline.limit is Limit.NONE
     first = _held_most(told.costs) if is_plain else None
     return told.costs if first is None else (first, *(one for one in told.costs if one is not first))
-
-
-def _blocking(cost: JobCost) -> str:
-    """Return what blocked a job, though nothing limited it, with how long and how often."""
-    saves = cost.saves
-    if saves is None or saves.mean_seconds is None:
-        return "Saves"
-    every = "" if cost.interval_seconds is None else f", one every {units.seconds(cost.interval_seconds)},"
-    beside = "" if cost.restores is None or not cost.restores.stall_seconds else " with restores"
-    return f"{units.plural(saves.count, 'save')} of {units.seconds(saves.mean_seconds)} in the mean{every}{beside}"
-
-
-def _sure(checkpoints: Sequence[Checkpoint], limit: Limit) -> str:
-    """Return the limit and how sure it is of most of the checkpoints that it is the verdict on."""
-    told = [one.verdict.confidence for one in checkpoints if one.verdict is not None and one.verdict.limit is limit]
-    return f"{certainty.name(limit)}, {certainty.words(limit, median(told))}" if told else certainty.name(limit)
 
 
 def cost_lines(report: Report, every: Sequence[JobCost], width: int, *, colour: bool) -> list[str]:
@@ -173,7 +159,6 @@ def of_job(cost: JobCost) -> list[tuple[str, str]]:
 
 
 def _durable(saves: DirectionCost) -> str:
-    """Return whether saves were on stable storage when they returned, and how fast they go there."""
     known, were = saves.durable_known, saves.durable_on_return
     rate = saves.durable_bytes_per_second
     text = "not yet when a save returned" if not were else "when each save returned"

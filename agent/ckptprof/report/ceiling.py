@@ -86,7 +86,12 @@ def conclusions(ceilings: Ceilings) -> list[str]:
 
 def notes(ceilings: Ceilings) -> list[str]:
     """Return what to know before the figures are believed."""
-    said = _missing(ceilings)
+    reasons: dict[str, list[str]] = {}  # why rows are empty or short, each once
+    for one in ceilings.measures:
+        why = one.missing or ("the file system was full, or a quota" if one.ended == FULL else None)
+        if why is not None:
+            reasons.setdefault(clean(why), []).append(f"{label(one)}{f' x{one.workers}' * (one.workers > 1)}")
+    said = [f"Not measured to the end, {why}: {'; '.join(rows)}." for why, rows in reasons.items()]
     if ceilings.busy_before is not None and ceilings.busy_before >= BUSY:
         busy = units.percent(round(ceilings.busy_before, 2))
         said.append(f"The device was {busy} busy before the probe began: without that the figures may be higher.")
@@ -96,13 +101,3 @@ def notes(ceilings: Ceilings) -> list[str]:
     if any(one.spent_ns < _SHORT_NS for one in writes):
         said.append("Some writes took less than 0.2 s, in which a device may use its own cache: more with --size.")
     return said
-
-
-def _missing(ceilings: Ceilings) -> list[str]:
-    """Return why rows are empty or short, each reason once."""
-    reasons: dict[str, list[str]] = {}
-    for one in ceilings.measures:
-        why = one.missing or ("the file system was full, or a quota" if one.ended == FULL else None)
-        if why is not None:
-            reasons.setdefault(clean(why), []).append(f"{label(one)}{f' x{one.workers}' * (one.workers > 1)}")
-    return [f"Not measured to the end, {why}: {'; '.join(rows)}." for why, rows in reasons.items()]

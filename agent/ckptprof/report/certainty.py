@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ckptprof.model import Checkpoint
 from ckptprof.verdicts import Limit, SoFar, Verdict
 
 LIKELY, PROBABLY = 0.8, 0.6  # confidence from which on
@@ -10,12 +9,7 @@ WORDS = ("likely", "probably", "unclear")
 UNEXPLAINED, NOT_SLOW = "unexplained", "not slow"
 
 
-def word(verdict: Verdict | SoFar) -> str:
-    """Return likely, probably or unclear."""
-    return words(verdict.limit, verdict.confidence)
-
-
-def words(limit: Limit, confidence: float) -> str:
+def word(limit: Limit, confidence: float) -> str:
     """Return likely, probably or unclear for a limit and the confidence in it."""
     if limit is Limit.UNCLEAR or not confidence >= PROBABLY:
         return WORDS[2]
@@ -24,7 +18,7 @@ def words(limit: Limit, confidence: float) -> str:
 
 def is_told(verdict: Verdict | SoFar | None) -> bool:
     """Return whether there is a verdict that is at least probable."""
-    return verdict is not None and word(verdict) != WORDS[2]
+    return verdict is not None and word(verdict.limit, verdict.confidence) != WORDS[2]
 
 
 def name(limit: Limit | None) -> str:
@@ -42,9 +36,3 @@ def short(verdict: Verdict | SoFar | None) -> str | None:
     if verdict.limit is Limit.UNCLEAR:
         return f"{verdict.candidates[0].value}{mark}" if verdict.candidates else verdict.limit.value
     return f"{verdict.limit.value}{mark}"
-
-
-def limits(checkpoint: Checkpoint, limit: Limit) -> bool:
-    """Return whether this limit is the checkpoint's verdict, and at least probable."""
-    verdict = checkpoint.verdict
-    return verdict is not None and verdict.limit is limit and (limit is Limit.UNCLEAR or is_told(verdict))

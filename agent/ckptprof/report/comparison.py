@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from ckptprof.bounds import Count
+import msgspec
+
+from ckptprof.bounds import Count, one_of
 from ckptprof.figures import median, of_complete, quantile
 from ckptprof.model import Checkpoint, Kind, Report, Status
-from ckptprof.report import gates, noise
-from ckptprof.report.conditions import Condition, Judged, Quantity, show
+from ckptprof.report import noise
+from ckptprof.report.conditions import SERIES, Condition, Judged, Quantity, show
 
 KINDS = (Kind.SAVE, Kind.RESTORE)
 FIGURES = ("duration", "stall", "size", "throughput")  # the first says it all
 _WORSE = {"duration": "slower", "stall": "longer", "size": "larger", "throughput": "higher"}
 _BETTER = {"duration": "faster", "stall": "shorter", "size": "smaller", "throughput": "lower"}
+UNITS = {Quantity.TIME: "seconds", Quantity.SIZE: "bytes", Quantity.RATE: "bytes_per_second"}
 SAME, NOISE, FEW, UNSEEN = "same", "noise", "few", "unseen"
 OUTCOMES = (*_WORSE.values(), *_BETTER.values(), SAME, NOISE, FEW, UNSEEN)
 _LEAST = 0.001  # a smaller change, as of the digits of a step in a header, is none that a person asks for
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(msgspec.Struct, frozen=True):
     """The values of one figure on one side."""
 
     number: Count
@@ -30,40 +33,48 @@ class Spread:
     p95: float
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure on both sides; what was not seen on a side is None there."""
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure on both sides; None: not seen on that side."""
 
-    name: str
-    quantity: Quantity
+    name: Annotated[str, one_of(*FIGURES)]
+    unit: Annotated[str, one_of(*UNITS.values())]
     before: Spread | None
     after: Spread | None
-    shift: noise.Shift | None
-    ratio: noise.Shift | None  # as a share of what was before; None where something was nothing
+    change: noise.Shift  # after less before, in the unit
+    relative: noise.Shift
+    # the same as a share of what was before, by the logarithms; None where something was nothing
+    outcome: Annotated[str, one_of(*OUTCOMES)]
+    # noise: chance does it as easily; few: too few values to tell; unseen: not seen on a side
 
     @property
-    def outcome(self) -> str:
-        """Return slower, faster, ..., same, noise, few (too few to tell) or unseen."""
-        if self.shift is None:
-            return UNSEEN
-        if not self.shift.is_judged:
-            return FEW
-        if not self.shift.is_told:
-            return NOISE if self.shift.low != self.shift.high else SAME
-        if self.ratio is not None and abs(self.ratio.estimate) < _LEAST:
-            return SAME
-        return (_WORSE if self.shift.estimate > 0 else _BETTER)[self.name]
+    def quantity(self) -> Quantity:
+        """What its values are of."""
+        return SERIES[self.name].quantity
 
 
-@dataclass(frozen=True, slots=True)
-class KindComparison:
-    """Saves, or restores, of both sides."""
+class Counts(msgspec.Struct, frozen=True):
+    """A number on both sides."""
 
-    kind: Kind
-    counts: tuple[int, int]
-    incomplete: tuple[int, int]
+    before: Count
+    after: Count
+
+
+class LimitCounts(msgspec.Struct, frozen=True):
+    """How many had this limit."""
+
+    limit: str | None  # None: without a verdict
+    before: Count
+    after: Count
+
+
+class KindComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Saves, or restores."""
+
+    kind: Annotated[str, one_of(*(kind.value for kind in KINDS))]
+    count: Counts
+    incomplete: Counts
     figures: tuple[Figure, ...]
-    limits: tuple[tuple[str | None, int, int], ...]  # None: without a verdict; the commonest first
+    limits: tuple[LimitCounts, ...]  # the commonest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,61 +98,68 @@ def compare(before: Side, after: Side) -> Comparison:
     """Return the comparison; kinds that neither side has are left out, and copies."""
     kinds = []
     for kind in KINDS:
-        first, second = _of(before.report, kind), _of(after.report, kind)
+        first, second = ([one for one in side.report.checkpoints if one.kind is kind] for side in (before, after))
         if first or second:
             kinds.append(_compare(kind, first, second))
     return Comparison(before=before, after=after, kinds=tuple(kinds))
 
 
-def _of(report: Report, kind: Kind) -> list[Checkpoint]:
-    return [checkpoint for checkpoint in report.checkpoints if checkpoint.kind is kind]
-
-
 def _compare(kind: Kind, before: list[Checkpoint], after: list[Checkpoint]) -> KindComparison:
     names = FIGURES if kind is Kind.SAVE else tuple(name for name in FIGURES if name != "stall")
-    told = [(_limit(one), side) for side, chosen in enumerate((before, after)) for one in chosen]
-    both = Counter(limit for limit, _ in told)
-    each = Counter(told)
+    first, second = (
+        Counter(None if one.verdict is None else one.verdict.limit.value for one in side) for side in (before, after)
+    )
     return KindComparison(
-        kind=kind,
-        counts=(len(before), len(after)),
-        incomplete=(_incomplete(before), _incomplete(after)),
+        kind=kind.value,
+        count=Counts(len(before), len(after)),
+        incomplete=Counts(*(sum(one.status is Status.INCOMPLETE for one in side) for side in (before, after))),
         figures=tuple(_figure(name, before, after) for name in names),
-        limits=tuple((limit, each[limit, 0], each[limit, 1]) for limit, _ in both.most_common()),
+        limits=tuple(LimitCounts(limit, first[limit], second[limit]) for limit, _ in (first + second).most_common()),
     )
 
 
-def _incomplete(chosen: Sequence[Checkpoint]) -> int:
-    return sum(checkpoint.status is Status.INCOMPLETE for checkpoint in chosen)
-
-
-def _limit(checkpoint: Checkpoint) -> str | None:
-    return None if checkpoint.verdict is None else checkpoint.verdict.limit.value
-
-
 def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]) -> Figure:
-    quantity, of = gates.figure(name)
-    first, second = of_complete(before, of), of_complete(after, of)
+    series = SERIES[name]
+    first, second = of_complete(before, series.of), of_complete(after, series.of)
     before_all, after_all = _spread(first), _spread(second)
-    if before_all is None or after_all is None:
-        return Figure(name, quantity, before_all, after_all, None, None)
-    shift = noise.around(noise.shift(first, second), after_all.median - before_all.median)
-    ratio = noise.ratio(first, second)
-    if ratio is not None:
-        ratio = noise.around(ratio, after_all.median / before_all.median - 1)
-    return Figure(name, quantity, before_all, after_all, shift, ratio)
+    change, relative = noise.Shift(), noise.Shift()
+    if before_all is not None and after_all is not None:
+        change = noise.around(noise.shift(first, second), after_all.median - before_all.median)
+        relative = noise.ratio(first, second)
+        if relative.estimate is not None:
+            relative = noise.around(relative, after_all.median / before_all.median - 1)
+    return Figure(
+        name=name,
+        unit=UNITS[series.quantity],
+        before=before_all,
+        after=after_all,
+        change=change,
+        relative=relative,
+        outcome=_outcome(name, change, relative),
+    )
+
+
+def _outcome(name: str, change: noise.Shift, relative: noise.Shift) -> str:
+    """Return slower, faster, ..., same, noise, few (too few to tell) or unseen."""
+    if change.estimate is None:
+        return UNSEEN
+    if not change.is_judged:
+        return FEW
+    if not change.is_told:
+        return NOISE if change.low != change.high else SAME
+    if relative.estimate is not None and abs(relative.estimate) < _LEAST:
+        return SAME
+    return (_WORSE if change.estimate > 0 else _BETTER)[name]
 
 
 def _spread(values: Sequence[float]) -> Spread | None:
-    if not values:
-        return None
-    return Spread(number=len(values), median=median(values), p95=quantile(values, 0.95))
+    return Spread(len(values), median(values), quantile(values, 0.95)) if values else None
 
 
 _ASKED: dict[str, tuple[Kind, str]] = {name: (Kind.SAVE, name) for name in FIGURES} | {
     f"{kind.value}_{name}": (kind, name) for kind in KINDS for name in FIGURES if kind is Kind.SAVE or name != "stall"
 }
-NAMES: dict[str, Quantity] = {asked: gates.figure(name)[0] for asked, (_, name) in _ASKED.items()}
+NAMES: dict[str, Quantity] = {asked: SERIES[name].quantity for asked, (_, name) in _ASKED.items()}
 
 
 def judge(comparison: Comparison, conditions: Sequence[Condition]) -> list[Judged]:
@@ -151,26 +169,22 @@ def judge(comparison: Comparison, conditions: Sequence[Condition]) -> list[Judge
 
 def _judge(comparison: Comparison, condition: Condition) -> Judged:
     kind, name = _ASKED[condition.name]
-    both = next((one for one in comparison.kinds if one.kind is kind), None)
+    both = next((one for one in comparison.kinds if one.kind == kind.value), None)
     figure = None if both is None else next(one for one in both.figures if one.name == name)
-    if figure is None or both is None or figure.shift is None:
+    if figure is None or figure.outcome == UNSEEN:
         return Judged(condition, None, f"there is no {kind.value} of which it was seen on both sides")
-    if not figure.shift.is_judged:
-        return Judged(condition, None, too_few(figure, kind))
-    change = figure.ratio if condition.relative else figure.shift
-    if change is None:
+    if figure.outcome == FEW:
+        return Judged(condition, None, too_few(figure, kind.value))
+    change = figure.relative if condition.relative else figure.change
+    if change.estimate is None:
         return Judged(condition, None, "it was nothing in some, so a change has no percentage")
     quantity = Quantity.SHARE if condition.relative else figure.quantity
-    return Judged(
-        condition,
-        figure.shift.is_told and condition.holds(change.estimate),
-        show(change.estimate, quantity, signed=True),
-    )
+    holds = figure.change.is_told and condition.holds(change.estimate)
+    return Judged(condition, holds, show(change.estimate, quantity, signed=True))
 
 
-def too_few(figure: Figure, kind: Kind) -> str:
+def too_few(figure: Figure, kind: str) -> str:
     """Return that there are too few values to tell anything, and how many it takes."""
-    before = figure.before.number if figure.before is not None else 0
-    after = figure.after.number if figure.after is not None else 0
+    before, after = (0 if side is None else side.number for side in (figure.before, figure.after))
     least = noise.least_values()
-    return f"it cannot be told from noise with {before} and {after} {kind.value}s; {least} on each side could tell"
+    return f"it cannot be told from noise with {before} and {after} {kind}s; {least} on each side could tell"

@@ -1,4 +1,4 @@
-"""Conditions as they are written behind --fail-on, `stall_p95>60s`: read, or refused with what could be meant."""
+"""Conditions as they are written behind --fail-on, `stall_p95>60s`: read, or refused, and what comes of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-from ckptprof import units
+from ckptprof import figures, units
 from ckptprof.errors import UsageError
+from ckptprof.model import Checkpoint, Kind, Report, Status
+from ckptprof.report import certainty, course
+from ckptprof.report import summary as summaries
 from ckptprof.verdicts import Limit
 
 _FORM = re.compile(r"([A-Za-z_][A-Za-z0-9_]*) *(>=|<=|!=|==|=|>|<) *(\S+)\Z", re.ASCII)
@@ -43,6 +47,15 @@ class Quantity(Enum):
     SIZE = "20GB or 16GiB"
     FACTOR = "1.5"
     LIMIT = "a limit, as `device`"
+
+
+_SHOWN: dict[Quantity, Callable[[float], str]] = {
+    Quantity.COUNT: lambda value: units.count(round(value)),
+    Quantity.TIME: units.seconds,
+    Quantity.SHARE: units.percent,
+    Quantity.RATE: units.rate,
+    Quantity.SIZE: units.size,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +103,9 @@ def parse(texts: Sequence[str], names: Mapping[str, Quantity], *, relative: bool
 
 def show(value: float, quantity: Quantity, *, signed: bool = False) -> str:
     """Return a value as an engineer reads it."""
-    if quantity is Quantity.COUNT:
-        text = units.count(round(abs(value)))
-    elif quantity is Quantity.TIME:
-        text = units.seconds(abs(value))
-    elif quantity is Quantity.SHARE:
-        text = units.percent(abs(value))
-    elif quantity is Quantity.RATE:
-        text = units.rate(abs(value))
-    elif quantity is Quantity.SIZE:
-        text = units.size(abs(value))
-    else:
-        text = f"{abs(value):.3g}"
+    shown = _SHOWN.get(quantity)
     sign = "-" if value < 0 else "+" if signed and value > 0 else ""
-    return sign + text
+    return sign + (f"{abs(value):.3g}" if shown is None else shown(abs(value)))
 
 
 def _one(text: str, names: Mapping[str, Quantity], *, relative: bool) -> Condition:
@@ -116,7 +118,12 @@ def _one(text: str, names: Mapping[str, Quantity], *, relative: bool) -> Conditi
     name, operator, value = form[1].lower(), form[2].replace("==", "="), form[3]
     quantity = names.get(name)
     if quantity is None:
-        raise UsageError(f"--fail-on {text!r}: there is no {form[1]!r}", hint=_nearest(name, names))
+        from difflib import get_close_matches  # noqa: PLC0415 # for this error only
+
+        near = get_close_matches(name, names, n=3, cutoff=0.5)
+        known = ", ".join(names) if len(names) <= _MAX_NAMES else "`--help` lists the names"
+        hint = f"did you mean {' or '.join(near)}? {known}" if near else known
+        raise UsageError(f"--fail-on {text!r}: there is no {form[1]!r}", hint=hint)
     if operator in ("=", "!=") and quantity not in (Quantity.COUNT, Quantity.LIMIT):
         raise UsageError(f"--fail-on {text!r}: {name} is measured, so no two are equal", hint="compare with > or <")
     if quantity is Quantity.LIMIT:
@@ -145,14 +152,6 @@ def _finite(text: str, number: float) -> float:
     return number
 
 
-def _nearest(name: str, names: Mapping[str, Quantity]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 # for this error only
-
-    near = get_close_matches(name, names, n=3, cutoff=0.5)
-    known = ", ".join(names) if len(names) <= _MAX_NAMES else "`--help` lists the names"
-    return f"did you mean {' or '.join(near)}? {known}" if near else known
-
-
 def _value(text: str, quantity: Quantity) -> float | None:
     plain = _PLAIN.match(text)
     if plain is not None and (quantity in (Quantity.COUNT, Quantity.FACTOR) or not float(plain[1])):
@@ -172,3 +171,142 @@ def _value(text: str, quantity: Quantity) -> float | None:
         step = 1024 if sized[2].endswith("i") else 1000
         return float(sized[1]) * float(step) ** " KMGTP".index((sized[2][:1] or " ").upper())
     return None
+
+
+STATISTICS = ("min", "mean", "median", "p95", "p99", "max", "total")
+_QUANTILES = {"min": 0.0, "p95": 0.95, "p99": 0.99, "max": 1.0}
+_SEEN_SHARE = 0.5  # of the checkpoints; where less of them tell a figure, it is not judged
+_IDS = 5  # that are named
+
+_Of = Callable[[Checkpoint], float | None]
+
+
+class Series(NamedTuple):
+    """A figure that each checkpoint has: which ones, of what, and how it is read off."""
+
+    quantity: Quantity
+    kinds: tuple[Kind, ...]
+    of: _Of
+
+
+_BOTH, _SAVES, _RESTORES = (Kind.SAVE, Kind.RESTORE), (Kind.SAVE,), (Kind.RESTORE,)
+SERIES = {
+    "duration": Series(Quantity.TIME, _BOTH, figures.duration_seconds),
+    "save": Series(Quantity.TIME, _SAVES, figures.duration_seconds),
+    "restore": Series(Quantity.TIME, _RESTORES, figures.duration_seconds),
+    "stall": Series(Quantity.TIME, _SAVES, figures.stall_seconds),
+    "at_risk": Series(Quantity.TIME, _SAVES, lambda one: None if one.at_risk_ns is None else one.at_risk_ns / 1e9),
+    "gpu_seconds": Series(Quantity.TIME, _SAVES, lambda one: None if one.cost is None else one.cost.gpu_seconds),
+    "throughput": Series(Quantity.RATE, _BOTH, figures.rate_bytes_per_second),
+    "save_throughput": Series(Quantity.RATE, _SAVES, figures.rate_bytes_per_second),
+    "restore_throughput": Series(Quantity.RATE, _RESTORES, figures.rate_bytes_per_second),
+    "size": Series(Quantity.SIZE, _SAVES, figures.size_bytes),
+    "amplification": Series(Quantity.FACTOR, _SAVES, course.amplification),
+    "ceiling_share": Series(Quantity.SHARE, _BOTH, lambda one: None if one.cost is None else one.cost.ceiling_share),
+}
+_SUMMABLE = (Quantity.TIME, Quantity.SIZE)
+_WHOLE = {
+    "count": Quantity.COUNT,
+    "saves": Quantity.COUNT,
+    "restores": Quantity.COUNT,
+    "incomplete": Quantity.COUNT,
+    "risks": Quantity.COUNT,
+    "share": Quantity.SHARE,
+    "stall_share": Quantity.SHARE,
+    "limit": Quantity.LIMIT,
+}
+_WARNINGS = ("incomplete", "risks")  # counts that name what they count
+NAMES: Mapping[str, Quantity] = _WHOLE | {
+    f"{name}_{statistic}": series.quantity
+    for name, series in SERIES.items()
+    for statistic in STATISTICS
+    if statistic != "total" or series.quantity in _SUMMABLE
+}
+
+
+def judge(report: Report, conditions: Sequence[Condition]) -> list[Judged]:
+    """Return what comes of each condition, in their order."""
+    found = []
+    for condition in conditions:
+        if condition.limit is not None:
+            found.append(_judge_limit(report.checkpoints, condition, condition.limit))
+            continue
+        value, told = _figure(report, condition.name)
+        holds = None if value is None else condition.holds(value)
+        shown = "" if value is None else show(value, condition.quantity)
+        found.append(Judged(condition, holds, f"{shown} {told}".strip()))
+    return found
+
+
+def _figure(report: Report, name: str) -> tuple[float | None, str]:
+    """Return a figure and a remark on it, or None and why it is not known."""
+    checkpoints = report.checkpoints
+    counts: dict[str, Callable[[Checkpoint], bool]] = {
+        "count": lambda _: True,
+        "saves": lambda one: one.kind is Kind.SAVE,
+        "restores": lambda one: one.kind is Kind.RESTORE,
+        "incomplete": lambda one: one.status is Status.INCOMPLETE,
+        "risks": lambda one: bool(one.risks),
+    }
+    if name in counts:
+        chosen = [one for one in checkpoints if counts[name](one)]
+        return float(len(chosen)), _named(chosen) if name in _WARNINGS else ""
+    if name in ("share", "stall_share"):
+        return _share(report, name)
+    series_name, _, statistic = name.rpartition("_")
+    series = SERIES[series_name]
+    return _statistic([one for one in checkpoints if one.kind in series.kinds], series, statistic)
+
+
+def _share(report: Report, name: str) -> tuple[float | None, str]:
+    found = summaries.summarise(report)
+    if not found.watched_ns:
+        return None, "nothing was watched"
+    if name == "share":
+        return found.share, "of the watched time"
+    saves = [one for one in report.checkpoints if one.kind is Kind.SAVE]
+    held, told = _statistic(saves, SERIES["stall"], "total") if saves else (0.0, "")
+    if held is None:
+        return None, told
+    return held * 1e9 / found.watched_ns, f"of the watched time {told}".strip()
+
+
+def _statistic(chosen: Sequence[Checkpoint], series: Series, statistic: str) -> tuple[float | None, str]:
+    noun = "checkpoint" if len(series.kinds) > 1 else series.kinds[0].value
+    if not chosen:
+        return None, f"there was no {noun}"
+    if statistic != "total":
+        chosen = figures.complete(chosen)
+    if not chosen:
+        return None, f"there was no complete {noun}"
+    values = figures.of_all(chosen, series.of)
+    seen = f"seen of {units.count(len(values))} of {units.plural(len(chosen), noun)}"
+    if len(values) < _SEEN_SHARE * len(chosen):
+        return None, seen if values else f"not seen of any of {units.plural(len(chosen), noun)}"
+    remark = "" if len(values) == len(chosen) else f"({seen})"
+    if statistic == "median":
+        return figures.median(values), remark
+    if statistic in _QUANTILES:
+        return figures.quantile(values, _QUANTILES[statistic]), remark
+    total = math.fsum(values)
+    return total if statistic == "total" else total / len(values), remark
+
+
+def _judge_limit(checkpoints: Sequence[Checkpoint], condition: Condition, limit: Limit) -> Judged:
+    """Judge `limit=X` (a checkpoint was at least probably limited by X) and `limit!=X` (one was by something else)."""
+    told = [
+        (one, one.verdict.limit)
+        for one in checkpoints
+        if one.verdict is not None and (one.verdict.limit is Limit.UNCLEAR or certainty.is_told(one.verdict))
+    ]
+    if not told:
+        return Judged(condition, None, "of no checkpoint is it known what limited it")
+    chosen = [one for one, own in told if (own is limit) is (condition.operator == "=")]
+    shown = f"{len(chosen)} of {units.plural(len(told), 'checkpoint')} {_named(chosen)}".strip()
+    return Judged(condition, bool(chosen), shown)
+
+
+def _named(chosen: Sequence[Checkpoint]) -> str:
+    ids = [str(one.id) for one in chosen if one.id]
+    more = f" and {len(ids) - _IDS} more" if len(ids) > _IDS else ""
+    return f"(id {', '.join(ids[:_IDS])}{more})" if ids else ""

@@ -15,7 +15,6 @@ from ckptprof.model import (
     Metadata,
     Risk,
     Status,
-    Writer,
 )
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import facts, paint, wrap
@@ -114,21 +113,18 @@ def frailties(checkpoint: Checkpoint) -> list[str]:
 
 def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     """Return a word of warning where there is reason for one."""
-    told = [("Risk", f"may restore wrongly: {risk(checkpoint)}")] if checkpoint.risks else []
-    return [*_incomplete(checkpoint), *told]
-
-
-def _incomplete(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    if checkpoint.status is not Status.INCOMPLETE:
-        return []
-    reasons = {evidence.name for evidence in checkpoint.evidence}
-    if not reasons.isdisjoint(_CUTS) and "incomplete" not in reasons:  # nothing speaks against its end
-        return [("Status", _because(checkpoint, CUT, *_CUTS))]
-    return [("Status", _because(checkpoint, INCOMPLETE, "incomplete"))]
+    told = []
+    if checkpoint.status is Status.INCOMPLETE:
+        reasons = {evidence.name for evidence in checkpoint.evidence}
+        is_cut = not reasons.isdisjoint(_CUTS) and "incomplete" not in reasons  # nothing speaks against its end
+        why = _because(checkpoint, CUT, *_CUTS) if is_cut else _because(checkpoint, INCOMPLETE, "incomplete")
+        told.append(("Status", why))
+    if checkpoint.risks:
+        told.append(("Risk", f"may restore wrongly: {risk(checkpoint)}"))
+    return told
 
 
 def _because(checkpoint: Checkpoint, word: str, *reasons: str) -> str:
-    """Return a word with the evidence that goes by one of these names, if there is any."""
     texts = [recorded(evidence.text) for evidence in checkpoint.evidence if evidence.name in reasons]
     return "; ".join([word, *texts])
 
@@ -159,13 +155,11 @@ def _durable(checkpoint: Checkpoint, zone: timezone) -> str:
     last_ns = checkpoint.moments.last_data_ns or checkpoint.end_ns
     later = units.duration(max(0, checkpoint.durable_ns - last_ns))
     at = units.stamp(checkpoint.durable_ns, zone, "%H:%M:%S.%f")[:-3]
-    if checkpoint.durable_is_most:
-        return f"by {at}, at most {later} after the last write{_on_return(checkpoint)}"
-    return f"{at}, {later} after the last write{_on_return(checkpoint)}"
+    when = f"by {at}, at most {later}" if checkpoint.durable_is_most else f"{at}, {later}"
+    return f"{when} after the last write{_on_return(checkpoint)}"
 
 
 def _uploads(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
-    """Return when its files were in an object store, too, where that was seen."""
     last_ns = checkpoint.moments.last_data_ns or checkpoint.end_ns
     uploads = () if checkpoint.measures is None else checkpoint.measures.uploads
     told = []
@@ -178,7 +172,6 @@ def _uploads(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
 
 
 def _on_return(checkpoint: Checkpoint) -> str:
-    """Return whether it was durable when it returned, and how fast it goes to stable storage, as far as is known."""
     cost = checkpoint.cost
     if cost is None or cost.durable_on_return is None:
         return ""
@@ -215,7 +208,6 @@ def _amplification(checkpoint: Checkpoint) -> str:
 
 
 def _metadata(metadata: Metadata) -> str:
-    """Return what was done to files beside moving data, and how long the moving took."""
     counts = (
         ("created", metadata.created),
         ("renamed", metadata.renamed),
@@ -238,10 +230,7 @@ def _slowest(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     last_ns, last = max(timed, key=lambda pair: pair[0])
     if last_ns - first_ns < _TOGETHER_NS:
         return []
-    text = f"{_who(last)}, until {since(last_ns, checkpoint)}, {units.duration(last_ns - first_ns)} after the first"
+    who = f"{clean(last.comm)} {last.pid}".strip()
+    who = who if last.rank is None else f"rank {last.rank} ({who})"
+    text = f"{who}, until {since(last_ns, checkpoint)}, {units.duration(last_ns - first_ns)} after the first"
     return [("Slowest rank" if last.rank is not None else "Slowest process", text)]
-
-
-def _who(writer: Writer) -> str:
-    name = f"{clean(writer.comm)} {writer.pid}".strip()
-    return name if writer.rank is None else f"rank {writer.rank} ({name})"

@@ -56,13 +56,16 @@ def groups(checks: Sequence[Check], *, width: int, colour: bool, is_root: bool) 
     """Return what works, what could be better and what to type, each remedy once, as text that ends in a newline."""
     works = [one.id for one in checks if one.status == "ok"]
     noted = [one.id for one in checks if one.status == "note" and one.fix is None]
-    mended = _by_remedy([one for one in checks if one.status != "ok" and one.id not in noted])
+    mended: dict[str, list[Check]] = {}  # each remedy with the checks that it mends, what does not work first
+    for one in sorted(checks, key=lambda one: ("fail", "warn", "note", "ok").index(one.status)):
+        if one.status != "ok" and one.id not in noted:
+            mended.setdefault(_OF_ANOTHER.sub("", one.fix or ""), []).append(one)
     lines = [paint("Works", "bold green", colour=colour), *_indented(", ".join(works), width)]
     if noted:
         lines += _indented(f"nothing to do about {', '.join(noted)}", width)
     if mended:
-        pairs = [(str(n), _better(several)) for n, (_, several) in enumerate(mended, 1)]
-        typed = [(str(n), clean(fix)) for n, (fix, _) in enumerate(mended, 1) if fix]
+        pairs = [(str(n), _better(*several)) for n, several in enumerate(mended.values(), 1)]
+        typed = [(str(n), clean(fix)) for n, fix in enumerate(mended, 1) if fix]
         lines += ["", paint("Could be better", "bold yellow", colour=colour)]
         lines += facts(pairs, width, colour=colour, indent="  ")
         lines += ["", paint("What to type", "bold cyan", colour=colour)] if typed else []
@@ -76,17 +79,7 @@ def _indented(text: str, width: int) -> list[str]:
     return [f"  {line}" for line in wrap(clean(text), width - 2)]
 
 
-def _by_remedy(checks: Sequence[Check]) -> list[tuple[str, list[Check]]]:
-    """Return each remedy with the checks that it mends, what does not work first."""
-    found: dict[str, list[Check]] = {}
-    for one in sorted(checks, key=lambda one: ("fail", "warn", "note").index(one.status)):
-        found.setdefault(_OF_ANOTHER.sub("", one.fix or ""), []).append(one)
-    return list(found.items())
-
-
-def _better(several: Sequence[Check]) -> str:
-    """Return what the first of several checks says, with the names of the others."""
-    first, *others = several
+def _better(first: Check, *others: Check) -> str:
     text = clean(first.text)
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} ..."
     also = f" (also {', '.join(one.id for one in others)})" if others else ""

@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, median
+
+import msgspec
 
 CONFIDENCE = 0.95
 EXACT = 25  # values on a side up to which the distribution of the ranks is counted out
 _MOST = 400  # values on a side that are compared; of more, as many that stand at equal distances in their order
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """By how much the second set is larger than the first; `low` and `high` are None where there are too few values."""
+class Shift(msgspec.Struct, frozen=True):
+    """The change of the medians, and the interval of the shift (Hodges-Lehmann), wide enough to hold it.
 
-    estimate: float
-    low: float | None
-    high: float | None
+    None: not known, or too few values.
+    """
+
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def is_told(self) -> bool:
@@ -39,35 +42,32 @@ class Shift:
         return self.low is not None
 
 
-def shift(before: Sequence[float], after: Sequence[float]) -> Shift | None:
-    """Return the shift from one set to the other, None if one is empty."""
+def shift(before: Sequence[float], after: Sequence[float]) -> Shift:
+    """Return the shift from one set to the other."""
     first, second = _thinned(before), _thinned(after)
     if not first or not second:
-        return None
+        return Shift()
     differences = sorted(b - a for a in first for b in second)
     place = _place(len(first), len(second))
     low, high = (None, None) if place is None else (differences[place], differences[-1 - place])
     return Shift(estimate=median(differences), low=low, high=high)
 
 
-def ratio(before: Sequence[float], after: Sequence[float]) -> Shift | None:
-    """Return the shift from one set to the other as a share of the first: +0.1 is a tenth more; None without ratios.
+def ratio(before: Sequence[float], after: Sequence[float]) -> Shift:
+    """Return the shift from one set to the other as a share of the first: +0.1 is a tenth more.
 
     It is that of the logarithms: order is all that decides whether a shift is told, so that both always agree.
     """
     if not all(value > 0 for value in (*before, *after)):
-        return None
+        return Shift()
     found = shift([math.log(value) for value in before], [math.log(value) for value in after])
-    if found is None:
-        return None
-    low, high = (None if edge is None else math.expm1(edge) for edge in (found.low, found.high))
-    return Shift(estimate=math.expm1(found.estimate), low=low, high=high)
+    return Shift(*(None if one is None else math.expm1(one) for one in (found.estimate, found.low, found.high)))
 
 
-def around(found: Shift | None, change: float) -> Shift | None:
+def around(found: Shift, change: float) -> Shift:
     """Return the shift with this change as its estimate, and the interval wide enough to hold it."""
-    if found is None or found.low is None or found.high is None:
-        return None if found is None else Shift(change, None, None)
+    if found.low is None or found.high is None:
+        return Shift() if found.estimate is None else Shift(change)
     return Shift(change, min(found.low, change), max(found.high, change))
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ckptprof import units
 from ckptprof.diagnose.plan.basis import Figure, Origin
 from ckptprof.diagnose.plan.planning import DAY_SECONDS, Advice, Plan, Rule, Traffic, is_measured
-from ckptprof.report import document
-from ckptprof.report.clean import clean, recorded, shorten_end
+from ckptprof.report import account
+from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 
@@ -19,11 +17,6 @@ _RULES_TITLE = (
 )
 _NS = 1_000_000_000
 _ALIKE = 0.1  # of an interval: rules that differ by less say the same
-
-
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """Return the document of `plan --json`; seconds, bytes, bytes per second, shares of 0..1."""
-    return document.of(plan)
 
 
 def render(plan: Plan, *, width: int, colour: bool) -> str:
@@ -38,7 +31,7 @@ def render(plan: Plan, *, width: int, colour: bool) -> str:
             (_RULES_TITLE, _rules(plan, inner, colour=colour)),
             ("Storage", facts(_storage(plan), inner, colour=colour)),
             ("Tiers (DGX; a sync save)", _tiers(plan, inner, colour=colour) if _has_gpus(plan) else []),
-            ("Mind", _bullets(plan.notes, inner)),
+            ("Mind", account.bullets(plan.notes, inner)),
         ]
     lines = facts(advice, width, colour=colour)
     for title, body in sections:
@@ -109,12 +102,14 @@ def _rules(plan: Plan, width: int, *, colour: bool) -> list[str]:
     rows = []
     for rule, names in _alike(plan.rules):
         style = "bold green" if rule.advised else ""
+        saves = rule.saves_per_day
+        a_day = units.count(round(saves)) if saves >= 1 else f"{saves:.2f}" if saves >= 0.01 else "<0.01"
         is_possible = rule.stall_share is None or rule.stall_share < 1
         rows.append(
             [
                 Cell("RULE", ("> " if rule.advised else "  ") + clean(names), style),
                 number("INTERVAL", rule.interval_seconds, _seconds, style),
-                number("A DAY", rule.saves_per_day, _a_day, drop=3),
+                Cell("A DAY", a_day, right=True, drop=3),
                 number("STALL", rule.stall_share, _share, drop=1)
                 if is_possible
                 else Cell("STALL", "too short", "red", right=True, drop=1),
@@ -127,7 +122,6 @@ def _rules(plan: Plan, width: int, *, colour: bool) -> list[str]:
 
 
 def _alike(rules: tuple[Rule, ...]) -> list[tuple[Rule, str]]:
-    """Return one of those rules that advise nearly the same interval, with the names of all of them."""
     groups: list[list[Rule]] = []
     for rule in rules:
         same = (one for one in groups if abs(one[0].interval_seconds / rule.interval_seconds - 1) <= _ALIKE)
@@ -147,9 +141,14 @@ def _storage(plan: Plan) -> list[tuple[str, str]]:
     saves = next((rule.saves_per_day for rule in plan.rules if rule.advised), None)
     a_day = "" if saves is None or saves < 1 else f" in {units.plural(round(saves), 'save')}"
     average = units.rate(traffic.average_bytes_per_second)
+    within = f"would write it within {_seconds(traffic.burst_seconds)}, 5 % of the interval"
+    burst = f"{units.rate(traffic.burst_bytes_per_second)} {within}"
+    if traffic.burst_bytes_per_second_per_gpu is not None and _has_gpus(plan):
+        tier = f"tier {traffic.needed_tier} is enough" if traffic.needed_tier is not None else "more than tier High"
+        burst += f"; {units.rate(traffic.burst_bytes_per_second_per_gpu)} for each GPU: {tier}"
     pairs = [
         ("A day", f"{units.size(traffic.bytes_per_day)}{a_day}, {average} on average"),
-        ("While saving", _burst(traffic, has_gpus=_has_gpus(plan))),
+        ("While saving", burst),
     ]
     if traffic.measured_bytes_per_second is not None:
         told = _speed(plan, traffic.measured_bytes_per_second, traffic)
@@ -163,7 +162,6 @@ def _has_gpus(plan: Plan) -> bool:
 
 
 def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
-    """Return how fast a save is written, against what the advice takes and the tiers give."""
     missing = traffic.burst_bytes_per_second / speed
     verdict = "fast enough for that" if missing <= 1.005 else f"that takes {missing:,.3g} times as much"
     own = is_measured(plan.basis.duration) and is_measured(plan.basis.size)
@@ -173,15 +171,6 @@ def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
         return told
     tier = f"reaches tier {traffic.reached_tier}" if traffic.reached_tier is not None else "slower than tier Light"
     return f"{told}; {units.rate(speed / plan.basis.gpus.value)} for each GPU: {tier}"
-
-
-def _burst(traffic: Traffic, *, has_gpus: bool) -> str:
-    within = f"would write it within {_seconds(traffic.burst_seconds)}, 5 % of the interval"
-    text = f"{units.rate(traffic.burst_bytes_per_second)} {within}"
-    if traffic.burst_bytes_per_second_per_gpu is None or not has_gpus:
-        return text
-    tier = f"tier {traffic.needed_tier} is enough" if traffic.needed_tier is not None else "more than tier High"
-    return f"{text}; {units.rate(traffic.burst_bytes_per_second_per_gpu)} for each GPU: {tier}"
 
 
 def _filling(plan: Plan) -> list[tuple[str, str]]:
@@ -215,14 +204,6 @@ def _tiers(plan: Plan, width: int, *, colour: bool) -> list[str]:
     return render_table(rows, width, colour=colour)
 
 
-def _bullets(texts: tuple[str, ...], width: int) -> list[str]:
-    lines = []
-    for text in texts:
-        first, *more = wrap(recorded(text), width - 2)
-        lines += [f"- {first}", *(f"  {line}" for line in more)]
-    return lines
-
-
 def _origin(figure: Figure) -> str:
     text = f": {clean(figure.text)}" if figure.text else ""
     return f"{figure.origin.value}{text}"
@@ -230,10 +211,6 @@ def _origin(figure: Figure) -> str:
 
 def _share(share: float) -> str:
     return units.percent(round(share, 6) or share)  # it does not end in .0 by chance of floats
-
-
-def _a_day(saves: float) -> str:
-    return units.count(round(saves)) if saves >= 1 else f"{saves:.2f}" if saves >= 0.01 else "<0.01"
 
 
 def _seconds(value: float) -> str:

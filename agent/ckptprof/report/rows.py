@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timezone
+from datetime import timezone, tzinfo
 from itertools import takewhile
 
 from ckptprof import figures, units
@@ -53,7 +53,10 @@ def choose(report: Report, *, whole: bool) -> Choice:
 def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: bool) -> list[str]:
     """Return the table of chosen checkpoints, its header under each title."""
     jobs, medians = {one.job for one in report.checkpoints}, usual(report.checkpoints)
-    clock = _clock(report, chosen.checkpoints, zone, width)
+    marks_ns = [report.watched.start_ns, report.watched.end_ns, *(c.start_ns for c in chosen.checkpoints)]
+    clock = clock_for(marks_ns, zone, width)
+    if clock == "%H:%M:%S" and width < _SECONDS_FROM:
+        clock = "%H:%M"
     several, full = len(jobs) > 1, width >= WIDE  # the head names the only job
     rows = [
         _row(one, zone, clock, medians.get((one.job, one.kind)), several=several, full=full)
@@ -69,6 +72,12 @@ def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: 
             lines += [*[""] * bool(lines), *(paint(line, "bold", colour=colour) for line in title), header]
         lines.append(line)
     return [*lines, *([""] if below else []), *facts(below, width, colour=colour)]
+
+
+def clock_for(marks_ns: Iterable[int | None], zone: timezone, width: int) -> str:
+    """Return how times are written: without their day where all are of one, without their year where room is short."""
+    days = {units.stamp(mark, zone)[:10] for mark in marks_ns if mark is not None}
+    return "%H:%M:%S" if len(days) == 1 else "%Y-%m-%d %H:%M:%S" if width >= WIDE else "%m-%d %H:%M"
 
 
 def marks(report: Report, chosen: Choice) -> list[str]:
@@ -92,6 +101,14 @@ def marks(report: Report, chosen: Choice) -> list[str]:
             "`ckptprof show ID` tells how many."
         )
     return notes
+
+
+def copies_left_out(report: Report) -> str:
+    """Return how many copies of checkpoint files a report is without."""
+    number = report.copies_left_out
+    if number == 1:
+        return "1 copy of checkpoint files was left out"
+    return f"{units.count(number)} copies of checkpoint files were left out"
 
 
 def slowness(checkpoint: Checkpoint, usual_seconds: float | None) -> float:
@@ -147,28 +164,15 @@ def _paths(checkpoints: Sequence[Checkpoint], rows: Sequence[list[Cell]], width:
     """Cut the paths of rows to what they do not share where there is no room for the whole; return what is cut off."""
     paths = [one.path for one in checkpoints if one.path is not None]
     folder = common_folder(paths)
-    if not rows or not _is_cut(rows, width):
+    last = len(rows[0]) - 1 if rows else 0
+    room = lay_out(rows, width).get(last, 0) if rows else 0
+    if not any(cells(row[last].text or NOTHING) > room for row in rows):  # no path is cut
         return []
     if folder is None:
         return [("Path", clean(paths[0]))] if len(paths) == 1 else []
     for one, row in zip(checkpoints, rows, strict=True):
         row[-1] = row[-1] if one.path is None else row[-1]._replace(text=clean(one.path[len(folder) :]))
     return [("Paths are in", clean(folder))]
-
-
-def _is_cut(rows: Sequence[Sequence[Cell]], limit: int) -> bool:
-    """Return whether a cell of the last column is cut if the table is laid out."""
-    last = len(rows[0]) - 1
-    given = lay_out(rows, limit).get(last, 0)
-    return any(cells(row[last].text or NOTHING) > given for row in rows)
-
-
-def _clock(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, width: int) -> str:
-    marks = [report.watched.start_ns, report.watched.end_ns, *(c.start_ns for c in checkpoints)]
-    dates = {units.stamp(mark, zone)[:10] for mark in marks if mark is not None}
-    if len(dates) == 1:
-        return "%H:%M:%S" if width >= _SECONDS_FROM else "%H:%M"
-    return "%Y-%m-%d %H:%M:%S" if width >= WIDE else "%m-%d %H:%M"
 
 
 def _row(  # noqa: PLR0913 # what a cell depends on
@@ -180,13 +184,20 @@ def _row(  # noqa: PLR0913 # what a cell depends on
     is_most = stall_ns is not None and 2 * stall_ns >= figures.duration_ns(checkpoint)
     again = AGAIN * course.is_moved_again(checkpoint)
     pattern = class_ and (class_.value if full else _SHORT_CLASS.get(class_, class_.value))
+    kind, mark = checkpoint.kind.value, "?" * (checkpoint.confidence < LOW_CONFIDENCE)
+    is_broken_off = checkpoint.status is Status.INCOMPLETE
+    if is_broken_off:  # it is a save, which is said where there is room
+        kind = f"incomplete {kind}" if full else "incomplete"
+    verdict = checkpoint.verdict
+    is_fine = verdict is not None and verdict.limit is Limit.NONE
+    limit_style = "green" if is_fine else "bold" if certainty.is_told(verdict) else "yellow"
     return [
         Cell("ID", str(checkpoint.id) if checkpoint.id else NOTHING, "bold", right=True),
         Cell("TIME", units.stamp(checkpoint.start_ns, zone, clock), drop=1),
-        _kind(checkpoint, full=full),
+        Cell("KIND", kind + mark, "bold red" if is_broken_off else "yellow" if mark else KIND_STYLE[checkpoint.kind]),
         number("STEP", checkpoint.step, str, drop=8, returns=True, optional=True),
         Cell("DURATION", units.seconds(spent) + LONG * (times >= LONGER), style, right=True),
-        _limit(checkpoint),
+        Cell("LIMIT", certainty.short(verdict), limit_style, optional=True),
         Cell("MODE", checkpoint.mode and checkpoint.mode.value, drop=6, optional=True),
         number("STALL", stall_ns, units.duration, style if is_most else "green", drop=4, optional=True),
         Cell("SIZE", units.size(checkpoint.bytes) + again, right=True, drop=5),
@@ -198,16 +209,32 @@ def _row(  # noqa: PLR0913 # what a cell depends on
     ]
 
 
-def _kind(checkpoint: Checkpoint, *, full: bool) -> Cell:
-    """Return the kind; an incomplete one is a save, which is said where there is room."""
-    mark = "?" * (checkpoint.confidence < LOW_CONFIDENCE)
-    if checkpoint.status is Status.INCOMPLETE:
-        return Cell("KIND", (f"incomplete {checkpoint.kind.value}" if full else "incomplete") + mark, "bold red")
-    return Cell("KIND", checkpoint.kind.value + mark, "yellow" if mark else KIND_STYLE[checkpoint.kind])
+def tabbed(report: Report, *, zone: tzinfo) -> str:
+    """Return a line for each checkpoint, its fields separated by tabs: for `cut`, `awk` and `grep`.
+
+    Its fields: id, start (RFC 3339), kind, seconds, bytes, pattern, step, job, path, status, mode, stall, limit,
+    confidence of that limit.
+    """
+    return "".join("\t".join(fields(one, zone)) + "\n" for one in summary.ordered(report.checkpoints))
 
 
-def _limit(checkpoint: Checkpoint) -> Cell:
-    verdict = checkpoint.verdict
-    is_fine = verdict is not None and verdict.limit is Limit.NONE
-    style = "green" if is_fine else "bold" if certainty.is_told(verdict) else "yellow"
-    return Cell("LIMIT", certainty.short(verdict), style, optional=True)
+def fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
+    """Return the fields of such a line."""
+    class_, verdict = checkpoint.pattern.class_, checkpoint.verdict
+    when = units.moment(checkpoint.start_ns, zone)
+    return [
+        str(checkpoint.id),
+        NOTHING if when is None else when.isoformat(timespec="milliseconds"),
+        checkpoint.kind.value,
+        f"{figures.duration_seconds(checkpoint):.3f}",
+        str(checkpoint.bytes),
+        NOTHING if class_ is None else class_.value,
+        NOTHING if checkpoint.step is None else str(checkpoint.step),
+        clean(checkpoint.job),
+        place(checkpoint) or NOTHING,
+        checkpoint.status.value,
+        NOTHING if checkpoint.mode is None else checkpoint.mode.value,
+        NOTHING if checkpoint.stall_ns is None else f"{checkpoint.stall_ns / 1e9:.3f}",
+        NOTHING if verdict is None else verdict.limit.value,
+        NOTHING if verdict is None else f"{verdict.confidence:.2f}",
+    ]

@@ -45,13 +45,12 @@ def document(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, is_cut: b
         raise UsageError(f"two columns are called {twice[0]!r}", hint="name one of them: SELECT x AS y")
     return {
         "columns": list(columns),
-        "rows": [dict(zip(columns, map(_plain, row), strict=True)) for row in rows],
+        "rows": [
+            {name: value.hex() if isinstance(value, bytes) else value for name, value in zip(columns, row, strict=True)}
+            for row in rows
+        ],
         "is_cut": is_cut,
     }
-
-
-def _plain(value: Any) -> Any:
-    return value.hex() if isinstance(value, bytes) else value
 
 
 def schema(columns: Mapping[str, Sequence[str]], *, width: int, colour: bool) -> list[str]:

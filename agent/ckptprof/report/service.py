@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from ckptprof.bounds import one_of
 from ckptprof.report.clean import clean
-from ckptprof.report.document import of
 from ckptprof.report.table import facts, wrap
 
 _LEFT = "/var/lib/ckptprof with the record, /etc/ckptprof with the settings, user and group ckptprof, drop-ins of yours"
@@ -38,11 +37,6 @@ class Outcome(msgspec.Struct, frozen=True):
     dry_run: bool
     steps: tuple[str, ...]  # done, or to be done
     service: Standing
-
-
-def document(outcome: Outcome) -> dict[str, Any]:
-    """Return the document of `service --json`."""
-    return of(outcome)
 
 
 def render(outcome: Outcome, *, width: int) -> str:

@@ -31,16 +31,13 @@ def render(shown: Settings, service_db: str | None = None) -> str:
 
     `service_db`: where the service records, if it runs here and that is another place than `db`.
     """
-    rows = [(one.name, _text(one.value), one.source) for one in shown.settings]
+    rows = []
+    for one in shown.settings:
+        value = str(one.value).lower() if isinstance(one.value, bool) else clean(str(one.value))
+        rows.append((one.name, "none" if one.value is None else value, one.source))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}\n" for name, value, source in rows]
     text = "".join(lines) + f"\nfile: {clean(shown.file)}{'' if shown.found else ' (not there)'}\n"
     if service_db is not None:
         text += f"db is that of an agent of yours; the service records to {clean(service_db)}\n"
     return text
-
-
-def _text(value: str | float | bool | None) -> str:  # noqa: FBT001 - a value to show
-    if value is None:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else clean(str(value))

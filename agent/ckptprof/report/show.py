@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import timezone, tzinfo
 
 from ckptprof import figures, units
-from ckptprof.model import Checkpoint, Clock, DeviceShare, Kind, Level, Pattern, Run, Status
-from ckptprof.report import account, course
+from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
+from ckptprof.report import account, certainty, course, mount
 from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.pictures import chart
 from ckptprof.report.rows import KIND_STYLE, LOW_CONFIDENCE, place
-from ckptprof.report.sections import mount
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
+from ckptprof.verdicts import Limit
 
 MAX_ROWS = 40  # of streams or writers; a sharded checkpoint has thousands, and --json has them all
 _CHART_ROWS = 6
@@ -41,8 +41,8 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
     pairs = [pair for pair in told if pair[1] != units.NOT_SEEN] + [("Not seen", unseen)] * bool(unseen)
     lines = [*_title(checkpoint, width, colour=colour), *_first(checkpoint, bars, width, colour=colour)]
     lines += ["", *facts(pairs, width, colour=colour)]
-    number = f" {checkpoint.id}" if checkpoint.id else ""
-    more = f"`ckptprof show{number} --all` tells why, and all else that was seen."
+    own = f" {checkpoint.id}" if checkpoint.id else ""
+    more = f"`ckptprof show{own} --all` tells why, and all else that was seen."
     lines += ["", *(paint(line, "dim", colour=colour) for line in wrap(more, width))]
     return "\n".join([*lines, ""])
 
@@ -87,12 +87,14 @@ def ending(checkpoint: Checkpoint, *, width: int, colour: bool) -> str:
 
 
 def _first(checkpoint: Checkpoint, bars: list[str], width: int, *, colour: bool) -> list[str]:
-    """Return the limit, in bars what it is, then what it cost and what to do."""
     lead, verdict = account.lead(checkpoint), checkpoint.verdict
     if not lead:
         return []
     own = 1 if verdict is None else 2  # the limit, and its sentence where there is one
-    limit = lead[: 1 if bars and verdict is not None and not account.needs_sentence(verdict) else own]
+    accounts = () if verdict is None else account.summed(verdict).accounts
+    # the bars alone say it where their longest is that of the limit
+    is_said = bars and verdict is not None and [one.limit for one in accounts[:1]] == [verdict.limit]
+    limit = lead[: 1 if is_said else own]
     keys = max(len(key) for key, _ in lead) + len(_INDENT)
     lines = ["", *_painted(checkpoint, facts(limit, width, colour=colour, keys=keys), colour=colour)]
     lines += ["", *(_INDENT + line for line in bars), ""] if bars else []
@@ -107,8 +109,8 @@ def _painted(checkpoint: Checkpoint, lines: list[str], *, colour: bool) -> list[
     verdict = checkpoint.verdict
     if verdict is None:
         return lines
-    named, style = account.title(verdict), account.style(verdict)
-    painted = paint(named, style, colour=colour)
+    named, style = account.title(verdict), "bold" if certainty.is_told(verdict) else "yellow"
+    painted = paint(named, "bold green" if verdict.limit is Limit.NONE else style, colour=colour)
     return [line.replace(named, painted, 1) if i < 2 else line for i, line in enumerate(lines)]
 
 
@@ -141,7 +143,10 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         what = parts + (f" over {units.plural(sent.connections, 'connection')}" if sent.connections else "")
     moved = f"{units.size(checkpoint.bytes)}{what}"
     moved += f" in {units.duration(spent_ns)}, {units.rate(speed)}" if speed is not None else ""
-    moved += _moved_again(checkpoint)
+    if course.is_moved_again(checkpoint) and checkpoint.kind is Kind.SAVE and checkpoint.unique_bytes is not None:
+        again = units.size(checkpoint.bytes - checkpoint.unique_bytes)
+        reasons = ", ".join(clean(overhead.reason) for overhead in checkpoint.overheads if overhead.reason != "staging")
+        moved += f"; {again} of it again{f' ({reasons})' if reasons else ''}"  # as a copy under a further name
     class_ = checkpoint.pattern.class_
     seen = units.NOT_SEEN
     own = {Kind.SAVE: course.of_save(checkpoint, zone), Kind.RESTORE: course.of_restore(checkpoint), Kind.COPY: []}
@@ -152,45 +157,28 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         ("Moved", moved),
         ("Pattern", seen if class_ is None else class_.value),
         *([] if checkpoint.kind is Kind.COPY else [("Ranks", units.count(checkpoint.ranks))]),
-        *_for_other_nodes(checkpoint),
+        *_of_nodes(checkpoint),
         *own[checkpoint.kind],
         ("Confidence", f"{checkpoint.confidence:.2f} to be a checkpoint"),
         ("Level", _LEVELS[checkpoint.level]),
     ]
 
 
-def _for_other_nodes(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return what joins it with what other nodes tell, where there are any."""
+def _of_nodes(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     run, place, clock = checkpoint.run, checkpoint.place, checkpoint.clock
-    return [
-        *([] if run is None else [("Run", _run(run))]),
-        *([] if place is None or not place.shared else [("Place", clean(place.key))]),
-        *([] if run is None or clock is None else [("Clock", _clock(clock))]),
-    ]
-
-
-def _clock(clock: Clock) -> str:
-    if not clock.synchronised:
-        return "not synchronised: nobody knows how far it is off"
-    if clock.bound_ns is None:
-        return "synchronised, by how much is not told"
-    return f"synchronised, off by {units.duration(clock.bound_ns)} at most"
-
-
-def _run(run: Run) -> str:
-    """Return what it is called on all of its nodes, and which of them this is."""
-    node = "" if run.node is None or run.nodes is None else f", node {run.node + 1} of {run.nodes}"
-    otherwise = "" if run.conflict is None else f"; its environment says otherwise: {clean(run.conflict)}"
-    return clean(run.key) + node + otherwise
-
-
-def _moved_again(checkpoint: Checkpoint) -> str:
-    """Return what of a save is a copy under a further name or the like: its size counts that too."""
-    if not course.is_moved_again(checkpoint) or checkpoint.kind is not Kind.SAVE or checkpoint.unique_bytes is None:
-        return ""
-    reasons = ", ".join(clean(overhead.reason) for overhead in checkpoint.overheads if overhead.reason != "staging")
-    again = units.size(checkpoint.bytes - checkpoint.unique_bytes)
-    return f"; {again} of it again{f' ({reasons})' if reasons else ''}"
+    pairs = []
+    if run is not None:
+        node = "" if run.node is None or run.nodes is None else f", node {run.node + 1} of {run.nodes}"
+        otherwise = "" if run.conflict is None else f"; its environment says otherwise: {clean(run.conflict)}"
+        pairs.append(("Run", clean(run.key) + node + otherwise))
+    if place is not None and place.shared:
+        pairs.append(("Place", clean(place.key)))
+    if run is not None and clock is not None:
+        off = "by how much is not told"
+        off = off if clock.bound_ns is None else f"off by {units.duration(clock.bound_ns)} at most"
+        unknown = "not synchronised: nobody knows how far it is off"
+        pairs.append(("Clock", f"synchronised, {off}" if clock.synchronised else unknown))
+    return pairs
 
 
 def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
@@ -200,7 +188,7 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
         operations = "operations not seen" if by_operations is None else f"{units.percent(by_operations)} of operations"
         return f"{'bytes not seen' if by_bytes is None else f'{units.percent(by_bytes)} of bytes'}, {operations}"
 
-    order = units.percent(pattern.order_seen_share_bytes)
+    order, large = units.percent(pattern.order_seen_share_bytes), units.percent(pattern.large_share_bytes)
     mean, median = units.size(pattern.mean_operation_bytes), units.size(pattern.median_operation_bytes)
     shares = (pattern.buffered_share_bytes, pattern.direct_share_bytes, pattern.mapped_share_bytes)
     buffered, direct, mapped = map(units.percent, shares)
@@ -210,15 +198,11 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
         ("Order seen for", order if pattern.order_seen_share_bytes is None else f"{order} of bytes"),
         ("Sequential", both(pattern.sequential_share_bytes, pattern.sequential_share_operations)),
         ("Consecutive", both(pattern.consecutive_share_bytes, pattern.consecutive_share_operations)),
-        ("In long runs", _of_bytes(pattern.large_share_bytes)),
+        ("In long runs", large if pattern.large_share_bytes is None else f"{large} of bytes"),
         ("Operations", units.count(pattern.operations)),
         ("Operation size", f"mean {mean}, median by bytes {median}"),
         ("Path of the bytes", f"buffered {buffered}, direct {direct}, mapped {mapped}"),
     ]
-
-
-def _of_bytes(share: float | None) -> str:
-    return units.NOT_SEEN if share is None else f"{units.percent(share)} of bytes"
 
 
 def _histogram(pattern: Pattern, width: int, blocks: str, *, colour: bool) -> list[str]:
@@ -237,9 +221,12 @@ def _histogram(pattern: Pattern, width: int, blocks: str, *, colour: bool) -> li
     return render_table(rows, width, colour=colour)
 
 
-def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
-    folder = _folder(checkpoint)
-    rows = [
+def streams(checkpoint: Checkpoint) -> list[list[Cell]]:
+    """Return a row for each of the first streams, in their order."""
+    path = checkpoint.path or ""  # it is told above, under Path
+    is_file = any(stream.path == path for stream in checkpoint.streams)
+    folder = f"{path.rpartition('/')[0] if is_file else path.rstrip('/')}/" if path else ""
+    return [
         [
             Cell("AT", course.since(stream.start_ns, checkpoint), right=True),
             number("DURATION", stream.end_ns - stream.start_ns, units.duration),
@@ -252,29 +239,16 @@ def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         ]
         for stream in checkpoint.streams[:MAX_ROWS]
     ]
-    return [
-        *render_table(rows, width, colour=colour),
-        *_rest(len(checkpoint.streams)),
-        *(paint(line, "dim", colour=colour) for line in _last_data(checkpoint, width)),
-    ]
 
 
-def _folder(checkpoint: Checkpoint) -> str:
-    """Return the folder of its files, with the slash: it is told above, under Path."""
-    path = checkpoint.path or ""
-    is_file = any(stream.path == path for stream in checkpoint.streams)
-    return f"{path.rpartition('/')[0] if is_file else path.rstrip('/')}/" if path else ""
-
-
-def _last_data(checkpoint: Checkpoint, width: int) -> list[str]:
-    """Return why a stream lasts longer than its data, if one does."""
+def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     last_ns = checkpoint.moments.last_data_ns
+    lines = [*render_table(streams(checkpoint), width, colour=colour), *_rest(len(checkpoint.streams))]
     if last_ns is None or all(stream.end_ns <= last_ns for stream in checkpoint.streams):
-        return []
-    at = course.since(last_ns, checkpoint)
-    return wrap(
-        f"A stream lasts until its file was synced, closed or renamed; the last byte was written at {at}.", width
-    )
+        return lines
+    lasts = "A stream lasts until its file was synced, closed or renamed; the last byte was written at"
+    more = wrap(f"{lasts} {course.since(last_ns, checkpoint)}.", width)
+    return [*lines, *(paint(line, "dim", colour=colour) for line in more)]
 
 
 def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
@@ -328,7 +302,6 @@ def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
 
 
 def _requests(device: DeviceShare) -> list[Cell]:
-    """Return what the device was asked for in the checkpoint's direction."""
     return [
         number("REQUESTS", device.requests, units.count, drop=3),
         number("MEAN SIZE", device.mean_request_bytes, units.size, drop=5),

@@ -41,8 +41,7 @@ class Summary:
     kinds: tuple[KindSummary, ...]
     watched_ns: int | None  # without the gaps; None if nothing was watched
     gap_ns: int
-    busy_ns: int  # time in which a save or a restore ran; what overlaps counts once
-    share: float | None  # of the watched time
+    share: float | None  # of the watched time, in which a save or a restore ran; what overlaps counts once
 
 
 def summarise(report: Report) -> Summary:
@@ -59,7 +58,7 @@ def summarise(report: Report) -> Summary:
         if (chosen := [checkpoint for checkpoint in report.checkpoints if checkpoint.kind is kind])
     )
     share = min(1.0, busy_ns / watched_ns) if watched_ns else None
-    return Summary(kinds=kinds, watched_ns=watched_ns, gap_ns=gap_ns, busy_ns=busy_ns, share=share)
+    return Summary(kinds=kinds, watched_ns=watched_ns, gap_ns=gap_ns, share=share)
 
 
 def without_copies(report: Report) -> Report:
@@ -72,14 +71,6 @@ def without_copies(report: Report) -> Report:
     return msgspec.structs.replace(report, checkpoints=kept, copies_left_out=left_out)
 
 
-def of_kind(report: Report, kind: Kind | None) -> Report:
-    """Return the report with the checkpoints of one kind, or without its copies."""
-    if kind is None:
-        return without_copies(report)
-    kept = tuple(checkpoint for checkpoint in report.checkpoints if checkpoint.kind is kind)
-    return msgspec.structs.replace(report, checkpoints=kept)
-
-
 def selected(report: Report, query: CheckpointQuery) -> Report:
     """Return what the store would answer to a question about the same checkpoints."""
     low_ns = -math.inf if query.since_ns is None else query.since_ns
@@ -87,10 +78,14 @@ def selected(report: Report, query: CheckpointQuery) -> Report:
     fitting = [
         checkpoint
         for checkpoint in report.checkpoints
-        if checkpoint.end_ns >= low_ns and checkpoint.start_ns <= high_ns and is_of_job(checkpoint.job, query.job)
+        if checkpoint.end_ns >= low_ns
+        and checkpoint.start_ns <= high_ns
+        and is_of_job(checkpoint.job, query.job)
+        and query.kind in (None, checkpoint.kind)
     ]
     watched = _clipped(report.watched, query)
-    found = of_kind(msgspec.structs.replace(report, checkpoints=tuple(fitting), watched=watched), query.kind)
+    found = msgspec.structs.replace(report, checkpoints=tuple(fitting), watched=watched)
+    found = without_copies(found) if query.kind is None else found
     if query.limit is None:
         return found
     newest = ordered(found.checkpoints)[-query.limit :]
@@ -116,11 +111,6 @@ def _clipped(watched: Watched, query: CheckpointQuery) -> Watched:
         return Watched(start_ns=None, end_ns=None)
     gaps = (Gap(max(gap.start_ns, start_ns), min(gap.end_ns, end_ns), gap.reason) for gap in watched.gaps)
     return Watched(start_ns=start_ns, end_ns=end_ns, gaps=tuple(gap for gap in gaps if gap.start_ns < gap.end_ns))
-
-
-def longest_gap(gaps: tuple[Gap, ...]) -> Gap:
-    """Return the longest of at least one gap."""
-    return max(gaps, key=lambda gap: gap.end_ns - gap.start_ns)
 
 
 def _of_kind(kind: Kind, checkpoints: list[Checkpoint]) -> KindSummary:

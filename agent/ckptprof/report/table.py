@@ -59,7 +59,7 @@ def number(  # noqa: PLR0913 # as of a cell
     optional: bool = False,
 ) -> Cell:
     """Return a cell of what is measured, written as `show` says; nothing where it was not seen."""
-    text, key = (None, -1.0) if value is None else (show(value), value)
+    text, key = (None, -1) if value is None else (show(value), value)
     return Cell(title, text, style, right=True, drop=drop, returns=returns, optional=optional, key=key)
 
 
@@ -102,7 +102,6 @@ def lay_out(rows: Sequence[Sequence[Cell]], limit: int) -> dict[int, int]:
 
 
 def _fitting(columns: Sequence[Cell], least: Sequence[int], limit: int) -> list[int]:
-    """Return the columns that there is room for: the least important ones go."""
     shown, dropped = list(range(len(columns))), list[int]()
 
     def room(of: Sequence[int]) -> int:

@@ -131,14 +131,15 @@ def _opening(report: Report, found: summaries.Summary, zone: timezone) -> list[t
         if kind.kind is Kind.SAVE and held and not is_drawn:
             pairs.append(("Stall" if kind.stalled else "Modes", held))
     if report.checkpoints:
-        pairs.append(("By", _jobs(report.checkpoints)))
+        names = list(dict.fromkeys(named(one.job) for one in report.checkpoints))
+        rest = f" and {units.count(len(names) - _JOBS)} more" if len(names) > _JOBS else ""
+        pairs.append(("By", ", ".join(shorten_end(name, _JOB_CELLS) for name in names[:_JOBS]) + rest))
     if risks := answer.risks(report.checkpoints):
         pairs.append(("Risks", risks))
     return pairs
 
 
 def _of_saves(found: summaries.Summary) -> tuple[str, str]:
-    """Return what there is to say of the durations of all saves, and of their stalls."""
     saves = next((kind for kind in found.kinds if kind.kind is Kind.SAVE), None)
     if saves is None:
         return "", ""
@@ -157,7 +158,6 @@ def _kind_line(kind: summaries.KindSummary) -> str:
 
 
 def _spread(kind: summaries.KindSummary) -> str:
-    """Return how long the complete ones of several took."""
     if kind.number < 2 or not kind.complete:
         return ""
     of = "" if kind.complete == kind.number else f" of the {units.count(kind.complete)} complete"
@@ -181,12 +181,6 @@ def _copies(number: int) -> str:
     return "1 copy" if number == 1 else f"{units.count(number)} copies"
 
 
-def _jobs(checkpoints: Sequence[Checkpoint]) -> str:
-    names = list(dict.fromkeys(named(checkpoint.job) for checkpoint in checkpoints))
-    rest = f" and {units.count(len(names) - _JOBS)} more" if len(names) > _JOBS else ""
-    return ", ".join(shorten_end(name, _JOB_CELLS) for name in names[:_JOBS]) + rest
-
-
 def _damaged(moved_aside: Sequence[str]) -> str:
     """Return what is not told here because its database was damaged; the newest is the last."""
     kept = "its database was damaged, and is kept"
@@ -197,7 +191,7 @@ def _damaged(moved_aside: Sequence[str]) -> str:
 
 def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
     gaps = report.watched.gaps
-    longest = summaries.longest_gap(gaps)
+    longest = max(gaps, key=lambda gap: gap.end_ns - gap.start_ns)
     length = units.duration(longest.end_ns - longest.start_ns)
     begin = units.stamp(longest.start_ns, zone)
     if len(gaps) == 1:
@@ -207,7 +201,7 @@ def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
 
 
 def _notes(report: Report, shown: rows.Choice, copies: str) -> list[str]:
-    checkpoints, left_out = shown.checkpoints, report.copies_left_out
+    checkpoints = shown.checkpoints
     notes = [f"`ckptprof report --all` shows all {len(report.checkpoints):,}."] if shown.titles else []
     notes += rows.marks(report, shown)
     ids = [checkpoint.id for checkpoint in summaries.ordered(checkpoints)]
@@ -217,7 +211,6 @@ def _notes(report: Report, shown: rows.Choice, copies: str) -> list[str]:
         notes.append("A stall above its duration: training also stood still before the first byte or after the last.")
     if any(checkpoint.level is Level.POLL for checkpoint in checkpoints):
         notes.append("Seen by polling: `ckptprof show ID` tells the evidence and what was out of sight.")
-    if left_out:
-        was = "was" if left_out == 1 else "were"
-        notes.append(f"{_copies(left_out)} of checkpoint files {was} left out: {copies}.")
+    if report.copies_left_out:
+        notes.append(f"{rows.copies_left_out(report)}: {copies}.")
     return notes

@@ -9,9 +9,7 @@ import msgspec
 
 from ckptprof import units
 from ckptprof.bounds import one_of
-from ckptprof.detect.events.decision import Decision
 from ckptprof.detect.events.decision_table import TABLE, Combination, Hypothesis
-from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.recognition import Judged
 from ckptprof.model import Checkpoint, CheckpointQuery
 from ckptprof.report.clean import clean
@@ -99,18 +97,14 @@ def explanations(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint]
     reported = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
     lines = []
     for judged in all_judged:
-        for line in _explained(judged, _reported(judged, reported)):
-            lines += _wrapped(clean(line), width)
+        for line in map(clean, _explained(judged, _reported(judged, reported))):
+            if cells(line) <= width:
+                lines.append(line)
+                continue
+            indent = line[: len(line) - len(line.lstrip(" "))]
+            first, *more = wrap(" ".join(line.split()), width - len(indent) - len(_DEEPER))
+            lines += [indent + first, *(indent + _DEEPER + part for part in more)]
     return lines
-
-
-def _wrapped(line: str, limit: int) -> list[str]:
-    if cells(line) <= limit:
-        return [line]
-    text = line.lstrip(" ")
-    indent = " " * (len(line) - len(text))
-    first, *more = wrap(" ".join(text.split()), limit - len(indent) - len(_DEEPER))
-    return [indent + first, *(indent + _DEEPER + part for part in more)]
 
 
 def chosen(all_judged: Iterable[Judged], query: CheckpointQuery) -> list[Judged]:
@@ -142,8 +136,12 @@ def _what(judged: Judged) -> str:
 def _explained(judged: Judged, reported: Checkpoint | None) -> Iterator[str]:
     decision = judged.decision
     yield f"{_name(judged, reported)}: {_what(judged)}"
+    # the hypotheses in question: a copy or a stream only where a rule says that it was moved
+    shown = {rule.then for rule in (decision.override, decision.deferral) if rule is not None}
+    shown |= {Hypothesis.SAVE, Hypothesis.RESTORE, decision.hypothesis}
+    shown |= {Hypothesis.DATA} if decision.scores[Hypothesis.DATA] else set()
     for hypothesis, total in decision.scores.items():
-        if hypothesis in _shown(decision):
+        if hypothesis in shown:
             mark = " <- decided" if hypothesis is decision.hypothesis else ""
             yield f"  {hypothesis.value:<8}{total:+.2f} of the {TABLE.needed[hypothesis]:.2f} needed{mark}"
     if decision.hypothesis is Hypothesis.NOTHING:
@@ -169,13 +167,6 @@ def _name(judged: Judged, reported: Checkpoint | None) -> str:
     return f"no checkpoint ({judged.score:+.2f})"
 
 
-def _shown(decision: Decision) -> set[Hypothesis]:
-    """Return the hypotheses in question: a copy or a stream only where a rule says that it was moved."""
-    rules = {rule.then for rule in (decision.override, decision.deferral) if rule is not None}
-    data = {Hypothesis.DATA} if decision.scores[Hypothesis.DATA] else set()
-    return {Hypothesis.SAVE, Hypothesis.RESTORE, decision.hypothesis} | rules | data
-
-
 def _later(judged: Judged, reported: Checkpoint | None) -> str:
     if reported is None:
         return "nothing came that made it a save"
@@ -184,7 +175,6 @@ def _later(judged: Judged, reported: Checkpoint | None) -> str:
 
 
 def _weights(row: str, strength: float) -> str:
-    """Return what a row weighs: for a save or a restore, and for what else it weighs anything."""
     found = TABLE.rows[row]
     others = (("copy", found.copy_or_stream), ("data", found.data))
     shown = [
@@ -195,7 +185,18 @@ def _weights(row: str, strength: float) -> str:
 
 
 def _document(judged: Judged, reported: Checkpoint | None) -> Explained:
-    decision = judged.decision
+    decision, weighed = judged.decision, []
+    for signal in judged.signals:
+        row = TABLE.rows.get(signal.row)
+        weights = {} if row is None else {one.value: row.weight(one) * signal.strength for one in decision.scores}
+        weighed.append(
+            Weighed(
+                name=signal.name,
+                row=None if row is None else signal.row,
+                text=signal.text or None,
+                weights={one: round(weight, 3) for one, weight in weights.items()},
+            )
+        )
     return Explained(
         checkpoint=reported.id if reported is not None else None,
         path=judged.path,
@@ -211,18 +212,7 @@ def _document(judged: Judged, reported: Checkpoint | None) -> Explained:
         deferral=_rule(decision.deferral),
         then=_later(judged, reported) if decision.deferral is not None else None,
         doubt=_rule(decision.doubt),
-        signals=tuple(_weighed(signal, decision) for signal in judged.signals),
-    )
-
-
-def _weighed(signal: Signal, decision: Decision) -> Weighed:
-    row = TABLE.rows.get(signal.row)
-    weights = {} if row is None else {one: round(row.weight(one) * signal.strength, 3) for one in decision.scores}
-    return Weighed(
-        name=signal.name,
-        row=None if row is None else signal.row,
-        text=signal.text or None,
-        weights={one.value: weight for one, weight in weights.items()},
+        signals=tuple(weighed),
     )
 
 

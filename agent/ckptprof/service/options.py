@@ -20,7 +20,6 @@ class SamplerOptions(msgspec.Struct, frozen=True, kw_only=True):
     monitor_pids: tuple[int, ...] = ()
     only_family: bool = False  # `ckptprof run`: watch nothing until a root process is named
     among_others: bool = False  # that one runs already: the trace cannot tell it by who starts it, and sees all
-    fixed_rate: bool = False  # always the base rate: for benchmarks
     note: str = ""
     witness_fd: int | None = None  # where the number of each of these signals is written as it comes
     witness_signals: tuple[int, ...] = ()

@@ -12,8 +12,7 @@ from tests.detect.tracer import activity
 
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.deferred import DeferredEvents, Pending
-from ckptprof.detect.events.gathering import Gatherer
-from ckptprof.detect.events.life import Life, State, Trigger
+from ckptprof.detect.events.gathering import Gatherer, Turn
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.world.host.devices import Devices
 
@@ -114,7 +113,7 @@ def test_the_last_two_of_a_series_are_kept_however_many_files_they_have() -> Non
     waiting = DeferredEvents()
     held = [Pending(Mock(files=4500), Mock(), "", "", Hypothesis.SAVE) for _ in range(4)]
     for one in held:
-        waiting.hold(one, Life(State.DEFERRED))
+        waiting.hold(one)
 
     assert [one.has_room for one in held] == [False, False, True, True]
 
@@ -122,14 +121,14 @@ def test_the_last_two_of_a_series_are_kept_however_many_files_they_have() -> Non
 @pytest.mark.parametrize(
     ("files", "seconds", "named", "turn"),
     [
-        (2_000, 900, False, Trigger.ENDLESS),
-        (2_000, 800, False, Trigger.PATIENCE_OVER),
-        (10_000, 400, False, Trigger.ENDLESS),
-        (10_000, 600, True, Trigger.PATIENCE_OVER),
-        (250_000, 600, True, Trigger.TOO_MANY_FILES),
+        (2_000, 900, False, Turn.ENDLESS),
+        (2_000, 800, False, Turn.OVER),
+        (10_000, 400, False, Turn.ENDLESS),
+        (10_000, 600, True, Turn.OVER),
+        (250_000, 600, True, Turn.OVER),
     ],
 )
-def test_nobody_keeps_what_has_no_end(files: int, seconds: int, *, named: bool, turn: Trigger) -> None:
+def test_nobody_keeps_what_has_no_end(files: int, seconds: int, *, named: bool, turn: Turn) -> None:
     """A data set under names of no framework is dismissed; a checkpoint is judged while it still grows."""
     part = SimpleNamespace(name=SimpleNamespace(certain=named, commit=False, hint=False, framework=None))
     growing = Mock(parts=[part] * files, start_ns=0, end_ns=seconds * SECOND_NS)

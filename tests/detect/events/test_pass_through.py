@@ -10,10 +10,10 @@ from tests.detect.sockets import SIZE as SENT_BYTES
 from tests.detect.sockets import STORE, TOOK_S, count, look, saved, told
 from tests.detect.stage import MIB, Actor, Stage, changed
 
+from ckptprof.detect.events.signals.passes import _goes_in_even_pieces
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.pieces import is_read_in_even_pieces
 from ckptprof.detect.world.process_counters import Interval
 from ckptprof.model import Checkpoint, Kind
 from ckptprof_collectors.samples import FileActivity, FileScan, OperationKind, ProcessIo, ProcessStat
@@ -69,7 +69,7 @@ def test_a_buffer_is_a_power_of_two_unless_looks_agree_on_another_size(
     whole = Transfer((100, 1), (8, 7), False, "/ckpt/a.pt", 1, 2, 0, bytes=SIZE, size=SIZE)  # noqa: FBT003 - it reads
     whole.looks = [Look(1, 1_000_003, SIZE), Look(2, SIZE, SIZE)]
 
-    assert is_read_in_even_pieces([whole], [look] * looks, pooled=False, over=False) is told
+    assert _goes_in_even_pieces([whole], [look] * looks, pooled=False, over=False) is told
 
 
 @LEVELS

@@ -10,7 +10,7 @@ from tests.detect.stage import MIB, SECOND_NS, Stage
 
 from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.order import _after_the_probe, _order, layout_of
+from ckptprof.detect.transfers.order import layout_of
 from ckptprof.detect.world.process_counters import Histories, Interval, ProcessHistory
 from ckptprof.model import PatternClass
 from ckptprof_collectors.samples import FileFact
@@ -63,18 +63,8 @@ def test_positions_all_over_the_file_are_random() -> None:
     assert save.pattern.class_ == PatternClass.RANDOM
 
 
-def test_positions_that_run_ahead_of_the_bytes_are_strided() -> None:
-    """Forward with gaps: sequential, not consecutive."""
-    stage = Stage()
-    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 3.0, 600 * MIB, layout="strided")
-
-    (save,) = stage.play(10)
-
-    assert save.pattern.class_ == PatternClass.STRIDED
-
-
-def test_pwrite_is_followed_by_the_growth_of_the_file() -> None:
-    """A position that stands still while the file grows as it is written is a consecutive writer."""
+def test_pwrite_of_a_new_file_is_taken_as_consecutive() -> None:
+    """A position that stands still shows nothing; what was born with the writing was written once."""
     stage = Stage()
     stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 2.0, 400 * MIB, layout="pwrite")
 
@@ -109,29 +99,16 @@ def test_a_reader_in_order_is_sequential_large() -> None:
     assert restore.pattern.class_ == PatternClass.SEQUENTIAL_LARGE
 
 
-@pytest.mark.parametrize("jump", [True, False])
-def test_a_directory_at_the_end_that_is_read_first_says_nothing_of_the_rest(*, jump: bool) -> None:
-    """Zip files are read so; a position that comes from the end later on is another thing."""
-    size = 300 * MIB
-    transfer = Transfer(
-        (1, 1), (1, 1), writes=False, path="/ckpt/a.npz", first_ns=0, last_ns=7, before_ns=0, end_ns=7, bytes=size
-    )
-    positions = [size, 40 * MIB, 140 * MIB, 240 * MIB] if jump else [40 * MIB, 140 * MIB, size, 240 * MIB]
-    looks = [Look(at, position, size) for at, position in enumerate(positions)]
+@pytest.mark.parametrize(
+    ("positions", "back"),
+    [((80, 10, 40, 70), 0), ((10, 40, 80, 70, 80), 0), ((10, 40, 70, 40, 80), 0), ((10, 60, 30, 70), 30)],
+    ids=["the-directory-first", "the-directory-later", "ahead-and-back", "again"],
+)
+def test_only_a_position_that_comes_back_shows_another_order(positions: tuple[int, ...], back: int) -> None:
+    """Readers of zip files go to the directory at the end, others patch or look up a header: no byte is read twice."""
+    order, _ = layout_of([reading(*(position * MIB for position in positions))], Histories())
 
-    assert _after_the_probe(looks) == (looks[1:] if jump else looks)
-    transfer.looks = looks
-    order = _order(transfer, None, None)
-    assert (order.back == 0) is jump
-
-
-@pytest.mark.parametrize(("counted", "jumped"), [(60 * MIB, 0), (20 * MIB, 20 * MIB)])
-def test_a_position_that_is_a_little_ahead_of_the_counters_has_not_jumped(counted: int, jumped: int) -> None:
-    """They are read one after the other, and a busy machine comes in between."""
-    transfer = reading(0, 80 * MIB)
-    history = ProcessHistory([Interval(1, 2, reads=1, returned_bytes=counted)])
-
-    assert _order(transfer, history, None).jumped == jumped
+    assert (order.back, order.consecutive) == (back * MIB, (80 - back) * MIB)
 
 
 @pytest.mark.parametrize(("moved", "inferred"), [(103 * MIB, 80 * MIB), (120 * MIB, 0)])
@@ -174,53 +151,35 @@ def reading(*positions: int) -> Transfer:
     return transfer
 
 
-def filling(process: int, *sizes: int, position: int = 0) -> Transfer:
-    """Return the transfer of who wrote 80 MB of a new file between 1 and 9, and how large it was at looks from 3 on."""
+def test_a_file_that_two_fill_tells_of_neither_that_it_went_in_order() -> None:
+    """By calls that name their offset: the file is born with both."""
+    ranks = [filling(1), filling(2)]
+
+    shared, _ = layout_of(ranks, Histories())
+    own, _ = layout_of(ranks[:1], Histories())
+
+    assert (shared.known, own.inferred) == (0, 80 * MIB)
+
+
+@pytest.mark.parametrize(("sizes", "seen"), [((20, 40, 80), 80), ((80, 80, 80), 0), ((0, 0, 0), 0)])
+def test_a_file_that_grows_as_it_is_written_goes_in_order(sizes: tuple[int, ...], seen: int) -> None:
+    """By calls that name their offset: one that has its size from the begin, or shows none yet, tells nothing."""
+    transfer = filling(1)
+    transfer.looks = [Look(at_ns, 0, size * MIB) for at_ns, size in enumerate(sizes, 3)]
+
+    assert layout_of([transfer], Histories())[0].seen == seen * MIB
+
+
+def filling(process: int) -> Transfer:
+    """Return the transfer of who wrote 80 MB of a new file by pwrite."""
     transfer = Transfer(
         (process, 1), (1, 1), writes=True, path="/ckpt/a.bin", first_ns=2, last_ns=8, before_ns=1, start_ns=1, end_ns=9
     )
-    transfer.bytes, transfer.size = 80 * MIB, max(sizes)
-    transfer.looks = [Look(at_ns, position, size) for at_ns, size in enumerate(sizes, 3)]
+    transfer.bytes = transfer.size = 80 * MIB
+    transfer.looks = [Look(at_ns, 0, 80 * MIB) for at_ns in range(3, 7)]
     stamps = {"birth_ns": 1, "modified_ns": 9, "changed_ns": 9, "accessed_ns": None}
     transfer.fact = FileFact(1, 1, 1, 1, transfer.path, transfer.size, is_directory=False, **stamps, magic=None)
     return transfer
-
-
-def steadily(_: int) -> ProcessHistory:
-    """Return the counters of who writes 10 MB at each time."""
-    written = {"writes": 40, "written_bytes": 10 * MIB, "wrote_bytes": 10 * MIB}
-    return ProcessHistory([Interval(at_ns, at_ns + 1, **written) for at_ns in range(1, 9)])
-
-
-@pytest.mark.parametrize(("sizes", "jumped"), [((20, 100, 160), True), ((160, 160, 160), False)])
-def test_a_file_that_two_fill_tells_of_neither_that_it_went_in_order(sizes: tuple[int, ...], *, jumped: bool) -> None:
-    """By calls that name their offset: the file grows by what both write, and may be as large as it gets at once."""
-    ranks = [filling(process, *(size * MIB for size in sizes)) for process in (1, 2)]
-
-    order, _ = layout_of(ranks, {one.process: steadily(1) for one in ranks})
-
-    assert order.consecutive == order.inferred == 0
-    assert (order.jumped > 0) is jumped
-
-
-@pytest.mark.parametrize(("position", "inferred"), [(0, 0), (8 * MIB, 80 * MIB)])
-def test_who_still_stands_at_the_begin_of_what_he_wrote_may_have_gone_anywhere(position: int, inferred: int) -> None:
-    """The file had its size from the begin: only a position that moved tells of an order."""
-    order, _ = layout_of([filling(1, *[80 * MIB] * 6, position=position)], {(1, 1): steadily(1)})
-
-    assert order.known == inferred
-
-
-def test_what_was_begun_anew_before_the_first_look_sends_nobody_back() -> None:
-    """A writer that empties its file after half of it has written more by then than it stands at."""
-    transfer = filling(1, 80 * MIB)
-    transfer.looks = [Look(3, 20 * MIB, 20 * MIB), Look(6, 80 * MIB, 80 * MIB)]
-    spans = ((1, 3, 100 * MIB), (3, 6, 60 * MIB))
-    history = ProcessHistory([Interval(*span, writes=10, written_bytes=moved) for *span, moved in spans])
-
-    order, _ = layout_of([transfer], {(1, 1): history})
-
-    assert (order.back, order.consecutive) == (0, 80 * MIB)
 
 
 def test_shares_are_shares() -> None:

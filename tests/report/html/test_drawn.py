@@ -20,9 +20,23 @@ from ckptprof.report.html.axis import WIDTH, axis_of
 from ckptprof.report.html.difference import HEIGHT
 from ckptprof.report.html.lanes import label
 from ckptprof.report.html.page import render, render_difference
-from ckptprof.report.html.tables import COLUMNS
 from ckptprof.verdicts import Limit
 
+COLUMNS = (
+    "ID",
+    "Time",
+    "Kind",
+    "Step",
+    "Job",
+    "Duration",
+    "Limit",
+    "Mode",
+    "Blocked",
+    "Size",
+    "Rate",
+    "Pattern",
+    "Path",
+)
 REPORTS = ("run", "host", "course", "copies", "limits", "fine")
 
 
@@ -67,12 +81,11 @@ def test_each_row_has_the_numbers_of_the_document(name: str, reports: dict[str, 
     """Those by which the table is sorted, which its texts are written from."""
     page = Seen(render(reports[name], [], zone=zone))
     keys = page.keys()
-    names = [column for column, _ in COLUMNS]
     checkpoints = told_of(reports[name])
 
     assert sorted(row for row in keys if row >= 0) == sorted(one["id"] for one in checkpoints)
     for one in checkpoints:
-        row = dict(zip(names, keys[one["id"]], strict=True))
+        row = dict(zip(COLUMNS, keys[one["id"]], strict=True))
         assert (int(row["ID"]), int(row["Time"]), row["Kind"]) == (one["id"], one["start_ns"], one["kind"])
         assert int(row["Duration"]) == one["end_ns"] - one["start_ns"]
         assert int(row["Blocked"]) == (-1 if one["stall_ns"] is None else one["stall_ns"])

@@ -140,8 +140,8 @@ def test_only_orders_that_are_drawn_are_explained(make_streamed: Callable[..., C
 
     assert one is not None
     assert other is not None
-    assert [style for style, _ in one.legend] == ["order-next", "look"]
-    assert [style for style, _ in other.legend] == ["order-next", "order-on", "order-back", "order-unseen"]
+    assert [style for style, _ in one["legend"]] == ["order-next", "look"]
+    assert [style for style, _ in other["legend"]] == ["order-next", "order-on", "order-back", "order-unseen"]
 
 
 def test_the_slowest_ranks_are_drawn_and_the_rest_is_counted(
@@ -153,7 +153,7 @@ def test_the_slowest_ranks_are_drawn_and_the_rest_is_counted(
     page = laid_out(one)
 
     assert drawn is not None
-    assert [lane.who for lane in drawn.lanes] == [f"rank {rank}" for rank in range(19, 19 - MAX_LANES, -1)]
+    assert [lane["who"] for lane in drawn["lanes"]] == [f"rank {rank}" for rank in range(19, 19 - MAX_LANES, -1)]
     assert "5 streams left out" in page
     assert "of 2 streams no offset was seen or kept" in page
 
@@ -167,7 +167,7 @@ def test_of_a_run_the_slowest_checkpoint_is_drawn_whose_streams_are_known(
     drawn = offsets([make_checkpoint(3, 100), one, other])
 
     assert drawn is not None
-    assert drawn.name == "save 2, step 200"
+    assert drawn["name"] == "save 2, step 200"
     assert offsets([make_checkpoint(3, 100)]) is None
 
 

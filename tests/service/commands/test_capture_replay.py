@@ -53,27 +53,14 @@ def packed(path: Path, *lines: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"", b"\x1f\x8b", b"garbage", bytes(5000), gzip.compress(b"", mtime=0), gzip.compress(bytes(50 << 20), mtime=0)
-    ],
-    ids=["empty", "cut", "garbage", "zeros", "packed-empty", "bomb"],
-)  # fmt: skip
+@pytest.mark.parametrize("content", [bytes(5000), gzip.compress(bytes(50 << 20), mtime=0)], ids=["zeros", "bomb"])
 def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None:
-    """Empty, cut, random, zeros, or a bomb of zeros: one line, and no memory to speak of."""
+    """One line, and no memory to speak of."""
     path = tmp_path / "x.gz"
     path.write_bytes(content)
 
     with pytest.raises(RecordingError, match=r"x\.gz"):
         replay(path, None)
-
-
-@pytest.mark.parametrize("path", ["/no/such/file", "/", "/dev/null"])
-def test_paths_that_hold_none_are_refused(path: str) -> None:
-    """A directory and a device are no recordings either."""
-    with pytest.raises(RecordingError, match=path):
-        replay(Path(path), None)
 
 
 AS_NOBODY = """
@@ -100,16 +87,6 @@ def test_a_recording_that_may_not_be_read_exits_with_its_own_code() -> None:
 
     assert done.returncode == 5
     assert done.stderr == f"ckptprof: {path}: Permission denied\nhint: ask its owner for it, or read it as root\n"
-
-
-def test_a_newer_recording_is_refused_with_its_version(tmp_path: Path) -> None:
-    """It says what to do."""
-    path = recorded(tmp_path / "x.gz", msgspec.structs.replace(HEADER, version=99))
-
-    with pytest.raises(RecordingError, match="99") as error:
-        replay(path, None)
-
-    assert error.value.hint == "upgrade ckptprof here, or replay it where it was recorded"
 
 
 @pytest.mark.parametrize(
@@ -143,23 +120,6 @@ def test_impossible_counters_end_the_replay_with_their_line(tmp_path: Path, db: 
     assert replayed.damage is not None
     assert f"line {number + 1} cannot be judged: " in str(replayed.damage)
     assert "what came before that was used; " in (replayed.damage.hint or "")
-
-
-def test_a_recording_that_breaks_off_is_used_up_to_there(tmp_path: Path) -> None:
-    """A kill or a power loss leaves no end of the stream."""
-    path = tmp_path / "x.gz"
-    with path.open("wb") as stream:
-        writer = FileWriter(stream, HEADER)
-        writer.write(Frame(at_ns=1, wall_ns=10**18 + 1, read=("memory",), samples=()))
-        writer.flush()
-        kept = path.read_bytes()
-        writer.close()
-    path.write_bytes(kept)
-
-    replayed = replay(path, None)
-
-    assert replayed.report.watched.end_ns == 10**18 + 1
-    assert replayed.damage is not None
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63)])

@@ -14,7 +14,7 @@ from ckptprof.cluster.merging import merge
 from ckptprof.frameworks.placekeys import file_system_of
 from ckptprof.frameworks.runkeys import job_key
 from ckptprof.model import Checkpoint, Place, Run
-from ckptprof.service.shipping.names import redacted, without_names
+from ckptprof.service.shipping.shipper import redacted, without_names
 from ckptprof.store.fleet.outbox import Batch, Changed
 
 SECRET = "hush"  # noqa: S105 # none

@@ -1,9 +1,10 @@
-"""What `ckptprof doctor` looks at: this installation, its database and the room it has."""
+"""What `ckptprof doctor` looks at: this installation, its database and the room it has, and the mounts of this host."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import socket
 import sys
@@ -20,7 +21,6 @@ from ckptprof.errors import CkptprofError
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.service.probing.apart import END_THE_MOUNT, NoAnswerError, Say, apart
-from ckptprof.service.sampler.population import page_bytes
 from ckptprof.store.connection import has_wal_reset_fix, log_bytes, sqlite_version
 from ckptprof.store.location import path_to_read, shown, to_path, where_to_get_data
 from ckptprof.store.lock import log_readers, writer_is_alive
@@ -42,6 +42,10 @@ _OURS = {"Name:\tckptprof:sample": "sampler", "Name:\tpy-spy": "py-spy"}  # as m
 _KILLED = 1 << 8  # SIGKILL, in the masks of pending signals of proc_pid_status(5)
 _LARGE_LOG_BYTES = 64 << 20  # eight times what it takes when nobody holds it
 _PATIENCE_SECONDS = 5.0  # with a file system, or a process, that answers nothing
+MAX_MOUNTS = 16  # of which each has a line
+_BLIND = "what limits a save there is told by links and connections alone"
+_LIVE = ("live", None)  # or not known
+_Device = tuple[int, int]
 
 
 class Recorded(NamedTuple):
@@ -223,12 +227,6 @@ def metrics_port(port: int, *, mine: bool = False) -> Check:
     return Check("metrics-port", "ok", f"port {port} is free for /metrics")
 
 
-MAX_MOUNTS = 16  # of which each has a line
-_BLIND = "what limits a save there is told by links and connections alone"
-_LIVE = ("live", None)  # or not known
-_Device = tuple[int, int]
-
-
 def remote(fs: KernelFs) -> list[Check]:
     """Ask the client of each remote mount for its counters, as the sampler does: no mount is touched."""
     try:
@@ -256,7 +254,7 @@ def _daemons(fs: KernelFs, far: Sequence[MountInfo]) -> Mapping[_Device, FuseDae
 
     def look(_: Say) -> list[FuseDaemon]:
         found.look(lacking, ())
-        return found.read(page_bytes())
+        return found.read(mmap.PAGESIZE)
 
     with contextlib.suppress(OSError, NoAnswerError):
         return {(one.major, one.minor): one for one in apart(look, str(fs.proc), patience_seconds=_PATIENCE_SECONDS)}

@@ -1,4 +1,4 @@
-"""What `ckptprof doctor` looks at: the kernel's side of it. Each check reads files below given roots."""
+"""What `ckptprof doctor` looks at: the kernel's side of it, Python stacks by py-spy, and GPUs by NVML."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ _LOOKED_AT = 200  # processes of other users, before giving up
 _PATIENCE_SECONDS = 5.0  # with a process that holds whoever reads of it
 _MIB = 1 << 20
 _WITHOUT_TCP = "whether the server or the network limits a save is told by links alone"
+_GPUS_SECONDS = 10.0  # a driver without persistence takes seconds to start
+_TRIES = 3  # py-spy does not stop its target, so a look can fail
+_WITHOUT = "whether a save blocks training is judged by the rhythm of its threads only"
 
 
 def held_capabilities(fs: KernelFs) -> frozenset[str] | None:
@@ -227,11 +230,6 @@ def clock(*, now_ns: int, newest_ns: int | None) -> Check:
     if newest_ns is not None and newest_ns > now_ns + 60 * 1_000_000_000:
         return Check("clock", "warn", "the wall clock is behind the newest record: it went back", fix)
     return Check("clock", "ok", "the wall clock is plausible")
-
-
-_GPUS_SECONDS = 10.0  # a driver without persistence takes seconds to start
-_TRIES = 3  # py-spy does not stop its target, so a look can fail
-_WITHOUT = "whether a save blocks training is judged by the rhythm of its threads only"
 
 
 def ptrace_scope(fs: KernelFs) -> Check:

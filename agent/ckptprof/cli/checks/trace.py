@@ -1,4 +1,4 @@
-"""What `ckptprof doctor` looks at for the level `trace`: what it takes, piece by piece, and then a real try."""
+"""What `ckptprof doctor` looks at for the level `trace`: what it takes, a real try, and who watches this host now."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ _POLLING = (
 _OUT_OF_SIGHT = "out of sight: "
 _SINCE = re.compile(r"since (\d+\.\d+)")
 _PERMISSION = re.compile(r"lacks|not permitted|CAP_|set-user-ID")
+_PATIENCE_SECONDS = 2.0
+_MOST_BYTES = 1 << 20
+_FAILED = "the trace failed"
+_NOT_ASKED = "its page requires a client certificate: not asked"
+_REFUSAL = "TLSV13_ALERT_CERTIFICATE_REQUIRED"  # as OpenSSL calls it
 
 
 def everything(fs: KernelFs) -> list[Check]:
@@ -151,13 +156,6 @@ def mended(reason: str, found: Check | None) -> str:
     if found is not None:
         return as_told(found)
     return remedies.as_service() if _PERMISSION.search(reason) is not None else NOTHING
-
-
-_PATIENCE_SECONDS = 2.0
-_MOST_BYTES = 1 << 20
-_FAILED = "the trace failed"
-_NOT_ASKED = "its page requires a client certificate: not asked"
-_REFUSAL = "TLSV13_ALERT_CERTIFICATE_REQUIRED"  # as OpenSSL calls it
 
 
 class Guarded:

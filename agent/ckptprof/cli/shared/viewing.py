@@ -124,8 +124,10 @@ class Viewing:
             self._is_frozen = not self._is_frozen
         elif uids and step is not None:
             self._chosen = uids[max(0, min(len(uids) - 1, place + step))]
-        elif uids and key == "enter":
-            self._page, self._top = self._shown(state.last[place]), 0
+        elif uids and key == "enter" and (found := self._source.checkpoint(state.last[place])) is not None:
+            width, zone = self._screen.size[0], output.LocalZone()
+            text = show.render(found, width=width, colour=self._colour, zone=zone, blocks=output.blocks())
+            self._page, self._top = text.splitlines(), 0
 
     def _turn(self, key: str) -> None:
         height = self._screen.size[1]
@@ -134,11 +136,3 @@ class Viewing:
             self._page = None
         else:
             self._top += step
-
-    def _shown(self, one: Checkpoint) -> list[str] | None:
-        found = self._source.checkpoint(one)
-        if found is None:
-            return None
-        width = self._screen.size[0]
-        text = show.render(found, width=width, colour=self._colour, zone=output.LocalZone(), blocks=output.blocks())
-        return text.splitlines()

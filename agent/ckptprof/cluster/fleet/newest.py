@@ -58,7 +58,10 @@ def newest(checkpoints: Sequence[ClusterCheckpoint], records: Iterable[NodeRecor
     restarts = sum(len(runs) - 1 for runs in jobs.values())
     spent = sum(_seconds(run) * _nodes(run) for runs in jobs.values() for run in runs.values())
     mttf = spent / restarts if restarts and spent else None  # of one node
-    seen = _seen_until(records, now_ns)
+    seen: dict[str, int] = {}
+    for record in records:
+        if record.watched.end_ns is not None:
+            seen[record.host] = min(now_ns, max(record.watched.end_ns, seen.get(record.host, 0)))
     rows = [_row(runs, seen, mttf) for runs in jobs.values()]
     told = [one for one in rows if one.saves]
     told.sort(key=lambda one: (one.age_seconds is not None, -(one.age_seconds or 0.0), one.job, one.run))
@@ -84,14 +87,6 @@ def restorable(saves: Iterable[ClusterCheckpoint]) -> list[Checkpoint]:
             found.append(one.whole)
         wrote = wrote | mine if one.is_partial else mine
         before = mine
-    return found
-
-
-def _seen_until(records: Iterable[NodeRecord], now_ns: int) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for one in records:
-        if one.watched.end_ns is not None:
-            found[one.host] = min(now_ns, max(one.watched.end_ns, found.get(one.host, 0)))
     return found
 
 

@@ -14,7 +14,6 @@ from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of, frailties_of, writeback_measures
 from ckptprof.detect.describe.layout import class_of, engine_of, hidden_of, pattern_of
 from ckptprof.detect.describe.measures import measures_of
-from ckptprof.detect.describe.moments import metadata_of, moments_of
 from ckptprof.detect.describe.overheads import amplification_of, copies_of
 from ckptprof.detect.describe.progress import progress_of
 from ckptprof.detect.describe.risks import risks_of
@@ -25,14 +24,28 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.event import framework_of
 from ckptprof.detect.events.gathering import MANY_PARTS
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.tolerances import MAX_POINTS
+from ckptprof.detect.tolerances import MAX_POINTS, STAMP_NS
 from ckptprof.detect.transfers.model.group import level_of, points_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.host.folders import folder_of
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.placekeys import place_of
-from ckptprof.model import Checkpoint, Evidence, Kind, Pattern, Place, Point, Progress, Status, Stream
+from ckptprof.model import (
+    Checkpoint,
+    Evidence,
+    Kind,
+    Metadata,
+    Moments,
+    Pattern,
+    Place,
+    Point,
+    Progress,
+    Status,
+    Stream,
+)
+
+_KINDS = ("created", "renamed", "unlinked", "synced")
 
 
 def assemble(
@@ -96,8 +109,8 @@ def assemble(
         stall_ns=stall_ns,
         blocked=intervals(blocked, stall_ns),
         status=status,
-        moments=moments_of(candidate, clock, committed=status is Status.COMPLETE),
-        metadata=metadata_of(candidate, world),
+        moments=_moments_of(candidate, clock, committed=status is Status.COMPLETE),
+        metadata=_metadata_of(candidate, world),
         written_bytes=spent.written_bytes,
         unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
         overheads=spent.overheads,
@@ -204,3 +217,63 @@ def _thinned(points: list[tuple[int, int, int]], candidate: Candidate) -> list[t
         bins[index] = bins.get(index, 0) + count
     origin = candidate.start_ns
     return [(origin + i * width, origin + (i + 1) * width, count) for i, count in sorted(bins.items())]
+
+
+def _moments_of(candidate: Candidate, clock: Clock, *, committed: bool) -> Moments:
+    """Return the moments of a save that were seen; one that was not `committed` has no such moment.
+
+    When old ones were cleaned up becomes known later.
+    """
+    if not candidate.writes:
+        return Moments()
+    first_ns = min(part.first_data_ns for part in candidate.parts)
+    last_ns = max(part.last_data_ns(clock) for part in candidate.parts)
+    synced_ns = max((at_ns for part in candidate.parts if (at_ns := part.synced_ns) is not None), default=None)
+    committed_ns = _committed_ns(candidate, clock) if committed else None
+    return Moments(
+        first_data_ns=clock.wall(first_ns),
+        last_data_ns=clock.wall(max(first_ns, last_ns)),
+        synced_ns=None if synced_ns is None else clock.wall(synced_ns),
+        committed_ns=None if committed_ns is None else clock.wall(committed_ns),
+    )
+
+
+def _committed_ns(candidate: Candidate, clock: Clock) -> int | None:
+    """Return when the marker was complete or the last name given; of files without either, when they were closed."""
+    signs = [part.end_ns for part in candidate.parts if part.name.commit]
+    signs += [at_ns for part in candidate.parts if (at_ns := part.renamed_ns(clock)) is not None]
+    if signs:
+        return max(signs)
+    closed = [part.closed_ns for part in candidate.parts if part.operations is not None]  # else it is a look's time
+    known = [at_ns for at_ns in closed if at_ns is not None]
+    return max(known) if len(known) == len(candidate.parts) else None
+
+
+def _metadata_of(candidate: Candidate, world: World) -> Metadata:
+    """Return what else was done: all but what was lost, or which of the files were new."""
+    sums = [part.operations for part in candidate.parts if part.operations is not None]
+    if not sums:
+        born = _born(candidate, world.clock) if candidate.writes else None
+        return Metadata(created=born, at_least=born is not None)
+    timed = [one.call_ns for one in sums if one.call_ns is not None]
+    data_call_ns = sum(timed) if timed else None
+    start_ns, end_ns = candidate.start_ns, candidate.end_ns
+    lost = bool(world.health.lost(start_ns, end_ns))
+    if not candidate.writes:
+        return Metadata(at_least=lost, data_call_ns=data_call_ns)
+    calls = world.calls
+    told = {kind: calls.count(candidate.processes, kind, start_ns, end_ns) for kind in _KINDS}
+    return Metadata(**told, at_least=lost or not calls.is_whole(start_ns), data_call_ns=data_call_ns)
+
+
+def _born(candidate: Candidate, clock: Clock) -> int | None:
+    """Return how many of the files were made while it went on; None if the file system does not tell."""
+    births = {
+        part.path: clock.mono(part.fact.birth_ns)
+        for part in candidate.parts
+        if part.fact is not None and part.fact.birth_ns is not None
+    }
+    if not births:
+        return None
+    low_ns, high_ns = candidate.start_ns - STAMP_NS, candidate.end_ns + STAMP_NS
+    return sum(1 for born_ns in births.values() if low_ns <= born_ns <= high_ns)

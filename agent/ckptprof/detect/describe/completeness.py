@@ -185,10 +185,7 @@ def lacking_pieces(candidate: Candidate) -> tuple[int, int] | None:
 
 
 def _is_all_seen(candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether nothing of a save can be out of sight: each call of it was traced, and all its ranks are here.
-
-    Who does not train may copy one file of several.
-    """
+    # a process that does not train may copy one file of several
     here = known.world.trains(candidate.processes) and all(map(known.world.jobs.are_all_here, candidate.processes))
     return here and all(part.operations is not None for part in candidate.parts)
 

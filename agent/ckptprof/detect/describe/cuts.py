@@ -111,14 +111,12 @@ def _is_traced_until(part: Transfer, failed_ns: int) -> bool:
 
 
 def _is_open(part: Transfer, over_ns: int) -> bool:
-    """Return whether a file was still open when the watch ended."""
     if part.closed_ns is not None:
         return False
     return part.operations is not None or (bool(part.looks) and over_ns - part.last_ns < LOOK_NS)
 
 
 def _is_whole(candidate: Candidate, known: Knowledge, quiet_ns: int) -> bool:
-    """Return whether nothing speaks for more to come."""
     if candidate.committed_ns is not None:
         return True
     earlier = sorted(one.bytes for one in known.past.complete(candidate.job, kinds(candidate)))

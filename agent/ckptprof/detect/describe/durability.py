@@ -176,7 +176,6 @@ def frailties_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
 
 
 def _given_ns(part: TracedTransfer) -> int:
-    """Return when a file was whole under its name."""
     return max(part.active_ns, part.name_given_ns or 0)
 
 
@@ -199,7 +198,6 @@ def _unsynced(data: Sequence[TracedTransfer], marker: TracedTransfer | None, kno
 
 
 def _named(parts: Sequence[Transfer]) -> str:
-    """Return the largest of some files, and how many more there are."""
     more = f" and {plural(len(parts) - 1, 'more file')}" if len(parts) > 1 else ""
     return f"{max(parts, key=lambda part: part.bytes).file_name}{more} ({size(sum(part.bytes for part in parts))})"
 

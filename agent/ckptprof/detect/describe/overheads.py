@@ -83,7 +83,6 @@ def _rewrites(candidate: Candidate, known: Knowledge) -> Iterator[Overhead]:
 
 
 def _alike(parts: Iterable[Transfer], key: Callable[[Transfer], Hashable]) -> list[list[Transfer]]:
-    """Return the groups of large parts that share a key, those of one process."""
     groups: dict[Hashable, list[Transfer]] = {}
     for part in parts:
         if part.bytes >= TELLING_BYTES:

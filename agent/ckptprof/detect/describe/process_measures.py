@@ -37,7 +37,6 @@ def members_of(draft: Draft) -> list[ProcessKey]:
 
 
 def _trains(draft: Draft, process: ProcessKey) -> bool:
-    """Return whether it is one of those that train, and was alive then."""
     jobs, candidate = draft.world.jobs, draft.candidate
     info = jobs.info(process)
     if info is None or draft.world.ended.get(process, candidate.end_ns) < candidate.start_ns:

@@ -25,7 +25,6 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.events.past_events import MAX_REMEMBERED
 from ckptprof.detect.events.waits import FOLLOWED_NS, is_followed
 from ckptprof.detect.tolerances import COMMIT_NS, MAX_EACH
@@ -50,7 +49,6 @@ class _Awaited:
     shapes: frozenset[str]
     paths: frozenset[str]
     processes: tuple[ProcessKey, ...]
-    life: Life
     lost: bool = False  # a file of it was deleted again: it will never be durable
     seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
     is_cleaned: bool = False  # what is deleted from now on is not deleted for it
@@ -65,7 +63,6 @@ class Revisions:
     """Keeps the saves that were reported, bounded in number and time, and what is learnt of their files."""
 
     def __init__(self, known: Knowledge) -> None:
-        """Start with nothing."""
         self._known = known
         self._noted: dict[str, _Awaited] = {}  # held, or about to be reported
         self._awaited: dict[str, _Awaited] = {}
@@ -91,7 +88,6 @@ class Revisions:
         _put(self._noted, _Awaited(
             checkpoint, blind, candidate.start_ns, candidate.end_ns, ends, whole=len(ends) == len(candidate.parts),
             shapes=frozenset(map(shape, paths)), paths=paths, processes=tuple(candidate.processes),
-            life=candidate.life,
         ))  # fmt: skip
 
     def sent(self, event: Event) -> None:
@@ -120,13 +116,10 @@ class Revisions:
                 new[uid] = awaited.checkpoint
             elif awaited.checkpoint is not before:
                 awaited.checkpoint = msgspec.structs.replace(awaited.checkpoint, revision=before.revision + 1)
-                awaited.life.turn(Trigger.REVISED)
                 revised.append(awaited.checkpoint)
             durable = awaited.checkpoint.durable_ns is not None
             over = now_ns is None or is_followed(now_ns - awaited.end_ns, durable=durable)
             if over and not (now_ns and self._known.transfers.sent.sends_since(awaited.start_ns)):  # it may be uploaded
-                awaited.life.turn(Trigger.FOLLOWED)
-            if awaited.life.state is State.FINAL:
                 del self._awaited[uid]
         if now_ns is not None:
             self._known.transfers.writeback.forget_before(now_ns - FOLLOWED_NS)
@@ -140,8 +133,7 @@ class Revisions:
                 continue
             awaited.checkpoint = checkpoint
             self._awaited.pop(checkpoint.uid, None)
-            for dropped in _put(self._awaited, awaited):
-                dropped.life.turn(Trigger.FOLLOWED)
+            _put(self._awaited, awaited)
 
     def _revision(self, awaited: _Awaited, now_ns: int | None) -> Checkpoint:
         """Return the checkpoint with what is new of it; `now_ns` None: there is no later."""
@@ -247,15 +239,12 @@ class Revisions:
         return min(later, default=until_ns)
 
 
-def _put(awaited: dict[str, _Awaited], new: _Awaited) -> list[_Awaited]:
-    """Add one; return the oldest, which made room for it."""
-    dropped = []
+def _put(awaited: dict[str, _Awaited], new: _Awaited) -> None:
+    """Add one; the oldest make room for it."""
     files = sum(len(one.paths) for one in awaited.values())
     while awaited and (len(awaited) >= MAX_EACH or files > MAX_REMEMBERED):
-        dropped.append(awaited.pop(next(iter(awaited))))
-        files -= len(dropped[-1].paths)
+        files -= len(awaited.pop(next(iter(awaited))).paths)
     awaited[new.checkpoint.uid] = new
-    return dropped
 
 
 def newest(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:

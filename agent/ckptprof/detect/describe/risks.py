@@ -64,13 +64,16 @@ class Successors:
     """What some files of a save are, by whose place each may have taken: looked up once for each that failed."""
 
     def __init__(self, parts: Iterable[Transfer]) -> None:
-        """Take all of them, in any order."""
         rows: dict[str, list[Transfer]] = {}
         for part in sorted(parts, key=lambda part: part.start_ns):
             rows.setdefault(part.path, []).append(part)
             if part.earlier_path is not None and read_name(part.earlier_path).staging:
                 rows.setdefault(f"{part.folder}/", []).append(part)
-        self._rows = {place: (_starts(row), _largest_from(row)) for place, row in rows.items()}
+        # by place: when each began, and the size of the largest of it and those after it
+        self._rows: dict[str, tuple[list[int], list[int]]] = {}
+        for place, row in rows.items():
+            largest = [*accumulate((one.stored_size for one in reversed(row)), max)][::-1]
+            self._rows[place] = [one.start_ns for one in row], largest
 
     def supersede(self, attempt: Transfer, known: Knowledge) -> bool:
         """Return whether one took the place of another that had a temporary name: it was written again.
@@ -92,25 +95,12 @@ class Successors:
         return first < len(largest) and largest[first] >= attempt.bytes
 
 
-def _starts(row: Sequence[Transfer]) -> list[int]:
-    return [one.start_ns for one in row]
-
-
-def _largest_from(row: Sequence[Transfer]) -> list[int]:
-    """Return of each the size of the largest of it and those after it."""
-    return [*accumulate((one.stored_size for one in reversed(row)), max)][::-1]
-
-
 def failures_of(failed: Sequence[Transfer]) -> str:
     """Return what the last call that failed said of the last of some files, and how many more there are."""
-    return _failure_of(failed[-1]) + _more(len(failed))
-
-
-def _failure_of(part: Transfer) -> str:
-    """Return what the last call that failed said."""
-    error = part.error or 0
+    last = failed[-1]
+    error = last.error or 0
     said = _SAID.get(error) or errno.errorcode.get(error) or f"error {error}"
-    return f"{part.file_name} failed after {size(part.bytes)}: {said}"
+    return f"{last.file_name} failed after {size(last.bytes)}: {said}{_more(len(failed))}"
 
 
 def on_full_disk(parts: Iterable[Transfer], known: Knowledge) -> list[Transfer]:
@@ -127,7 +117,7 @@ def on_full_disk(parts: Iterable[Transfer], known: Knowledge) -> list[Transfer]:
         key = part.process, part.file[0]
         if key not in begun_ns:
             begun_ns[key] = sorted(
-                one.begin.least
+                one.before_ns
                 for one in known.transfers.recent.written(part.process)
                 if one.file[0] == part.file[0] and max(one.counted_bytes, one.stored_size) >= HEADER_BYTES
             )
@@ -178,7 +168,6 @@ class Wholes:
     """Tells which files of a candidate one process wrote whole."""
 
     def __init__(self, candidate: Candidate, known: Knowledge) -> None:
-        """Look into these when asked."""
         self._parts, self._known = candidate.parts, known
         self._written: dict[ProcessKey, Overlaps] = {}  # all that a process wrote of it
 
@@ -210,7 +199,6 @@ def _replaced(candidate: Candidate, known: Knowledge) -> str | None:
 
 
 def _named(processes: Collection[ProcessKey], jobs: Jobs) -> str:
-    """Return the processes by their ranks, if they have such."""
     ranks = sorted({-1 if (rank := jobs.rank(process)) is None else rank for process in processes})
     if ranks[0] < 0 or len(ranks) != len(processes) or len(ranks) > _NAMED:
         noun = "processes" if ranks[0] < 0 else "ranks"

@@ -96,7 +96,6 @@ def _unique_of_file(parts: list[Transfer]) -> int:
 
 
 def _fetched_by(parts: list[Transfer], history: ProcessHistory) -> _Fetched | None:
-    """Return what a reader had fetched while it read; None if it was not looked at all the time."""
     start_ns, end_ns = min(part.start_ns for part in parts), max(part.end_ns for part in parts)
     slack_ns = max(part.edges_slack_ns for part in parts)
     around = history.between(start_ns - slack_ns, end_ns + slack_ns)

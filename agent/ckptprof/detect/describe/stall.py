@@ -275,7 +275,7 @@ def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -
     names = {shape_of(part.file_name) for part in candidate.parts}
     return any(
         since_ns <= one.first_ns
-        and one.begin.least <= until_ns  # polled, it was first met later
+        and one.before_ns <= until_ns  # polled, it was first met later
         and one.used_size >= TELLING_BYTES
         and one.path not in own
         and shape_of(one.file_name) in names

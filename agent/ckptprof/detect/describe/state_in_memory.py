@@ -99,7 +99,6 @@ class StateInMemory:
         return fell <= LITTLE_SHARE * sum(one.grown_bytes for one in before)
 
     def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
-        """Return how its memory grew since it trains, as (from, to, bytes)."""
         since_ns = self._book.first_ns(self._process) or 0
         return [one for one in self._usage.growth(self._process, start_ns, end_ns) or [] if one[0] > since_ns]
 

@@ -135,7 +135,6 @@ def _add_others(draft: Draft, process: ProcessKey, acts: dict[int, Act], seen: s
 
 
 def _by_looks(draft: Draft, process: ProcessKey, parts: list[Transfer]) -> list[Act]:
-    """Return the threads that were met at work meanwhile; if none was looked at, its main one."""
     span = min(part.start_ns for part in parts), max(part.end_ns for part in parts)
     looks = draft.world.threads
 

@@ -109,7 +109,6 @@ class TrainingActivity:
         return "none of its Python stacks was seen, and it has no rhythm on the CPU that it could have missed"
 
     def _looks(self) -> list[tuple[int, Doing]]:
-        """Return what it was seen doing in each look while the save went on."""
         around = self.book.stacks(self.process, self.start_ns - 2 * REACH_NS, self.end_ns + _CALM_AFTER_NS)
         calm = [frames for one in around if (frames := main_frames(one)) and self._is_calm(one.at_ns, frames)]
         found = []
@@ -143,7 +142,6 @@ class TrainingActivity:
         return self.book.in_save(low_ns) or self.book.saved_within(low_ns, high_ns)
 
     def _is_unusual(self, span: Span) -> bool:
-        """Return whether it stood still for longer than it does without a save."""
         return self._pause_ns == 0 or span[1] - span[0] > 1.5 * self._pause_ns + CALLS_NS
 
     def _is_calm(self, at_ns: int, frames: tuple[Frame, ...]) -> bool:

@@ -95,7 +95,6 @@ def _whole(part: Transfer) -> Moved:
 
 
 def _span(part: Transfer) -> Span:
-    """Return when it was written; of what was staged, without the stage, which somebody else may have written."""
     staged = part.staged
     return (part.start_ns if staged is None else min(part.end_ns, max(part.start_ns, staged.end_ns)), part.end_ns)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ckptprof.detect.events.life import Life
 from ckptprof.detect.tolerances import FEW, HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
@@ -20,7 +19,6 @@ class Candidate:
     job: str
     writes: bool
     parts: list[Transfer] = field(default_factory=list)
-    life: Life = field(default_factory=Life)
     start_ns: int = 0  # the first edge of its parts
     end_ns: int = 0  # the last one
     bytes: int = 0

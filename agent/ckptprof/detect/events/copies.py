@@ -6,7 +6,6 @@ from collections import deque
 from typing import NamedTuple
 
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
-from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.detect.tolerances import is_like
 from ckptprof.detect.transfers.remembered import SavedFiles
@@ -21,21 +20,19 @@ class _Side(NamedTuple):
     end_ns: int
     names: frozenset[str]  # of its biggest files, without folders
     others: frozenset[str]  # paths of the other side, as far as it was seen
-    life: Life
 
 
 class Copies:
     """Remembers the sides of the last copies."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._written: deque[_Side] = deque(maxlen=MAX_RECENT)
         self._read: deque[_Side] = deque(maxlen=MAX_RECENT)
 
-    def add(self, copy: Checkpoint, event: PastEvent, others: frozenset[str] | None, life: Life) -> list[Checkpoint]:
+    def add(self, copy: Checkpoint, event: PastEvent, others: frozenset[str] | None) -> list[Checkpoint]:
         """Take one side, and of the read one what was written meanwhile; return it if it may be reported."""
         names = frozenset(path.rpartition("/")[2] for path in event.paths)
-        side = _Side(copy, event.start_ns, event.end_ns, names, others or frozenset(), life)
+        side = _Side(copy, event.start_ns, event.end_ns, names, others or frozenset())
         (self._written if others is None else self._read).append(side)
         return [copy] if others is None else []
 
@@ -46,7 +43,7 @@ class Copies:
         while self._read and now_ns - self._read[0].end_ns >= longest_ns:
             side = self._read.popleft()
             reported = any(_is_one(side, other) for other in self._written) or any(map(saved.contains, side.others))
-            if side.life.turn(Trigger.OTHER_SIDE_REPORTED if reported else Trigger.ALONE) is State.REPORTED:
+            if not reported:
                 told.append(side.copy)
         return told
 

@@ -34,6 +34,11 @@ class Decision:
         """Whether it is a copy or a stream of a checkpoint."""
         return self.hypothesis in (Hypothesis.COPY, Hypothesis.STREAM)
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it is neither a checkpoint nor a copy, and does not wait to become one."""
+        return self.deferral is None and self.hypothesis in (Hypothesis.DATA, Hypothesis.NOTHING)
+
 
 def decide(signals: tuple[Signal, ...], table: DecisionTable = TABLE) -> Decision:
     """Return what an event with these signals is."""

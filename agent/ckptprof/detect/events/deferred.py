@@ -8,7 +8,6 @@ import msgspec
 
 from ckptprof.detect.events.decision import evidence_of
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.life import Life, State, Trigger
 from ckptprof.detect.events.past_events import PastEvent, PastEvents
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.waits import deferred_until_ns
@@ -58,31 +57,25 @@ class DeferredEvents:
     """Holds a bounded number of events; the oldest goes first."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
-        self._held: list[tuple[Pending, Life]] = []
+        self.held: list[Pending] = []  # what waits now, the oldest first
 
-    @property
-    def held(self) -> list[Pending]:
-        """What waits now, the oldest first."""
-        return [held for held, _ in self._held]
-
-    def hold(self, held: Pending, life: Life) -> None:
+    def hold(self, held: Pending) -> None:
         """Keep one until more is known."""
-        self._held.append((held, life))
+        self.held.append(held)
         kept = [one for one in self.held if one.has_room]
         files = sum(one.checkpoint.files for one in kept)
         while len(kept) > MAX_EACH or (len(kept) > _LEAST_HELD and files > MAX_FILES):
             files -= kept[0].checkpoint.files
             kept.pop(0).has_room = False
 
-    def release(self, job: str, event: PastEvent) -> list[tuple[Pending, Life]]:
+    def release(self, job: str, event: PastEvent) -> list[Pending]:
         """Return the earlier ones of a series that was recognised: too little for one is enough for several."""
 
         def is_such(held: Pending) -> bool:
             return held.checkpoint.kind is Kind.SAVE and held.is_of(job, event) and held.is_like(event)
 
         again = Signal("recurs", "recurs", "the job wrote the like of it again", strength=2)
-        return self._turn(Trigger.SERIES_RECURS, is_such, again)
+        return self._take(is_such, again)
 
     def fetched(self, job: str, event: PastEvent, past: PastEvents) -> list[Pending]:
         """Return what a job received from where an event went, before that, and no more of it since."""
@@ -92,7 +85,7 @@ class DeferredEvents:
             if held.checkpoint.kind is Kind.RESTORE and held.is_of(job, event) and not held.is_answered(past)
         ]
 
-    def saved_later(self, job: str, event: PastEvent, past: PastEvents) -> list[tuple[Pending, Life]]:
+    def saved_later(self, job: str, event: PastEvent, past: PastEvents) -> list[Pending]:
         """Return those that a save shows to have been restores from an object store: it is as large, wherever it is."""
         later = Signal("saved-later", "read-again", "its job saved as much later")
 
@@ -100,7 +93,7 @@ class DeferredEvents:
             is_fetched = held.checkpoint.kind is Kind.RESTORE and held.checkpoint.job == job
             return is_fetched and held.event.may_be(event) and not held.is_answered(past)
 
-        return self._turn(Trigger.SERIES_RECURS, is_such, later)
+        return self._take(is_such, later)
 
     def sent_before(self, event: PastEvent, past: PastEvents) -> list[Pending]:
         """Return what runs of the same program sent to where an event came from, if it may be a state by its size.
@@ -117,11 +110,11 @@ class DeferredEvents:
             and past.is_sent_again(held.checkpoint.job, held.event)
         ]
 
-    def fetched_back(self, event: PastEvent, past: PastEvents) -> list[tuple[Pending, Life]]:
+    def fetched_back(self, event: PastEvent, past: PastEvents) -> list[Pending]:
         """Return the saves that a later run of the same program shows to have been some: it fetched as much."""
         again = Signal("read-again", "read-again", "a later run of the same program fetched as much")
         such = [one for one in self.sent_before(event, past) if event.may_be(one.event)]
-        return self._turn(Trigger.READ_BACK, lambda held: held in such, again)
+        return self._take(lambda held: held in such, again)
 
     def drop_answered(self, past: PastEvents) -> None:
         """Forget what was sent once, and came back since, or was followed by something of another size."""
@@ -133,36 +126,34 @@ class DeferredEvents:
             is_one_of_many = is_alone and not past.has_one_size(held.checkpoint.job, held.event)
             return held.is_answered(past) or is_one_of_many
 
-        self._turn(Trigger.SERIES_IS_DATA, is_none)
+        self._take(is_none)
 
-    def read_again(self, event: PastEvent) -> list[tuple[Pending, Life]]:
+    def read_again(self, event: PastEvent) -> list[Pending]:
         """Return those whose files a later run of the same program reads."""
         again = Signal("read-again", "read-again", "a later run of the same program read it")
-        return self._turn(Trigger.READ_BACK, lambda held: not held.event.paths.isdisjoint(event.paths), again)
+        return self._take(lambda held: not held.event.paths.isdisjoint(event.paths), again)
 
-    def resumed(self, event: PastEvent) -> list[tuple[Pending, Life]]:
+    def resumed(self, event: PastEvent) -> list[Pending]:
         """Return the others of the series from the last of which a later run of the same program goes on."""
         again = Signal("resumed", "resumed", "a later run of the same program went on from the last one")
-        return self._turn(Trigger.SERIES_RESUMED, lambda held: held.event.is_of_program(event), again)
+        return self._take(lambda held: held.event.is_of_program(event), again)
 
     def drop(self, job: str, event: PastEvent) -> None:
         """Forget those of a series that turned out to be data."""
-        self._turn(Trigger.SERIES_IS_DATA, lambda held: held.is_of(job, event))
+        self._take(lambda held: held.is_of(job, event))
 
-    def expire(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[tuple[Pending, Life]]:
+    def expire(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[Pending]:
         """Return those for which nothing more will come, and which are a save or a copy alone."""
         something = (Hypothesis.SAVE, Hypothesis.COPY)
-        found = self._turn(Trigger.ALONE, lambda held: held.if_alone in something and held.is_due(now_ns, ended))
-        self._turn(Trigger.NOTHING_ALONE, lambda held: held.is_due(now_ns, ended))
+        found = self._take(lambda held: held.if_alone in something and held.is_due(now_ns, ended))
+        self._take(lambda held: held.is_due(now_ns, ended))
         return found
 
-    def _turn(
-        self, trigger: Trigger, is_such: Callable[[Pending], bool], *reasons: Signal
-    ) -> list[tuple[Pending, Life]]:
-        """Move on those of which something is the case; return those that are to be reported, with the reasons."""
-        found = [one for one in self._held if is_such(one[0])]
-        self._held = [one for one in self._held if one not in found]
-        for held, _ in found:
+    def _take(self, is_such: Callable[[Pending], bool], *reasons: Signal) -> list[Pending]:
+        """Remove and return those of which something is the case, with the reasons."""
+        found = [one for one in self.held if is_such(one)]
+        self.held = [one for one in self.held if one not in found]
+        for held in found:
             evidence = (*held.checkpoint.evidence, *evidence_of(reasons))
             held.checkpoint = msgspec.structs.replace(held.checkpoint, evidence=evidence)
-        return [one for one in found if one[1].turn(trigger) is State.REPORTED]
+        return found

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from itertools import pairwise
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, further_gap_ns, group
-from ckptprof.detect.events.life import Trigger
 from ckptprof.detect.events.waits import LONGEST_CLOSING_NS, patience_ns
 from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, PATIENCE_NS
 from ckptprof.detect.transfers.estimates import is_nothing
@@ -26,11 +26,18 @@ _Owner = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that
 _BothWays = tuple[list[Transfer], list[Transfer]]  # written, read
 
 
+class Turn(Enum):
+    """What comes next for a candidate."""
+
+    WAITS = "more of it may follow"
+    OVER = "its last sign is old enough, or it has more files than can be kept"
+    ENDLESS = "it goes on and on under names of no framework"
+
+
 class Gatherer:
     """Knows whose each transfer is."""
 
     def __init__(self, world: World, transfers: Transfers) -> None:
-        """Look into these whenever asked."""
         self._world = world
         self._jobs = world.jobs
         self._transfers = transfers
@@ -120,13 +127,12 @@ class Gatherer:
             ):
                 yield owner, transfer
 
-    def turn(self, candidate: Candidate, now_ns: int) -> Trigger:
-        """Return what happens to an open event."""
+    def turn(self, candidate: Candidate, now_ns: int) -> Turn:
+        """Return what comes next for a candidate."""
         if _is_endless(candidate):
-            return Trigger.ENDLESS
-        if len(candidate.parts) >= _MOST_NAMED:
-            return Trigger.TOO_MANY_FILES
-        return Trigger.PATIENCE_OVER if self._is_over(candidate, now_ns) else Trigger.SIGN
+            return Turn.ENDLESS
+        is_over = len(candidate.parts) >= _MOST_NAMED or self._is_over(candidate, now_ns)
+        return Turn.OVER if is_over else Turn.WAITS
 
     def _is_over(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether nothing more is to be expected of a candidate."""
@@ -150,16 +156,14 @@ class Gatherer:
 
     def settled(self, candidate: Candidate) -> Candidate:
         """Return the candidate without what still goes on, and without what turned out to be none."""
-        kept = [part for part in candidate.parts if not part.is_open and not self._is_none(part)]
+        ended = (part for part in candidate.parts if not part.is_open)
+        kept = [part for part in ended if not (is_nothing(part) or self._transfers.is_nameless(part))]
         if len(kept) == len(candidate.parts):
             return candidate
-        closed = Candidate(candidate.job, candidate.writes, life=candidate.life, patience_ns=candidate.patience_ns)
+        closed = Candidate(candidate.job, candidate.writes, patience_ns=candidate.patience_ns)
         for part in kept:
             closed.add(part)
         return closed
-
-    def _is_none(self, part: Transfer) -> bool:
-        return is_nothing(part) or self._transfers.is_nameless(part)
 
     def _patience_ns(self, candidate: Candidate) -> int:
         """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""

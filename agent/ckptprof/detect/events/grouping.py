@@ -26,7 +26,9 @@ def group(job: str, parts: list[Transfer], pause_ns: Pause = _gap_ns) -> list[Ca
     made: list[Candidate] = []
     by_unit: dict[str, list[Candidate]] = {}
     for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
-        alike = by_unit.setdefault(_unit(part), [])
+        # a log that grows beside checkpoints is none of them, and may never end
+        unit = f"{part.path}#appended" if _is_log(part) else part.name.directory
+        alike = by_unit.setdefault(unit, [])
         for candidate in alike[: -FEW - 1 : -1]:
             if _belongs(candidate, part):
                 candidate.add(part)
@@ -37,11 +39,6 @@ def group(job: str, parts: list[Transfer], pause_ns: Pause = _gap_ns) -> list[Ca
             alike.append(begun)
             made.append(begun)
     return _joined([piece for candidate in made for piece in _split(candidate)], pause_ns)
-
-
-def _unit(part: Transfer) -> str:
-    """Return what it may be a part of; a log that grows beside checkpoints is none of them, and may never end."""
-    return f"{part.path}#appended" if _is_log(part) else part.name.directory
 
 
 def _is_log(part: Transfer) -> bool:
@@ -115,7 +112,7 @@ def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
         return alike and gap_ns <= LOOSE_GAP_NS
     if not _is_near(earlier, later):
         return False
-    if _is_marker(later) and later.writes:
+    if later.writes and all(part.name.commit for part in later.parts):
         return gap_ns <= CERTAIN_GAP_NS
     if _is_alias(later) or _is_alias(earlier):
         return gap_ns <= (further_gap_ns(earlier) if _is_further(earlier, later) else LOOSE_GAP_NS)
@@ -140,7 +137,6 @@ def _is_row(candidate: Candidate) -> bool:
 
 
 def _is_known(candidate: Candidate) -> bool:
-    """Return whether it is named as something that is saved."""
     return all(part.name.framework is not None or part.name.hint for part in candidate.parts[:FEW])
 
 
@@ -163,10 +159,6 @@ def further_gap_ns(candidate: Candidate) -> int:
     """Return how long after a save all of it may begin to be written again: it may be pickled in memory first."""
     took_ns = candidate.end_ns - candidate.start_ns
     return min(CERTAIN_GAP_NS, max(LOOSE_GAP_NS, _PICKLING * took_ns))
-
-
-def _is_marker(candidate: Candidate) -> bool:
-    return all(part.name.commit for part in candidate.parts)
 
 
 def _is_aside(candidate: Candidate) -> bool:

@@ -63,7 +63,6 @@ class PastEvents:
     """Bounded in jobs, events and paths: the job that did nothing for the longest is forgotten first."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._events: Bounded[tuple[str, bool], deque[PastEvent]] = Bounded(MAX_RECENT, deque, on_drop=self._dropped)
         self._remembered = 0  # paths in events
         # of files that were written, saved or not: job and event
@@ -196,7 +195,6 @@ class PastEvents:
         self._gone.update_of(found[0])[path] = None
 
     def _full_paths(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the paths that relative ones stand for: each the last of its name that was written."""
         tails = {"/" + path.removeprefix("./"): path for path in paths if not path.startswith("/")}
         names = {tail.rpartition("/")[2] for tail in tails}
         found: dict[str, str] = {}

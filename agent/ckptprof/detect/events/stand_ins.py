@@ -8,7 +8,6 @@ import msgspec
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
-from ckptprof.detect.events.life import Life, Trigger
 from ckptprof.detect.events.past_events import PastEvent, shape_of
 from ckptprof.detect.events.signals.copies import counterparts
 from ckptprof.detect.tolerances import LITTLE_SHARE, MAX_EACH
@@ -31,14 +30,12 @@ class _StandIn:
     source: str  # the largest file that it is a copy of
     authors: frozenset[ProcessKey]  # who wrote that, if that was seen
     trainers: set[ProcessKey]  # who is to write it anew, and lives: who saved beside it
-    life: Life
 
 
 class StandIns:
     """Follows copies until their files are written anew, or who saves beside them ends without it."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._all: Bounded[str, _StandIn] = Bounded(MAX_EACH)
         # who wrote copies of such a shape anew
         self._replacing: Bounded[str, frozenset[ProcessKey]] = Bounded(MAX_EACH, frozenset)
@@ -64,7 +61,7 @@ class StandIns:
             author = event.known.past.author(source)
             authors = frozenset() if author is None else author.processes
             trainers = set().union(*(self._replacing[shape_of(path)] for path in paths))
-            self._all[copy.uid] = _StandIn(copy, event.end_ns, paths, source, authors, trainers, event.candidate.life)
+            self._all[copy.uid] = _StandIn(copy, event.end_ns, paths, source, authors, trainers)
 
     def written(self, event: Event) -> None:
         """Take what was written, whatever it was: it took the place of the copies that were there."""
@@ -110,7 +107,6 @@ class StandIns:
             return
         evidence = (*(kept for kept in one.copy.evidence if kept not in before), *risk)
         one.copy = msgspec.structs.replace(one.copy, evidence=evidence, revision=one.copy.revision + 1)
-        one.life.turn(Trigger.REVISED)
         self._revised[one.copy.uid] = one.copy
 
 

@@ -1,4 +1,22 @@
-"""How long an event waits in each state of its life: functions of what is known of it, which read no clock."""
+"""An event's life: its states, what moves it from one to the next, and how long it waits in each.
+
+Theory of operation. Transfers that may be one save or one restore are grouped into an event. It is
+
+OPEN      while more of it may follow: files of a step's folder come even after a long barrier, a missing rank later
+          still; a marker, or the end of all its writers, says that nothing more comes. (`Gatherer.turn`, anew in each
+          round) A close(2) or a sync that still sends it to its server keeps it open. (`Detector`)
+JUDGED    at once after that, by the decision table. (`Recogniser.judge`)
+DEFERRED  if too little is known yet: it waits for the next of its series or for a later run that reads it
+          (`DeferredEvents`), or, as the read side of a copy, for the written side (`Copies`). Time, the end of its
+          writers or a lack of room end the waiting: then it is what it was alone.
+REPORTED  once users were told of it. A restore and a copy remain so.
+UPDATED   each time more is known of it: when a save was durable and what was deleted for it (`Revisions`), that a copy
+          stands where training was to write (`StandIns`).
+FINAL     when nothing more is to be learnt, or it was nothing.
+
+The end of a recording is as if all patience were over; if another session follows, what is DEFERRED waits on in it.
+The functions here say how long each state lasts: of what is known of an event, and they read no clock.
+"""
 
 from __future__ import annotations
 

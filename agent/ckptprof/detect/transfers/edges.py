@@ -52,11 +52,15 @@ def write_edges(
         if start < transfer.before_ns:  # what was written by then went elsewhere
             start = transfer.before_ns
             if transfer.size >= TELLING_BYTES:
-                start = _first_written(history, start, end) or start
+                inside = (
+                    (max(one.start_ns, start), one.end_ns, one.wrote_bytes) for one in history.between(start, end)
+                )
+                start = next((run.start_ns for run in runs(inside)), start)
         # its opening emptied it, or something of it is there
         begun = (look.at_ns for look in transfer.looks if look.position or not look.size)
         start = min(start, next(begun, start))
-    opened = openings.opened_to_write(transfer.file, transfer.before_ns, start + STAMP_NS) if transfer.looks else None
+    written_since = openings.opened_between(transfer.file, transfer.before_ns, start + STAMP_NS, written=True)
+    opened = written_since if transfer.looks else None
     if transfer.closed_ns is not None:  # what its process wrote later went elsewhere
         end = min(end, high)
     if fact is not None:
@@ -77,13 +81,6 @@ def write_edges(
             end = changed  # it got its name
         end = _synced(transfer, history, end, synced)
     return start, max(start, end)
-
-
-def _first_written(history: ProcessHistory, low: int, high: int) -> int | None:
-    """Return when a process first wrote between two times; None: it did not."""
-    inside = ((max(one.start_ns, low), one.end_ns, one.wrote_bytes) for one in history.between(low, high))
-    found = runs(inside)
-    return found[0].start_ns if found else None
 
 
 def _begin(transfer: Transfer, start: int, latest: int, birth: int | None) -> Bounds:
@@ -237,7 +234,6 @@ def _reach_back(transfer: Transfer, history: ProcessHistory) -> int:
 
 
 def _run_at(all_runs: list[Run], low: int, high: int) -> Run | None:
-    """Return the runs that overlap a time as one."""
     overlapping = [run for run in all_runs if run.end_ns >= low and run.start_ns <= high]
     if not overlapping:
         return None

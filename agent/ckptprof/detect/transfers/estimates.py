@@ -70,7 +70,6 @@ class Estimates:
     """Makes the best estimate of the transfers that wait anew, as far as something was observed of them since."""
 
     def __init__(self, world: World, openings: Openings, traced: TracedTransfers, recent: RecentTransfers) -> None:
-        """Start with nothing; what is given is looked into when an estimate is made."""
         self._recent = recent
         self._world = world
         self._openings = openings
@@ -89,18 +88,15 @@ class Estimates:
         if state is not None and state == transfer.estimated_from:
             transfer.conclude(transfer.estimate)
         else:
-            counted = isinstance(transfer, TracedTransfer)
-            transfer.take_name(state, temporary=counted and is_temporary(transfer.path))
+            is_counted = isinstance(transfer, TracedTransfer)
+            transfer.take_name(state, temporary=is_counted and is_temporary(transfer.path))
             if is_nothing(transfer):
                 return False
-            transfer.conclude(self._alone(transfer))
+            if isinstance(transfer, TracedTransfer):
+                transfer.conclude(self._counted(transfer))
+            else:
+                transfer.conclude(self._bracketed(transfer))
         return transfer.bytes > 0
-
-    def _alone(self, transfer: Transfer) -> Estimate:
-        """Return (start, end, bytes) by what is known of this one."""
-        if isinstance(transfer, TracedTransfer):
-            return self._counted(transfer)
-        return self._bracketed(transfer) if transfer.process in self._world.histories else NOTHING
 
     def _counted(self, transfer: TracedTransfer) -> Estimate:
         """Return (start, end, bytes) as the operations tell; pages of a mapping count once, however often it is opened.
@@ -146,8 +142,9 @@ class Estimates:
         return every.weight(frame) - same.weight(frame)
 
     def _bracketed(self, transfer: Transfer) -> Estimate:
-        """Return (start, end, bytes) as the looks, the counters and the file system leave them."""
-        history = self._world.histories[transfer.process]
+        history = self._world.histories.get(transfer.process)
+        if history is None:
+            return NOTHING
         if transfer.writes:
             edges = write_edges(transfer, history, self._world, self._openings)
         else:
@@ -161,7 +158,7 @@ class Estimates:
         """
         if isinstance(transfer, TracedTransfer):
             return None if transfer.mapping is not None else (transfer.version,)
-        last_ns, history = transfer.end.most, self._world.histories[transfer.process]
+        last_ns, history = transfer.span[1], self._world.histories[transfer.process]
         if not transfer.is_credited or history.last_ns < last_ns + LATE_NS:
             return None
         fact = transfer.fact
@@ -207,7 +204,7 @@ class Estimates:
         if transfer.size:
             return 0
         history = self._world.histories[transfer.process]
-        written = history.wrote_bytes(transfer.begin.least - BESIDE_NS, transfer.end.most)
+        written = history.wrote_bytes(transfer.before_ns - BESIDE_NS, transfer.span[1])
         return written if written >= TELLING_BYTES else 0
 
     def estimate_open(self, transfer: Transfer) -> bool:
@@ -280,7 +277,7 @@ class _Grown:
 
         A job that says nothing may have an empty file open for its output all the time.
         """
-        process, span = transfer.process, (transfer.begin.least - BESIDE_NS, transfer.end.most + 1)
+        process, span = transfer.process, (transfer.before_ns - BESIDE_NS, transfer.span[1] + 1)
         if process not in self._of:
             self._of[process] = self._recent.grown(process)
         left = written - self._of[process].weight(span)

@@ -40,7 +40,6 @@ class FileFacts:
     """The latest fact of each file, and which of them belong to a transfer already."""
 
     def __init__(self, world: World, traced: TracedTransfers, openings: Openings) -> None:
-        """Start with nothing."""
         self._world = world
         self._traced = traced
         self._openings = openings
@@ -100,12 +99,9 @@ class FileFacts:
         """Return what files hold that have a name in a folder, the first in another, and were written before a time."""
         own = (fact for path, fact in self._links.items() if path.rpartition("/")[0] == folder)
         old = (fact for fact in own if self._world.clock.mono(fact.modified_ns) < before_ns)
-        return sum(fact.size for fact in old if self._is_of_other_folder(fact, folder))
-
-    def _is_of_other_folder(self, fact: FileFact, folder: str) -> bool:
-        """Return whether a file that is linked has its first name elsewhere: `best` beside it is no part of a save."""
-        first = self._facts.get((fact.device, fact.inode))
-        return first is not None and first[1].path.rpartition("/")[0] != folder
+        firsts = ((fact, self._facts.get((fact.device, fact.inode))) for fact in old)
+        # `best` beside it is no part of a save
+        return sum(fact.size for fact, first in firsts if first and first[1].path.rpartition("/")[0] != folder)
 
     @property
     def is_pressing(self) -> bool:
@@ -144,7 +140,9 @@ class FileFacts:
         states += [state for one in closings if (state := self._when_closed(one, claims)) is not None]
         for state in likeliest_first(states, world, ledger, self._unclaimed.values()):
             # what the others do not account for is left for these
-            alone = unseen_write(state, world, self._traced, ledger, self._ended_ns(state.file, claims))
+            ended_ns = [closing.at_ns for closing in self._openings.closings.of(state.file)]
+            ended_ns += (transfer.span[1] for transfer in claims.get(state.file, ()))
+            alone = unseen_write(state, world, self._traced, ledger, ended_ns)
             if alone is not None:
                 found.append(alone)
                 self._claim(alone)
@@ -155,11 +153,6 @@ class FileFacts:
                 self._unclaimed[state.file] = shape(state.fact.path)
             self._settle(state.file)
         return found
-
-    def _ended_ns(self, file: FileKey, claims: Claims) -> list[int]:
-        """Return when writings of a file had ended, as far as that is known."""
-        closed_ns = [closing.at_ns for closing in self._openings.closings.of(file)]
-        return [*closed_ns, *(transfer.end.most for transfer in claims.get(file, ()))]
 
     def _when_closed(self, closing: Closing, claims: Claims) -> FileState | None:
         """Return what a file was when it was closed; None: it is known who had written it."""
@@ -257,16 +250,16 @@ class FileFacts:
         born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
         if born_ns > at_ns + STAMP_NS:  # the clock was set since then: nothing is born after it was looked at
             born_ns = 0
-        if born_ns > transfer.end.most + STAMP_NS:
+        if born_ns > transfer.span[1] + STAMP_NS:
             return True
         modified_ns = clock.mono(fact.modified_ns)
         if fact.size < TELLING_BYTES:  # counters tell nothing of it
             return transfer.is_credited and modified_ns > transfer.last_ns + BESIDE_NS
         over = transfer.is_credited or (transfer.closed_ns is not None and transfer.operations is None)
-        if not over or not transfer.end.most + STAMP_NS < modified_ns <= at_ns + STAMP_NS:
+        if not over or not transfer.span[1] + STAMP_NS < modified_ns <= at_ns + STAMP_NS:
             return False
         # its stamp alone may be of a server with another clock: its process must have written as much since
-        since_ns, held = (transfer.first_ns, transfer.stored_size) if transfer.is_credited else (transfer.end.most, 0)
+        since_ns, held = (transfer.first_ns, transfer.stored_size) if transfer.is_credited else (transfer.span[1], 0)
         history = self._world.histories[transfer.process]
         return history.wrote_bytes(since_ns, modified_ns + STAMP_NS) - held >= MOST_SHARE * fact.size
 
@@ -324,10 +317,9 @@ def _writing(key: FileKey, fact: FileFact) -> int:
 
 
 def _goes_on(found: Transfer, other: Transfer) -> bool:
-    """Return whether another transfer of the same file is the later part of what was found in the folder."""
-    if other.begin.least > found.last_ns + BESIDE_NS:
+    if other.before_ns > found.last_ns + BESIDE_NS:
         return False
-    later = other.end.most >= found.last_ns
+    later = other.span[1] >= found.last_ns
     return later and (not other.looks or other.looks[0].position >= found.size)
 
 
@@ -367,7 +359,6 @@ def _is_of_before(fact: FileFact, transfer: Transfer, clock: Clock) -> bool:
 
 
 def _by_file(transfers: Iterable[Transfer], asked: Collection[FileKey]) -> Claims:
-    """Return what writes the files that are asked for: most of what waits is asked for once."""
     found: Claims = {}
     own = [one for one in transfers if one.writes and one.file in asked] if asked else []
     for transfer in sorted(own, key=lambda one: one.first_ns):
@@ -377,7 +368,7 @@ def _by_file(transfers: Iterable[Transfer], asked: Collection[FileKey]) -> Claim
 
 def _explains(transfer: Transfer, closing: Closing, of_file: Sequence[Closing]) -> bool:
     """Return whether a writing ended with that closing: it is in its bounds or, if none is, the first one after."""
-    low_ns, high_ns = transfer.begin.least - LATE_TICK_NS, transfer.end.most + LATE_TICK_NS
+    low_ns, high_ns = transfer.before_ns - LATE_TICK_NS, transfer.span[1] + LATE_TICK_NS
     if any(low_ns <= other.at_ns <= high_ns for other in of_file):
         return low_ns <= closing.at_ns <= high_ns
     return closing is next((other for other in of_file if other.at_ns > high_ns), None)

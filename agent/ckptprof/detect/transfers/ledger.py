@@ -97,7 +97,6 @@ class Ledger:
     """What is known by now, by process, so that a save of very many files is not held against all of them."""
 
     def __init__(self, histories: Histories, transfers: Iterable[Transfer] = ()) -> None:
-        """Enter what is known."""
         self._histories = histories
         self._of: dict[tuple[ProcessKey, bool], list[Transfer]] = {}
         self._writes: dict[ProcessKey, _Writes] = {}  # of those that were asked for

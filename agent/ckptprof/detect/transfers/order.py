@@ -1,28 +1,25 @@
-"""How the bytes of transfers were laid out: as their operations were counted, else from positions, sizes and counters.
+"""How the bytes of transfers were laid out: as their operations were counted, else as positions in the file show.
 
 An operation is consecutive if it begins where the previous one of the same process on the same file ended (Darshan's
-word). Between two looks the position of a consecutive writer moves by as much as the process wrote; where positions are
-not used (pwrite), a new file grows by it.
+word). Of a polled file only a position that comes back shows another order: gaps that are passed over are not observed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, MOST_SHARE, NEARLY_ALL, STAMP_NS
+from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, NEARLY_ALL
 from ckptprof.detect.transfers.edges import born_within
-from ckptprof.detect.transfers.model.group import intervals_of, level_of
+from ckptprof.detect.transfers.model.group import edges_of, intervals_of, level_of
 from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.operations import LARGE_BYTES, Operations, silent_of
-from ckptprof.detect.transfers.model.transfer import Transfer, evenly
-from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import Histories, ProcessHistory
-from ckptprof.detect.world.spans import Overlaps
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.process_counters import Histories
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity
-
-_SKEW_BYTES = 32 << 20  # counters and positions are read one after the other, and a busy machine may come in between
 
 
 @dataclass(slots=True)
@@ -30,8 +27,8 @@ class Order:
     """Bytes by where they were moved, seen from where the bytes before them were."""
 
     consecutive: int = 0  # at positions that follow at once
-    jumped: int = 0  # after a jump forward
-    back: int = 0  # at positions that went back or did not move with what was moved
+    jumped: int = 0  # after a jump forward; of what was polled not observed
+    back: int = 0  # at positions that went back
     inferred: int = 0  # of unseen order that were moved once: of new files, or in large operations
     large: int = 0  # in runs of 1 MiB or more that follow one another
     gap: int | None = None  # passed, and not moved; None: not seen
@@ -82,31 +79,21 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     """Return the order and the sizes of the operations of a group."""
     order = Order()
     traced = level_of(group) is Level.TRACE
-    telling = [transfer for transfer in _with_stages(group) if transfer.bytes >= HEADER_BYTES]
-    shared = frozenset() if traced else _shared(telling)
-    beside = _Beside(telling)
+    with_stages = chain.from_iterable((one, *one.copied_from) for one in group)
+    telling = [transfer for transfer in with_stages if transfer.bytes >= HEADER_BYTES]
+    writers = Counter(file for file, _ in {(one.file, one.process) for one in telling if one.writes})
     for transfer in group:
         if (sums := transfer.operations) is not None:
             order.count(sums)
-        elif not traced and transfer.file in shared:
-            order.add(_order_in_shared(transfer, histories.get(transfer.process)))
         elif not traced:
-            history = histories.get(transfer.process)
-            order.add(_order(transfer, history, beside))
+            order.add(_order(transfer, shared=writers[transfer.file] > 1))
     if traced:
         return order, sizes_of(group)
     sizes = _sizes_by_counters(group, histories)
-    untold = sum(transfer.bytes for transfer in group if transfer.is_mapped or transfer.file in shared)
+    untold = sum(one.bytes for one in group if one.is_mapped or writers[one.file] > 1)
     _infer(order, sum(transfer.bytes for transfer in group) - untold, sizes)
     order.gap = None
     return order, sizes
-
-
-def _with_stages(group: Iterable[Transfer]) -> Iterator[Transfer]:
-    """Yield the transfers, and the stages that some were copied from while these were still written."""
-    for transfer in group:
-        yield transfer
-        yield from transfer.copied_from
 
 
 def share_of(part: int, whole: int) -> float | None:
@@ -176,145 +163,39 @@ def _infer(order: Order, total: int, sizes: Sizes) -> None:
         order.large += unseen
 
 
-class _Beside:
-    """Tells which of some files their process moved alone."""
+def _order(transfer: Transfer, *, shared: bool) -> Order:
+    """Return what looks show of the order: a position that comes back goes back, the rest is consecutive.
 
-    def __init__(self, parts: Sequence[Transfer]) -> None:
-        self._parts = parts
-        self._moved: dict[tuple[ProcessKey, bool], Overlaps] = {}
-        self._own = set(map(id, parts))
-
-    def is_alone(self, part: Transfer) -> bool:
-        """Return whether its process moved no other of the files at the same time, give or take a look."""
-        key = part.process, part.writes
-        if key not in self._moved:
-            own = (one for one in self._parts if (one.process, one.writes) == key)
-            self._moved[key] = Overlaps(((one.start_ns - STAMP_NS, one.end_ns), 1) for one in own)
-        return self._moved[key].weight((part.start_ns - STAMP_NS, part.end_ns)) <= (id(part) in self._own)
-
-
-def _shared(written: Iterable[Transfer]) -> frozenset[FileKey]:
-    """Return the files that several processes write, at the same time or each a part of it: ranks fill one together."""
-    writers: dict[FileKey, set[ProcessKey]] = {}
-    for transfer in written:
-        if transfer.writes:
-            writers.setdefault(transfer.file, set()).add(transfer.process)
-    return frozenset(file for file, processes in writers.items() if len(processes) > 1)
-
-
-def _order_in_shared(transfer: Transfer, history: ProcessHistory | None) -> Order:
-    """Return what looks tell of the order in which a process writes its part of a file that others fill, too.
-
-    Positions tell it. Else the file grows by what all of them write: where it outgrows one, that one leaves gaps.
+    Who goes ahead and is back at the next look has patched a header, or looked for one. `shared`: several processes
+    write the file; it grows by what all of them write.
     """
-    order = _order(transfer, history, None)
-    if not transfer.looks or not uses_position(transfer.looks, transfer.bytes):
-        order.consecutive = order.back = order.inferred = order.large = 0
-    return order
-
-
-def _order(transfer: Transfer, history: ProcessHistory | None, beside: _Beside | None) -> Order:
-    """Return what looks tell of the order; `beside`: the files of its group that are more than a header."""
-    order = Order()
+    order, looks = Order(), transfer.looks
     if transfer.is_mapped:
         return order
-    looks = transfer.looks if transfer.writes else _after_the_probe(transfer.looks)
-    values = _witness(looks, transfer.bytes, writes=transfer.writes) if looks else None
-    new = transfer.writes and born_within(transfer.fact, (transfer.start_ns, transfer.end_ns), BESIDE_NS)
-    if values is None and _stood_still(looks, history, transfer):
-        return order  # by calls that name their offset, which may be any
-    if values is None:
-        order.inferred = transfer.bytes if new else 0
-        order.large = order.inferred if order.inferred >= LARGE_BYTES else 0
-        return order
-    alone = beside is None or beside.is_alone(transfer)
-    fresh = transfer.before_ns < transfer.first_ns or not transfer.append
-    previous_at, previous = transfer.start_ns, 0 if fresh else values[0]
-    ahead = 0
-    for look, value in zip(looks, values, strict=True):
-        moved = _moved(history, (previous_at, look.at_ns), writes=transfer.writes)
-        first = previous_at == transfer.start_ns
-        if (first or not alone) and moved is not None:  # the rest is of other files, or of what it began anew
-            moved = min(moved, max(value - previous, 0))
-        ahead = _judge(order, value - previous, moved, ahead, transfer.bytes)
-        previous_at, previous = look.at_ns, value
-    rest = transfer.bytes - max(values)
-    if rest > 0 and not order.back:  # written or read after the last look, up to the end of the file
-        order.consecutive += rest
-    unseen = transfer.bytes - order.consecutive
-    if unseen > 0 and not order.back and not order.jumped and new:
-        order.inferred = unseen  # a call that was still running at the last look
+    if looks and uses_position(looks, transfer.bytes):
+        positions = [look.position for look in looks]
+        if not transfer.writes:  # the directory of a zip file (torch, npz) is at its end
+            end = transfer.size - HEADER_BYTES
+            positions = [*(position for position in positions[:-1] if position < end), positions[-1]]
+        steps = zip([0, *positions], positions, positions[1:], strict=False)
+        back = sum(
+            here - after for before, here, after in steps if min(here - after, abs(after - before)) > HEADER_BYTES
+        )
+        order.back = min(back, transfer.bytes)
+        order.consecutive = transfer.bytes - order.back
+    elif looks and transfer.writes and not shared and 2 * looks[0].size < transfer.bytes <= 2 * looks[-1].size:
+        order.consecutive = transfer.bytes
+    elif transfer.writes and not shared and born_within(transfer.fact, edges_of([transfer]), BESIDE_NS):
+        order.inferred = transfer.bytes
     sequential = order.consecutive + order.inferred
     order.large = sequential if sequential >= LARGE_BYTES else 0
     return order
-
-
-def _judge(order: Order, step: int, moved: int | None, ahead: int, total: int) -> int:
-    """Put what was moved between two looks where the position says that it belongs.
-
-    `ahead` is by how much the positions have outrun the bytes so far, the new value is returned: gaps too small to be
-    told from noise between two looks add up over many, noise does not.
-    """
-    tolerance = _SKEW_BYTES + total // 8
-    if step < -HEADER_BYTES:
-        order.back += min(moved if moved is not None else -step, total)
-        return 0
-    if moved is None:
-        order.consecutive += max(0, step)
-        return 0
-    ahead = max(0, ahead + step - moved)
-    if ahead > tolerance:
-        order.jumped += moved
-        return tolerance
-    order.consecutive += max(0, step)
-    if moved > step + tolerance:
-        order.back += moved - step
-    return ahead
-
-
-def _witness(looks: Sequence[Look], total: int, *, writes: bool) -> list[int] | None:
-    """Return what shows the order: positions if they are used, else the growth of the file; None if neither tells."""
-    if uses_position(looks, total):
-        return [look.position for look in looks]
-    sizes = [look.size for look in looks]
-    if writes and sizes[0] < 0.5 * total <= max(sizes):
-        return sizes
-    return None
 
 
 def uses_position(looks: Sequence[Look], total: int) -> bool:
     """Return whether positions tell of what was moved: they stay at 0 beside pread and pwrite, or before a return."""
     most = max(look.position for look in looks)
     return most > 0.02 * total or (len(looks) <= 2 and most > 0)
-
-
-def _stood_still(looks: Sequence[Look], history: ProcessHistory | None, transfer: Transfer) -> bool:
-    """Return whether a process had written most of what it wrote by a look at which it still stood at its begin."""
-    if not looks or history is None or looks[-1].position:
-        return False
-    written = history.wrote_bytes(transfer.start_ns, transfer.end_ns)
-    return history.wrote_bytes(transfer.start_ns, looks[-1].at_ns) >= MOST_SHARE * written > 0
-
-
-def _after_the_probe(looks: Sequence[Look]) -> Sequence[Look]:
-    """Leave out first looks at the end of a file that was then read from its begin: its directory is there.
-
-    Zip files (torch, npz), HDF5 and Parquet are read in this way; a few kilobytes, met by a slow reader's look, are no
-    sign of another order of the rest.
-    """
-    first = 0
-    while first < len(looks) - 1 and looks[first].position >= looks[first].size - HEADER_BYTES > HEADER_BYTES:
-        first += 1
-    return looks[first:] if first and looks[first].position < looks[first - 1].position else looks
-
-
-def _moved(history: ProcessHistory | None, frame: tuple[int, int], *, writes: bool) -> int | None:
-    if history is None:
-        return None
-    return sum(
-        evenly(one.written_bytes if writes else one.returned_bytes, (one.start_ns, one.end_ns), frame)
-        for one in history.between(*frame)
-    )
 
 
 def _sizes_by_counters(group: Sequence[Transfer], histories: Histories) -> Sizes:

@@ -23,7 +23,6 @@ class RecentTransfers(Latest[ProcessKey, Transfer]):
     """Remembers polled transfers after they were judged; the traced ones are kept where they are followed."""
 
     def __init__(self, polled: PolledTransfers, traced: TracedTransfers) -> None:
-        """Start with nothing."""
         super().__init__(MAX_FILES, lambda transfer: transfer.process, lambda transfer: transfer.last_ns)
         self._polled = polled
         self._traced = traced
@@ -102,7 +101,6 @@ class SavedFiles(Bounded[str, Saved]):
     """What the last save of each file or folder told of it; what was saved longest ago is forgotten first."""
 
     def __init__(self, paths: tuple[str, ...] = ()) -> None:
-        """Start with the paths that the store knows."""
         super().__init__(MAX_FILES)
         self.update(dict.fromkeys(paths[:MAX_FILES], Saved()))
 
@@ -128,7 +126,6 @@ class Removals(Bounded[str, Removal]):
     """The latest removals, by path."""
 
     def __init__(self, jobs: Jobs) -> None:
-        """Start with nothing."""
         super().__init__(MAX_FILES, last_ns=lambda removal: removal.at_ns)
         self._jobs = jobs
         self.version = 0  # rises with each
@@ -191,7 +188,6 @@ class Writeback(Bounded[FileKey, Looks]):
     """The looks at the files that were seen last."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         super().__init__(MAX_FILES, last_ns=lambda looks: looks.at_ns)
         self.version = 0  # rises with each look
 

@@ -48,20 +48,15 @@ def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Tra
 
 
 def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Transfer | None:
-    """Return the reading of all of a file that was written just before."""
     if stage.is_open or stage.bytes < HEADER_BYTES:
         return None
     for part in readings:
         after = stage.end_ns - STAMP_NS <= part.end_ns and part.start_ns <= stage.end_ns + COMMIT_NS
-        whole = part.is_open or part.bytes >= stage.bytes * ALL_SHARE or _may_be_whole(stage, part)
+        unseen = part.operations is None and read_name(stage.folder).staging  # the rest was read between two looks
+        whole = part.is_open or part.bytes >= stage.bytes * ALL_SHARE or unseen
         if id(part) not in gone and after and whole and part.start_ns >= stage.start_ns:
             return part
     return None
-
-
-def _may_be_whole(stage: Transfer, reading: Transfer) -> bool:
-    """Return whether more may have been read of a file in a folder of `tempfile` than was seen: it was polled."""
-    return reading.operations is None and read_name(stage.folder).staging
 
 
 def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], taken: set[int]) -> Transfer | None:

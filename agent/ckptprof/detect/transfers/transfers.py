@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS, LATE_TICK_NS, STAMP_NS
+from ckptprof.detect.tolerances import COMMIT_NS, LATE_TICK_NS, STAMP_NS
 from ckptprof.detect.transfers.estimates import Estimates
 from ckptprof.detect.transfers.file_facts import FileFacts
-from ckptprof.detect.transfers.flows import Flow, flow_of
-from ckptprof.detect.transfers.model.group import edges_of, level_of
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -18,7 +15,6 @@ from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
 from ckptprof.detect.transfers.observed.sent_transfers import SentTransfers
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.remembered import RecentTransfers, Removals, SavedFiles, Writeback
-from ckptprof.detect.transfers.seen_twice import unexplained
 from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -28,13 +24,13 @@ from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity, FileEvent, FileFact, FileLifeEvent, FileScan, ProcessExit
 
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
+_INFERRED = ("directory", "opening")  # nobody saw the process at the file: it is credited by bytes and times
 
 
 class Transfers:
     """What is open, what is over and waits to be judged, and what was moved of late. Times are CLOCK_MONOTONIC."""
 
     def __init__(self, world: World, saved_paths: tuple[str, ...] = ()) -> None:
-        """Start with nothing but the paths that were saved before."""
         self._world = world
         self._is_traced = world.header.level == Level.TRACE.value
         self.saved = SavedFiles(saved_paths)
@@ -57,10 +53,6 @@ class Transfers:
         return (
             bool(self.waiting) or bool(self.polled.open_transfers()) or self.traced.is_moving(self._frame_ns - QUIET_NS)
         )
-
-    def let_go(self, process: ProcessKey, at_ns: int) -> None:
-        """Take note that nobody looks at a process any more."""
-        self.polled.end(process, at_ns)
 
     def take(self, samples: FrameSamples, at_ns: int) -> None:
         """Take what a frame tells of files; the world is to take the frame before."""
@@ -143,8 +135,8 @@ class Transfers:
         polled_open = self.polled.open_transfers()
         if not self.traced:
             return polled_open
-        polled_open = unexplained(polled_open, self.traced)
-        self.waiting = unexplained(self.waiting, self.traced)
+        polled_open = _unexplained(polled_open, self.traced)
+        self.waiting = _unexplained(self.waiting, self.traced)
         done = self.traced.take_done(now_ns)
         if done:
             waiting = {id(transfer) for transfer in self.waiting}
@@ -152,17 +144,6 @@ class Transfers:
         # one that was opened again goes back to those that are open
         self.waiting = [one for one in self.waiting if one.phase is Phase.OVER]
         return polled_open
-
-    def flow_of(self, group: Sequence[Transfer], own: AbstractSet[FileKey]) -> Flow | None:
-        """Return what the processes of a group moved in both directions while it went on, but for their `own` files.
-
-        None also if nobody was seen at what was written when somebody read it, as who checks it does.
-        """
-        start_ns, end_ns = edges_of(group)
-        polled = group[0].writes and level_of(group) is Level.POLL
-        if polled and any(self.openings.was_read(file, start_ns, end_ns + AT_ONCE_NS) for file in own):
-            return None
-        return flow_of(group, own, self._world, self.traced, self.recent)
 
     def written_of(self, job: str, paths: Collection[str]) -> set[str]:
         """Return which of some files a job was seen writing of late, or somebody, as far as the file system tells."""
@@ -216,3 +197,28 @@ def _is_of_other_step(path: str, step: int | None) -> bool:
     """
     name = read_name(path)
     return not name.temporary and "/." not in path and None not in {name.step, step} and name.step != step
+
+
+def _unexplained(transfers: Sequence[Transfer], book: TracedTransfers) -> list[Transfer]:
+    """Return those that the traced ones do not explain: those are exact, what looks know besides goes to them."""
+    left = []
+    for transfer in transfers:
+        traced = [] if isinstance(transfer, TracedTransfer) else _explaining(transfer, book)
+        if not traced:
+            left.append(transfer)
+        for exact in (one for one in traced if one.phase is not Phase.JUDGED):
+            exact.take_mapping(transfer)
+            if exact.process == transfer.process and exact.writes == transfer.writes:
+                exact.take_over(transfer)
+                if transfer.closed_ns is not None:
+                    book.close(exact, transfer.closed_ns)
+    return left
+
+
+def _explaining(polled: Transfer, book: TracedTransfers) -> list[TracedTransfer]:
+    """Return the traced transfers of its file and time: its own process's, or anybody's if it was only credited."""
+    by_whom = None if polled.seen_by in _INFERRED and not polled.is_mapped else polled.process
+    near = book.near(polled.file, *polled.span, by_whom)
+    if polled.is_mapped:
+        return [exact for exact in near if exact.faulted_bytes > 0]
+    return [exact for exact in near if by_whom or exact.process == polled.process or exact.writes == polled.writes]

@@ -66,8 +66,11 @@ def unseen_write(
     if not fact.size or _is_database(fact) or any(one.writes for one in traced.near(file, modified_ns, modified_ns)):
         return None  # or who wrote it is known
     for process in _suspects(fact, askers, world):
-        if not world.trains([process]) and _was_heir(process, fact, world, ended_ns):
-            continue  # it may have its counters by the child that it waited for
+        if not world.trains([process]):
+            history = world.histories[process]
+            began, modified = _written_between(history, fact, world, ended_ns)
+            if history.was_heir(min(began, modified) - STAMP_NS, modified + BESIDE_NS):
+                continue  # it may have its counters by the child that it waited for
         if traced.has_moved(process) and not _is_beside(process, fact, world, ledger):
             continue  # whose calls are counted has written it by none: a trace misses but small ones among many
         start_ns = _written_since(process, fact, world, ledger, ended_ns)
@@ -91,20 +94,9 @@ def unseen_write(
 
 def wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
     """Return whether a process, or children that it has waited for, wrote as much as a file holds about then."""
-    return world.histories[process].wrote_bytes(*_about(fact, world)) >= MOST_SHARE * fact.size
-
-
-def _about(fact: FileFact, world: World) -> Span:
-    """Return about when a file was written."""
     birth, modified = born_and_written(fact, world.clock)
-    return min(birth, modified) - STAMP_NS, modified + BESIDE_NS
-
-
-def _was_heir(process: ProcessKey, fact: FileFact, world: World, ended_ns: Collection[int]) -> bool:
-    """Return whether a child of a process ended, or was waited for, while the file was written."""
-    history = world.histories[process]
-    began, modified = _written_between(history, fact, world, ended_ns)
-    return history.was_heir(min(began, modified) - STAMP_NS, modified + BESIDE_NS)
+    wrote = world.histories[process].wrote_bytes(min(birth, modified) - STAMP_NS, modified + BESIDE_NS)
+    return wrote >= MOST_SHARE * fact.size
 
 
 def _is_database(fact: FileFact) -> bool:
@@ -128,7 +120,6 @@ def _suspects(fact: FileFact, askers: Iterable[ProcessKey], world: World) -> Ite
 
 
 def _written_between(history: ProcessHistory, fact: FileFact, world: World, ended_ns: Collection[int]) -> Span:
-    """Return when a file was born, or a process began to write it anew, and when it was last written."""
     birth, modified = born_and_written(fact, world.clock)
     if fact.size < TELLING_BYTES:
         return birth, modified
@@ -157,7 +148,6 @@ def _rewritten_since(
 
 
 def _is_beside(process: ProcessKey, fact: FileFact, world: World, ledger: Ledger) -> bool:
-    """Return whether it is a small file beside those that its process was seen writing."""
     folder = fact.path.rpartition("/")[0]
     return fact.size < TELLING_BYTES and ledger.is_beside(folder, process, *born_and_written(fact, world.clock))
 

@@ -31,7 +31,6 @@ class Clock:
     """
 
     def __init__(self, at_ns: int, wall_ns: int) -> None:
-        """Take the two clocks of the beginning."""
         self._offset_ns = wall_ns - at_ns
         self._at_ns = at_ns
         self._since_ns = _LONG_AGO_NS  # when it was last set, at the earliest

@@ -225,11 +225,9 @@ class CounterHistory:
         return sum(span_ns for span_ns, moved in windows if moved * SECOND_NS > trickle * span_ns) / SECOND_NS
 
     def _before(self, at_ns: int) -> int:
-        """Return the place of the last look by then, of the first one if it is later."""
         return max(0, bisect_right(self.times, at_ns) - 1)
 
     def _after(self, at_ns: int) -> int:
-        """Return the place of the first look since then, of the last one if it is earlier."""
         return min(len(self.times) - 1, bisect_right(self.times, at_ns))
 
     def _at(self, index: int) -> tuple[int, ...]:
@@ -240,7 +238,6 @@ class CounterHistories(Bounded[K, CounterHistory]):
     """The histories of things of one kind; what was not looked at has an empty one, which is not kept."""
 
     def __init__(self, make: Callable[[], CounterHistory], most: int = MAX_THINGS) -> None:
-        """Start with nothing; `make` makes the history of what is new."""
         super().__init__(most, make, last_ns=lambda past: past.last_ns)
 
     @property

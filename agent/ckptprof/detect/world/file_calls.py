@@ -78,7 +78,6 @@ class FileCalls:
     """
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._calls: Bounded[tuple[ProcessKey, str], _Calls] = Bounded(MAX_EVENTS, _Calls)
         self._count = 0
         self._dropped_ns = 0  # up to here not all of it is known

@@ -142,7 +142,6 @@ class Jobs(Processes):
         return True
 
     def _found(self, key: tuple[object, ...], info: ProcessInfo, top: ProcessInfo) -> _Group:
-        """Begin a group, under a name that no other job of now has."""
         group = _Group("", "", top, 0)
         self._call(group, info, top)
         self._groups[key] = [*(other for other in self._groups.get(key, []) if other.living), group]

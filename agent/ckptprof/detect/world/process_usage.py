@@ -40,7 +40,6 @@ class ProcessUsage:
     """The recent past of the processes that are watched."""
 
     def __init__(self, ticks_per_second: int = 100, page_bytes: int = 4096) -> None:
-        """Start with nothing."""
         self._page_bytes = page_bytes
         self._ticks_per_second = max(1, ticks_per_second)
         self._stats: CounterHistories[ProcessKey] = CounterHistories(

@@ -125,7 +125,6 @@ class Processes:
         return list(found.values())
 
     def _root(self, info: ProcessInfo) -> ProcessInfo:
-        """Return the topmost process that works for the same job."""
         line = self.ancestors(info)
         root = info
         for child, parent in itertools.pairwise(line):
@@ -169,7 +168,6 @@ class Processes:
         return (info.comm, info.program) if info is not None else (self.comm(process),)
 
     def _told(self, process: ProcessKey) -> ProcessInfo | None:
-        """Return its description, or that of the process that it worked for."""
         info = self._infos.get(process)
         parent = self.parent(process) if info is None else None
         return self._infos.get(parent) if parent is not None else info

@@ -43,7 +43,6 @@ class LastEnds:
     """The latest end of those of many spans that began before a time, in the logarithm of their number."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._starts: list[int] = []
         self._ends: list[int] = []  # ascending, too: of two spans the later end hides what began after it
 
@@ -88,7 +87,6 @@ class Course(Generic[T]):
     """Things with their spans, in order: those of a time are found without going through all others."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._rows: dict[int, list[tuple[int, int, int, T]]] = {}  # of those that last about as long, by their starts
         self._number = 0
 

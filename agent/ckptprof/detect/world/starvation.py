@@ -14,7 +14,6 @@ class Starvation:
     """The spans between the time at which a tick was due and the time at which it came."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._spans: deque[tuple[int, int]] = deque(maxlen=MAX_POINTS)
         self._starved_ns = 0
 

@@ -78,7 +78,6 @@ class ThreadLooks:
     """The looks at threads, by process."""
 
     def __init__(self, ticks_per_second: int = 100) -> None:
-        """Start with nothing."""
         self._tick_ns = 1_000_000_000 // max(1, ticks_per_second)
         self._threads: dict[ProcessKey, dict[int, _Thread]] = {}
         self._first_ns: dict[ProcessKey, int] = {}  # the first look at any of its threads
@@ -225,7 +224,6 @@ class ThreadLooks:
         )
 
     def _split(self, on_cpu_ns: float | None, user: float, system: float) -> tuple[float | None, float | None]:
-        """Return the time outside and inside of the kernel: its sum is exact, its parts as ticks tell."""
         if on_cpu_ns is None:
             return user * self._tick_ns, system * self._tick_ns
         if on_cpu_ns == 0:

@@ -11,7 +11,6 @@ class TraceHealthHistory:
     """What the trace said of itself, change by change."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._lost = CounterHistory(4)
         self._last: TraceHealth | None = None
         self.failed_ns: int | None = None  # from then on there is only polling

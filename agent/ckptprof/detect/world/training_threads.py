@@ -81,7 +81,6 @@ class TrainingThreads:
     """The recent past of the threads that train."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._threads: Bounded[ProcessKey, _Thread] = Bounded(
             MAX_THINGS, _Thread, last_ns=lambda known: known.times.last_ns
         )
@@ -112,12 +111,10 @@ class TrainingThreads:
                 gpus.setdefault(use.gpu, deque(maxlen=MAX_POINTS)).extend(use.points)
 
     def _of(self, process: ProcessKey | ProcessExit | StackSample | GpuUse) -> _Thread:
-        """Return what is known of a main thread; of one that was not looked at nothing, and that is not kept."""
         key = process if isinstance(process, tuple) else (process.pid, process.start_ticks)
         return self._threads[key]
 
     def _take_time(self, at_ns: int, before_ns: int, time: ThreadTime) -> None:
-        """Take one reading of a thread's times."""
         known = self._threads.update_of((time.pid, time.start_ticks))
         known.first_ns = known.first_ns or at_ns
         written = UNSEEN if time.written_chars is None else time.written_chars

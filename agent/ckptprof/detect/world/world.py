@@ -49,7 +49,6 @@ class World:
     """Processes, threads, jobs, devices and counters. Frames are taken in order; times are CLOCK_MONOTONIC."""
 
     def __init__(self, header: Header) -> None:
-        """Begin a recording."""
         self.header = header
         self.clock = Clock(header.at_ns, header.wall_ns)
         self.jobs = Jobs(header.monitor_pids)
@@ -108,14 +107,12 @@ class World:
         return samples
 
     def _take_health(self, samples: FrameSamples) -> None:
-        """Take what the trace and the sampler say of themselves."""
         for trace in samples.of(TraceHealth):
             self.health.observe(samples.at_ns, trace)
         for sampler in samples.of(SamplerHealth):
             self.starvation.observe(samples.at_ns, sampler)
 
     def _take_counters(self, samples: FrameSamples, *, were_read: bool) -> None:
-        """Take what was counted for processes."""
         at_ns = samples.at_ns
         ios = {(io.pid, io.start_ticks): io for io in samples.of(ProcessIo)}
         stats = {(stat.pid, stat.start_ticks): stat for stat in samples.of(ProcessStat)}

@@ -19,8 +19,7 @@ Theory of operation
 5. Time before the first byte and after the last one (`outside`) is no part of the span. It has accounts of its own,
    which are added.
 
-After each step it is checked that it changed only what its row names, and that no second was taken twice, lost or made
-up (`Parts.check`). A step that breaks this raises `UnbalancedError`.
+No step takes a second twice, loses one or makes one up: tests/diagnose/test_verdict_properties.py.
 
 A new class of time needs a name in `Part`, a line in `path` that splits it from the part in which it was hidden, and
 a row in `ORDER`. Swap, for example: a thread that waits for its own memory is asleep in a page fault, which is `FAULT`
@@ -33,48 +32,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from ckptprof.diagnose.accounts import claims, outside, ranks
 from ckptprof.diagnose.accounts.claims import Claim, Known
-from ckptprof.diagnose.accounts.parts import IDLE, STORED, Part, Parts
+from ckptprof.diagnose.accounts.parts import STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, critical, had_cpu
 from ckptprof.diagnose.causes import Cause, Spent, Wait
 from ckptprof.diagnose.sight import Sight
 from ckptprof.verdicts import Limit
 
-
-class Step(NamedTuple):
-    """One who asks for time: the parts that may be less after it, and those that may be more."""
-
-    claim: Callable[[Known, Parts], Claim]
-    takes: tuple[Part, ...]
-    gives: tuple[Part, ...] = ()
-
-
-ORDER = (
+ORDER: tuple[Callable[[Known, Parts], Claim], ...] = (
     # Whatever call they were in, these waits are for others: nothing below may explain them again.
-    Step(claims.deletion, (Part.UNLINK, *IDLE)),
-    Step(claims.late_rank, tuple(Part)),
+    claims.deletion,
+    claims.late_rank,
     # Names before bytes: the bytes of a small file are cheap, and what is paid for each file is the limit.
-    Step(claims.kernel, (Part.KERNEL,), (Part.CREATE, Part.COPY)),
-    Step(claims.names, claims.OF_EACH_FILE),
+    claims.kernel,
+    claims.names,
     # What tells by evidence of its own that sleep at files is not for the storage below them, or that other time is.
-    Step(claims.past_the_cache, (Part.COPY,), (Part.DATA,)),
-    Step(claims.dirty, (Part.DATA, Part.QUEUED), (Part.DATA,)),
-    Step(claims.faults, (*claims.MAPPED, Part.QUEUED), (Part.DATA, Part.COPY, Part.FAULT)),
-    Step(claims.unknown_wait, (Part.REST,), (Part.DATA,)),
+    claims.past_the_cache,
+    claims.dirty,
+    claims.faults,
+    claims.unknown_wait,
     # Device, network or server. Before the waits for a CPU: a thread that sleeps often wakes up often, and waits then.
-    Step(claims.stored, (*STORED, Part.QUEUED)),
-    Step(claims.queued, (Part.QUEUED,)),
-    Step(claims.copying, (Part.COPY, Part.FAULT)),
-    Step(claims.own_code, (Part.USER,)),
-    Step(claims.starved, (Part.STARVED,)),
+    claims.stored,
+    claims.queued,
+    claims.copying,
+    claims.own_code,
+    claims.starved,
     # Sleep away from files: for the job's other ranks and threads, as far as something tells that.
-    Step(claims.gathering, (Part.NETWORK, *IDLE)),
-    Step(claims.lock, (Part.LOCK,)),
-    Step(claims.paused, (Part.SLEEP,)),
-    Step(claims.unexplained, tuple(Part)),
+    claims.gathering,
+    claims.lock,
+    claims.paused,
+    claims.unexplained,
 )
 
 
@@ -110,6 +99,10 @@ class Accounting:
         whole = self.seconds if limit is Limit.CPU else self.quiet_seconds
         return self.of(limit) / whole if whole > 0 else 0.0
 
+    def waited_for(self, limit: Limit | None) -> Wait | None:
+        """Return what storage was waited for, if that is of this limit."""
+        return self.storage if self.storage is not None and self.storage.limit is limit else None
+
     def of(self, limit: Limit | None) -> float:
         """Return the seconds of a limit."""
         return sum(one.seconds for one in self.accounts if one.limit is limit)
@@ -127,21 +120,19 @@ def account(sight: Sight) -> Accounting:
     found = [one if only is None else _shared(one, only, inside.storage) for one in inside.spent]
     wanted = known.deleted - sum(one.seconds for one in found if one.cause is Cause.DELETION)
     blocked = outside.blocked_by(sight, outside.blocked_before(sight), ran)
-    found = [*_deleted_first(blocked, wanted, deletion), *outside.parsed(sight, ran), *outside.packed(sight, ran),
+    found = [*_deleted_first(blocked, wanted, deletion), *outside.parsed(sight, ran), outside.packed(sight, ran),
              Spent(Cause.DELETION, Limit.CLEAN_UP, deleted_after, deletion), *found]  # fmt: skip
     largest = tuple(sorted(_merged(found), key=lambda one: -one.seconds))
     return Accounting(largest, sight, path, inside.storage, late, only, inside.on_cpu)
 
 
 def claimed(known: Known, parts: Parts) -> Claim:
-    """Return the accounts of all parts, by each step of the order; raises UnbalancedError where one breaks its row."""
+    """Return the accounts of all parts, by each step of the order."""
     found = Claim(parts)
     for step in ORDER:
-        claim = step.claim(known, found.left)
-        spent = sum(one.seconds for one in claim.spent)
-        claim.left.check(found.left, spent, takes=step.takes, gives=step.gives)
-        spents, on_cpu = (*found.spent, *claim.spent), found.on_cpu + claim.on_cpu
-        found = Claim(claim.left, spents, claim.storage or found.storage, on_cpu)
+        claim = step(known, found.left)
+        spent, on_cpu = (*found.spent, *claim.spent), found.on_cpu + claim.on_cpu
+        found = Claim(claim.left, spent, claim.storage or found.storage, on_cpu)
     return found
 
 
@@ -171,4 +162,4 @@ def _shared(one: Spent, only: ranks.Alone, storage: Wait | None) -> Spent:
         return one
     if storage is not None and storage.imposed and one.limit is storage.limit:
         return one
-    return replace(one, limit=Limit.SINGLE_WRITER, text=f"{only.text}: {one.text}", alone=True)
+    return replace(one, limit=Limit.SINGLE_WRITER, alone=only.text)

@@ -16,6 +16,7 @@ from ckptprof.diagnose.accounts.storage import resolve, throttle
 from ckptprof.diagnose.accounts.witnesses import could_pass_the_cache
 from ckptprof.diagnose.causes import WITHOUT_CPU, Cause, Spent, Wait
 from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, seconds, some
+from ckptprof.measures import ThreadMeasure
 from ckptprof.model import Mode
 from ckptprof.units import percent, plural, rate, size
 from ckptprof.verdicts import Limit
@@ -156,7 +157,7 @@ def _paused_seconds(known: Known, *, lowered: bool) -> float:
     at_threshold = bool(threshold) and dirtied is not None and dirtied >= holds
     if lowered and at_threshold:
         return asleep  # what it waited for beside the pauses themselves was pages that were being written back
-    process = sight.process(known.path.pid) if known.path.pid is not None else None
+    process = known.path.process
     held = seconds(process.dirty_pause_ns) if process is not None else None
     if held is None or process is None or thread is None:
         return asleep if at_threshold and not sight.remote else 0.0
@@ -245,7 +246,7 @@ def copying(known: Known, parts: Parts) -> Claim:
 
 def own_code(known: Known, parts: Parts) -> Claim:
     """Take the time on CPU in the thread's own code."""
-    text = f"on CPU {_in_what(known.sight, known.path.pid)}"
+    text = f"on CPU {_in_what(known.sight, known.path.thread)}"
     return _claimed(parts.without(Part.USER), Cause.OWN_CODE, Limit.SERIALIZE, parts.of(Part.USER), text)
 
 
@@ -255,8 +256,8 @@ def starved(_: Known, parts: Parts) -> Claim:
     return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, f"ready to run, {WITHOUT_CPU}")
 
 
-def _in_what(sight: Sight, pid: int | None) -> str:
-    stacks = sight.stacks(pid) or sight.stacks()
+def _in_what(sight: Sight, thread: ThreadMeasure | None) -> str:
+    stacks = (sight.stacks(thread.pid) if thread is not None else None) or sight.stacks()
     own = {name: stacks[name] for name in ("crc", "compress", "pickle", "copy", "gather") if stacks.get(name)}
     if not own:
         return "in its own code (pickling, checksums, compression)" if sight.writes else "in its own code (unpickling)"
@@ -293,7 +294,7 @@ def lock(known: Known, parts: Parts) -> Claim:
     process together then use one core, and each of them waits for the lock in futex(2).
     """
     sight, thread, waited = known.sight, known.path.thread, parts.of(Part.LOCK)
-    process = sight.process(known.path.pid) if known.path.pid is not None else None
+    process = known.path.process
     if thread is None or process is None or process.busy is None or waited < SLIGHT * sight.span or not waited:
         return Claim(parts)
     exact, ran = thread.on_cpu_ns, some(thread.user_ns) + some(thread.system_ns)

@@ -22,9 +22,7 @@ _BUSY = 0.5  # cores
 _COPIES = 2.0  # a copy of the state is not so much larger than what is written of it
 _COMPUTES = 0.7  # cores
 _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
-_PARSING = "memory went on to grow after the last byte, as what was read was parsed"
 _PACKS = 0.5  # of a core: it compresses, or sums
-_PACKING_TEXT = "waiting for programs of its own that read what it had saved"
 
 
 def deletion(sight: Sight) -> tuple[float, float]:
@@ -45,19 +43,18 @@ def deletion(sight: Sight) -> tuple[float, float]:
 def deleted_after(sight: Sight) -> str | None:
     """Return what was deleted after the end, for a sentence; None if nothing was."""
     _, after = deletion(sight)
-    if after < _LEAST_SECONDS:
-        return None
-    files = sight.measures.clean_up_files
-    what = f"{plural(int(files), 'file')} of older checkpoints" if files else "older checkpoints"
-    return f"{units.seconds(after)} more in which {what} were deleted in line"
+    what = f"{units.seconds(after)} more in which {_deleted(sight)} were deleted in line"
+    return what if after >= _LEAST_SECONDS else None
 
 
 def deletion_text(sight: Sight) -> str:
     """Return what was seen."""
+    return f"deleting {_deleted(sight)} in line"
+
+
+def _deleted(sight: Sight) -> str:
     files = sight.measures.clean_up_files
-    if files is None or files == 0:
-        return "deleting older checkpoints in line"
-    return f"deleting {plural(int(files), 'file')} of older checkpoints in line"
+    return f"{plural(files, 'file')} of older checkpoints" if files else "older checkpoints"
 
 
 def blocked_before(sight: Sight) -> float:
@@ -95,18 +92,8 @@ def _most(sight: Sight, *, came_in: bool) -> float:
         return 0.0
     if came_in and number_of_ranks(sight) > 1:
         return most
-    after = deletion(sight)[1] + packed_seconds(sight)
+    after = deletion(sight)[1] + some(seconds(sight.measures.packed_ns))
     return min(most, stall if sight.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))
-
-
-def waited_for_previous(sight: Sight, blocked: float) -> float:
-    """Return for how long of that the save before this one was still being written."""
-    saves = [one for one in sight.history if one.kind is Kind.SAVE]
-    start_ns = sight.checkpoint.start_ns
-    return max(
-        (max(0.0, (min(one.end_ns, start_ns) - max(one.start_ns, start_ns - int(blocked * NS))) / NS) for one in saves),
-        default=0.0,
-    )
 
 
 def blocked_by(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
@@ -114,12 +101,13 @@ def blocked_by(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
     before = sight.measures.before
     if blocked <= 0 or before is None:
         return []
-    waited = min(blocked, waited_for_previous(sight, blocked))
-    found = []
+    found, end_ns = [], sight.checkpoint.start_ns
+    saves = [(max(one.start_ns, end_ns - int(blocked * NS)), min(one.end_ns, end_ns)) for one in sight.history
+             if one.kind is Kind.SAVE]  # fmt: skip
+    waited = min(blocked, max((end - start for start, end in saves), default=0) / NS)
     if waited > 0:
-        found.append(
-            Spent(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, "blocked while the save before was being written")
-        )
+        text = "blocked while the save before was being written"
+        found.append(Spent(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, text))
         blocked -= waited
     whole = max(1.0, sight.checkpoint.bytes)
     told = seconds(before.held_ns) or blocked
@@ -161,24 +149,21 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
 
 
 def parsed(sight: Sight, had_cpu: float) -> list[Spent]:
-    """Return the accounts of that time; they add up to it. `had_cpu`: as `path` has it."""
+    """Return the accounts of the time after a restore in which training was blocked: what was read was parsed."""
     if sight.checkpoint.kind is not Kind.RESTORE:
         return []
     end_ns = sight.checkpoint.end_ns
     after = sum(max(0, one.end_ns - max(one.start_ns, end_ns)) for one in sight.checkpoint.blocked) / NS
+    text = "memory went on to grow after the last byte, as what was read was parsed"
     return [
-        Spent(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, _PARSING),
+        Spent(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, text),
         Spent(Cause.STARVED_AFTER, Limit.CPU, after * (1 - had_cpu), f"ready to parse what was read, {WITHOUT_CPU}"),
     ]
 
 
-def packed_seconds(sight: Sight) -> float:
-    """Return for how long training waited for them."""
-    return seconds(sight.measures.packed_ns) or 0.0
-
-
-def packed(sight: Sight, had_cpu: float) -> list[Spent]:
-    """Return the account of that time: of their own code, if that kept a processor. `had_cpu`: as `path` has it."""
-    computes = some(sight.measures.packing_busy) >= _PACKS * had_cpu
-    text = f"{_PACKING_TEXT}{', as one computes: it packs' if computes else ''}"
-    return [Spent(Cause.PACKED, Limit.SERIALIZE if computes else None, packed_seconds(sight), text)]
+def packed(sight: Sight, had_cpu: float) -> Spent:
+    """Return the account of the wait for programs of its own that read a save: of their code, if that kept a CPU."""
+    spent, computes = some(seconds(sight.measures.packed_ns)), some(sight.measures.packing_busy) >= _PACKS * had_cpu
+    text = "waiting for programs of its own that read what it had saved"
+    text += ", as one computes: it packs" if computes else ""
+    return Spent(Cause.PACKED, Limit.SERIALIZE if computes else None, spent, text)

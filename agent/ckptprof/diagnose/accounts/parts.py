@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -35,11 +34,6 @@ CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK
 STORED = (Part.DATA, Part.SYNC, Part.CLOSE)  # waits that storage may be behind
 IDLE = (Part.LOCK, Part.SLEEP, Part.REST)  # waits in which a thread does nothing itself
 BUSY = tuple(part for part in Part if part not in IDLE)
-_ROUNDING = 1e-9  # of the whole, or of a second: what sums in another order may differ by
-
-
-class UnbalancedError(ValueError):
-    """Time was taken twice, lost, or made up."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +41,6 @@ class Parts:
     """Seconds by part. It never changes: what takes time returns it with the parts that are left."""
 
     seconds: Mapping[Part, float]
-
-    def __post_init__(self) -> None:
-        if wrong := [
-            f"{part.value}={spent}" for part, spent in self.seconds.items() if not -_ROUNDING <= spent < math.inf
-        ]:
-            raise UnbalancedError(f"no time: {', '.join(wrong)}")
 
     @property
     def total(self) -> float:
@@ -95,16 +83,3 @@ class Parts:
         """Return these with so many seconds of one part, or as many as there are, in another one."""
         taken, left = self.take(wanted, source)
         return left.plus({target: taken}) if taken > 0 else left
-
-    def check(self, before: Parts, spent: float, *, takes: Iterable[Part], gives: Iterable[Part]) -> None:
-        """Check that these and what was spent are what was there before, and that only named parts have changed.
-
-        Raises UnbalancedError: something took a part twice, lost time, or touched what it does not name.
-        """
-        near = _ROUNDING * max(before.total, 1.0)
-        if abs(self.total + spent - before.total) > near:
-            raise UnbalancedError(f"{before.total} s became {self.total} s, and {spent} s in accounts")
-        for part in Part:
-            more = self.of(part) - before.of(part)
-            if (more < -near and part not in takes) or (more > near and part not in gives):
-                raise UnbalancedError(f"{more:+} s of `{part.value}`")

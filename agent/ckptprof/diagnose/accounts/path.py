@@ -5,13 +5,11 @@ What one thread did with its span are exclusive parts that add up to it, exact f
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.parts import BUSY, CALLS, Part, Parts
-from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, seconds, some
-from ckptprof.measures import ThreadMeasure
+from ckptprof.diagnose.sight import MOST, NS, Sight, seconds, some
+from ckptprof.measures import ProcessMeasure, ThreadMeasure
 
 _ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by looks, outside of calls
 _LOOKED = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # the name that looks have for it
@@ -167,41 +165,31 @@ class CriticalPath:
 
     time: ThreadTime
     thread: ThreadMeasure | None
-    pid: int | None
+    process: ProcessMeasure | None  # of the thread
     together: int  # threads of its process that moved data beside it
 
 
 def ranks(sight: Sight) -> tuple[Rank, ...]:
     """Return the processes that moved bytes, the last one last; small files after the bulk do not count as its end."""
-    spans: dict[int, list[tuple[float, int, int]]] = {}
-    for stream in sight.checkpoint.streams:
-        if stream.bytes:
-            spans.setdefault(stream.pid, []).append((stream.bytes, stream.start_ns, stream.end_ns))
-    found: dict[int, Rank] = {}
-    for pid, moved, first, last in _movers(sight):
-        bulk = [one for one in spans.get(pid, ()) if one[0] >= _SHARE * moved]
-        start_ns = min((one[1] for one in bulk), default=first)
-        end_ns = min(last, max((one[2] for one in bulk), default=last))
-        found[pid] = Rank(pid, moved, _within(sight, start_ns), _within(sight, end_ns))
-    return tuple(sorted(found.values(), key=lambda one: (one.end_ns, one.bytes)))
-
-
-def _movers(sight: Sight) -> Iterable[tuple[int, float, int, int]]:
     whole = sight.checkpoint
-    told: dict[int, tuple[int, float, int, int]] = {}
-    for writer in whole.writers:
-        if writer.bytes:
-            told[writer.pid] = (
-                writer.pid, writer.bytes, writer.start_ns or whole.start_ns, writer.end_ns or whole.end_ns
-            )  # fmt: skip
+    latest_ns = max(whole.end_ns, whole.start_ns)
+    movers = {
+        one.pid: (one.bytes, one.start_ns or whole.start_ns, one.end_ns or whole.end_ns)
+        for one in whole.writers
+        if one.bytes
+    }
     for one in sight.measures.processes:
         if one.bytes and one.first_ns is not None and one.last_ns is not None:
-            told[one.pid] = (one.pid, one.bytes, one.first_ns, one.last_ns)
-    return told.values()
-
-
-def _within(sight: Sight, at_ns: int) -> int:
-    return min(max(at_ns, sight.checkpoint.start_ns), max(sight.checkpoint.end_ns, sight.checkpoint.start_ns))
+            movers[one.pid] = one.bytes, one.first_ns, one.last_ns
+    found = []
+    for pid, (moved, first_ns, last_ns) in movers.items():
+        streams = [one for one in whole.streams if one.pid == pid and one.bytes]
+        bulk = [one for one in streams if one.bytes >= _SHARE * moved]
+        start_ns = min((one.start_ns for one in bulk), default=first_ns)
+        end_ns = min(last_ns, max((one.end_ns for one in bulk), default=last_ns))
+        within = [min(max(at_ns, whole.start_ns), latest_ns) for at_ns in (start_ns, end_ns)]
+        found.append(Rank(pid, moved, *within))
+    return tuple(sorted(found, key=lambda one: (one.end_ns, one.bytes)))
 
 
 def critical(sight: Sight) -> CriticalPath:
@@ -221,7 +209,8 @@ def critical(sight: Sight) -> CriticalPath:
     for gap in gaps:
         parts = parts.plus(_filled(gap, others, thread.pid))
     beside = [one for one in others if one.pid == thread.pid and one.bytes >= _BESIDE * thread.bytes]
-    return CriticalPath(replace(own, parts=parts), thread, thread.pid, len(beside) + 1)
+    process = next((one for one in sight.measures.processes if one.pid == thread.pid), None)
+    return CriticalPath(replace(own, parts=parts), thread, process, len(beside) + 1)
 
 
 def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasure | None:
@@ -235,11 +224,8 @@ def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasur
 def foremost(threads: list[ThreadMeasure]) -> ThreadMeasure | None:
     """Return the thread of most bytes, the last of several alike."""
     most = max((one.bytes for one in threads), default=0.0)
-    return max(
-        (one for one in threads if one.bytes >= MOST * most),
-        key=lambda one: (one.end_ns, one.bytes),
-        default=None,
-    )
+    largest = [one for one in threads if one.bytes >= MOST * most]
+    return max(largest, key=lambda one: (one.end_ns, one.bytes), default=None)
 
 
 def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dict[Part, float]:
@@ -247,10 +233,16 @@ def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dic
     parts: dict[Part, float] = {}
     open_ = [gap]
     for _ in range(_PIECES):
-        found = _longest(open_, threads, pid)
-        if found is None:
+        covered = [  # a thread of the same process first, then the one that covers most of a gap
+            ((one.pid == pid, end_ns - start_ns), piece, (start_ns, end_ns), one)
+            for piece in open_
+            for one in threads
+            for start_ns, end_ns in [(max(piece[0], one.start_ns), min(piece[1], one.end_ns))]
+            if end_ns > start_ns
+        ]
+        if not covered:
             break
-        piece, (start_ns, end_ns), thread = found
+        _, piece, (start_ns, end_ns), thread = max(covered, key=lambda one: one[0])
         open_.remove(piece)
         open_ += [(piece[0], start_ns), (end_ns, piece[1])]
         length = (end_ns - start_ns) / NS
@@ -264,19 +256,6 @@ def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dic
     return parts
 
 
-def _longest(
-    gaps: list[tuple[int, int]], threads: list[ThreadMeasure], pid: int
-) -> tuple[tuple[int, int], tuple[int, int], ThreadMeasure] | None:
-    """Return (gap, overlap, thread) of the thread that covers most of a gap, those of the same process first."""
-    best: tuple[tuple[bool, int], tuple[int, int], tuple[int, int], ThreadMeasure] | None = None
-    for gap in gaps:
-        for thread in threads:
-            start_ns, end_ns = max(gap[0], thread.start_ns), min(gap[1], thread.end_ns)
-            if end_ns > start_ns and (best is None or (thread.pid == pid, end_ns - start_ns) > best[0]):
-                best = ((thread.pid == pid, end_ns - start_ns), gap, (start_ns, end_ns), thread)
-    return None if best is None else best[1:]
-
-
 def had_cpu(thread: ThreadMeasure | None) -> float:
     """Return the share of the time in which a thread wanted a CPU that it had one; so had what ran beside it."""
     if thread is None:
@@ -285,17 +264,3 @@ def had_cpu(thread: ThreadMeasure | None) -> float:
     ran = some(thread.user_ns) + some(thread.system_ns) if exact is None else exact
     wanted = ran + some(thread.runqueue_ns)
     return ran / wanted if wanted > 0 else 1.0
-
-
-def excess(sight: Sight) -> tuple[float, Rank, tuple[Rank, ...]] | None:
-    """Return by how many seconds the last rank ended after the middle one of the others, with it and with them."""
-    found = ranks(sight)
-    if len(found) < 2:
-        return None
-    mean = sum(one.bytes for one in found) / len(found)
-    real = tuple(one for one in found if one.bytes >= SLIGHT * mean)
-    if len(real) < 2:
-        return None
-    last, others = real[-1], real[:-1]
-    middle_ns = statistics.median(one.end_ns for one in others)
-    return max(0.0, (last.end_ns - middle_ns) / NS), last, others

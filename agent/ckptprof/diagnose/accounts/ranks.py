@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts.parts import STORED, Part
-from ckptprof.diagnose.accounts.path import Rank, excess, foremost, time_of
+from ckptprof.diagnose.accounts.path import Rank, foremost, ranks, time_of
 from ckptprof.diagnose.accounts.storage import throttle
 from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, some
 from ckptprof.units import percent, seconds, size
@@ -55,12 +55,15 @@ def _told(sight: Sight) -> set[int]:
 
 
 def straggler(sight: Sight, asleep_share: float) -> Straggler | None:
-    """Return the excess of the last rank, unless the storage below was at its limit all the time."""
-    found = excess(sight)
-    if found is None:
+    """Return by how much the last rank ended after the middle one of the others, unless storage was at its limit."""
+    found = ranks(sight)
+    mean = sum(one.bytes for one in found) / max(1, len(found))
+    found = tuple(one for one in found if one.bytes >= SLIGHT * mean)
+    if len(found) < 2:
         return None
-    late, last, others = found
-    if late < _LATE_SECONDS or late < _LATE_SHARE * sight.span or _saturated(sight, asleep_share):
+    last, others = found[-1], found[:-1]
+    late = (last.end_ns - statistics.median(one.end_ns for one in others)) / NS
+    if late < max(_LATE_SECONDS, _LATE_SHARE * sight.span) or _saturated(sight, asleep_share):
         return None
     return Straggler(late, _why(late, last, others), _crowding(sight, last, others))
 
@@ -92,12 +95,8 @@ def _spent(sight: Sight, pid: int, parts: tuple[Part, ...]) -> float:
 
 def _saturated(sight: Sight, asleep_share: float) -> bool:
     """Return whether the ranks shared a device that was never idle: then who ends last is chance."""
-    if asleep_share < MOST:
-        return False
-    if (bound := throttle(sight, sight.span)) is not None:
-        return bound.share >= _BUSY
-    busy = sight.device_busy
-    return busy is not None and busy >= _BUSY
+    bound = throttle(sight, sight.span)
+    return asleep_share >= MOST and (bound.share if bound is not None else some(sight.device_busy)) >= _BUSY
 
 
 def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:

@@ -94,8 +94,7 @@ def transport(sight: Sight, waiting: float) -> Wait | None:
 
 def of_storage(sight: Sight) -> list[ConnectionMeasure]:
     """Return the connections with the storage behind the mount, those that are known to be it before those that may."""
-    told = [one for one in sight.measures.connections if one.relation in ("server", "daemon") and not one.accepted]
-    return told or [one for one in sight.measures.connections if one.relation == "bytes"]
+    return sight.connections or [one for one in sight.measures.connections if one.relation == "bytes"]
 
 
 def _queues(main: ConnectionMeasure, theirs: list[ConnectionMeasure]) -> str:
@@ -347,16 +346,11 @@ def _slower(sight: Sight, slow: ServerMeasure) -> str:
     )
 
 
-def paths_of(sight: Sight) -> tuple[PathMeasure, ...]:
-    """Return the paths to the disk under the files; none where it is no NVMe behind a fabric."""
-    return sight.measures.mount.paths if sight.measures.mount is not None else ()
-
-
 def detours(sight: Sight) -> list[PathMeasure]:
     """Return those that took a part of it, though the target says that they are not its best."""
     devices = {one.device: one.written_bytes if sight.writes else one.read_bytes for one in sight.measures.devices}
-    whole = sum(devices.get(one.device, 0) for one in paths_of(sight))
-    others = [one for one in paths_of(sight) if one.ana_state not in (None, "optimized") and devices.get(one.device)]
+    whole = sum(devices.get(one.device, 0) for one in sight.paths)
+    others = [one for one in sight.paths if one.ana_state not in (None, "optimized") and devices.get(one.device)]
     return [one for one in others if devices[one.device] >= SLIGHT * whole]
 
 
@@ -370,9 +364,9 @@ def asked(sight: Sight) -> float | None:
 
 def trouble(sight: Sight) -> str | None:
     """Say which paths could not be used for a while that matters, and for how long; None: all could."""
-    found = [one for one in paths_of(sight) if some(one.lost_seconds) > SLIGHT * sight.span]
+    found = [one for one in sight.paths if some(one.lost_seconds) > SLIGHT * sight.span]
     told = ", ".join(f"{one.device} to {place(one)} was {one.state} for {seconds(one.lost_seconds)}" for one in found)
-    return f"of {plural(len(paths_of(sight)), 'path')} {told}" if found else None
+    return f"of {plural(len(sight.paths), 'path')} {told}" if found else None
 
 
 def place(one: PathMeasure) -> str:
@@ -384,8 +378,8 @@ def place(one: PathMeasure) -> str:
 
 def target(sight: Sight) -> str:
     """Return the words for a wait for it, with how long a request took where a round is known."""
-    places = list(dict.fromkeys(map(place, paths_of(sight))))
-    over = "/".join(sorted({one.transport for one in paths_of(sight)}))
+    places = list(dict.fromkeys(map(place, sight.paths)))
+    over = "/".join(sorted({one.transport for one in sight.paths}))
     who = f"the NVMe target {places[0]}" if len(places) == 1 else f"its {len(places)} NVMe targets"
     wait, round_ = _wait_and_round(sight)
     way = "" if round_ is None else f", a round {latency(round_)}"

@@ -14,7 +14,7 @@ from ckptprof.diagnose.rules.rule import (
     spent,
     stacks_in,
 )
-from ckptprof.diagnose.sight import MOST, NS, Sight, some
+from ckptprof.diagnose.sight import MOST, Sight, some
 from ckptprof.units import seconds, size
 from ckptprof.verdicts import Limit
 
@@ -70,9 +70,7 @@ def _is_by_another_process(sight: Sight) -> bool:
 
 
 def _took(sight: Sight, _accounts: tuple[Spent, ...]) -> str:
-    return (
-        f"a save took {seconds(max(0, sight.checkpoint.end_ns - sight.checkpoint.start_ns) / NS)}, and the next was due"
-    )
+    return f"a save took {seconds(sight.span)}, and the next was due"
 
 
 RULES: tuple[Rule, ...] = (

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ckptprof.diagnose.accounts.witnesses import (
-    detours,
-    hybrid,
-    moved,
-    name_of,
-    paths_of,
-    place,
-    slow_one,
-    targets_of,
-    trouble,
-    was_in_pcc,
-)  # fmt: skip
+from ckptprof.diagnose.accounts import witnesses
+from ckptprof.diagnose.accounts.witnesses import moved, name_of
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule, is_restore, spent, spent_in
 from ckptprof.diagnose.sight import MOST, Sight, some
@@ -39,14 +29,14 @@ _UNSWITCHED = (
 
 
 def _lost(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    return trouble(sight)
+    return witnesses.trouble(sight)
 
 
 def _detour(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    found = detours(sight)
+    found = witnesses.detours(sight)
     if not found:
         return None
-    told = ", ".join(f"{one.device} to {place(one)}, which its target calls {one.ana_state}" for one in found)
+    told = ", ".join(f"{one.device} to {witnesses.place(one)}, which its target calls {one.ana_state}" for one in found)
     return f"it went over {told}"
 
 
@@ -90,7 +80,7 @@ def _is_lustre(sight: Sight) -> bool:
 
 
 def _keep_off(sight: Sight) -> str | None:
-    slow = slow_one(sight, 0.0)
+    slow = witnesses.slow_one(sight, 0.0)
     if slow is None or not _is_lustre(sight):
         return None
     return (
@@ -102,7 +92,7 @@ def _keep_off(sight: Sight) -> str | None:
 def _on_one(sight: Sight, accounts: tuple[Spent, ...]) -> str | Spent | None:
     """Say that nearly all went to one of several; where nobody counted that, the account."""
     held = spent(accounts, Limit.SERVER, Limit.NETWORK)
-    told = targets_of(sight)
+    told = witnesses.targets_of(sight)
     if not told or held is None:
         return held
     mount = sight.measures.mount
@@ -126,15 +116,12 @@ def _grant(one: ServerMeasure) -> float:
 
 
 def _without_grant(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    short = [one for one in targets_of(sight) if _grant(one) < _REQUEST_BYTES]
+    short = [one for one in witnesses.targets_of(sight) if _grant(one) < _REQUEST_BYTES]
     if not short or not sight.writes:
         return None
     least = min(short, key=_grant)
-    left = size(_grant(least))
-    return (
-        f"{name_of(least)} granted {left} of space in advance at the last look, less than one request: each write "
-        "waits for it"
-    )
+    left = f"{name_of(least)} granted {size(_grant(least))} of space in advance at the last look"
+    return f"{left}, less than one request: each write waits for it"
 
 
 def _one_mount(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
@@ -149,7 +136,7 @@ def _one_mount(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
 
 def _not_switched(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
     """Say that the pieces that were written went through the page cache, though the client could pass it by."""
-    known = hybrid(sight)
+    known = witnesses.hybrid(sight)
     if known is None or known.switched >= MOST or spent_in(accounts, Cause.COPYING, Cause.DIRTY) is None:
         return None
     if not known.on:
@@ -161,7 +148,7 @@ def _not_switched(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
 
 
 def _switch(sight: Sight) -> str | None:
-    known = hybrid(sight)
+    known = witnesses.hybrid(sight)
     if known is None:
         return None
     piece, most = known.piece_bytes or 0.0, known.threshold_bytes or 0.0
@@ -176,11 +163,13 @@ def _switch(sight: Sight) -> str | None:
 
 
 def _is_behind_fabric(sight: Sight) -> bool:
-    return bool(paths_of(sight))
+    return bool(sight.paths)
 
 
 def _in_pcc(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    return "its bytes came from PCC, on a disk of this host, not over the network" if was_in_pcc(sight) else None
+    return (
+        "its bytes came from PCC, on a disk of this host, not over the network" if witnesses.was_in_pcc(sight) else None
+    )
 
 
 RULES: tuple[Rule, ...] = (

@@ -23,11 +23,10 @@ def _paused(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
 
 
 def _as_long_as_a_timeout(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    took = max(0, sight.checkpoint.end_ns - sight.checkpoint.start_ns) / NS
     many = some(sight.checkpoint.ranks) >= 2
     return (
-        f"it took {seconds(took)}, and NCCL gives up after {_TIMEOUT_SECONDS} s"
-        if many and took >= _TIMEOUT_SECONDS
+        f"it took {seconds(sight.span)}, and NCCL gives up after {_TIMEOUT_SECONDS} s"
+        if many and sight.span >= _TIMEOUT_SECONDS
         else None
     )
 

@@ -29,12 +29,17 @@ class Gain(NamedTuple):
 def gain(found: Accounting, limit: Limit) -> Gain:
     """Return the path if this limit went, and what bounds it then: the largest part that is left, if it is a third."""
     whole = found.seconds
-    own = _own(found, limit)
+    mine = [one for one in found.accounts if one.limit is limit]
+    if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:  # it has its own part to do in any case
+        mine = [one for one in mine if one.cause is Cause.LOCK]
+    own = sum(one.seconds for one in mine)
     floor, name = _floor(found, limit, own)
     expected = whole - own + floor
-    if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and _waits(found.sight, found):
-        best = _best(found.sight)
-        least = ((found.sight.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
+    sight, waits = found.sight, found.waiting > SLIGHT * whole
+    waits = sight.writes and not sight.remote and (sight.direct or (sight.syncs or 0) > 0 or waits)
+    if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and waits:  # until its bytes are on the device
+        best = _best(sight)
+        least = ((sight.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
         if least > expected:
             return Gain(min(whole, least), "the device, which all of it has to reach")
     left: dict[str | None, float] = {name: floor}
@@ -47,18 +52,10 @@ def gain(found: Accounting, limit: Limit) -> Gain:
     return Gain(expected, most if left[most] >= _BINDS * expected else None)
 
 
-def _own(found: Accounting, limit: Limit) -> float:
-    """Return what would not be spent. Who waits for Python's lock has its own part of the work to do in any case."""
-    mine = [one for one in found.accounts if one.limit is limit]
-    if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:
-        mine = [one for one in mine if one.cause is Cause.LOCK]
-    return sum(one.seconds for one in mine)
-
-
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | None]:
     """Return (seconds that are spent of a limit's own at least, in what)."""
-    stored = found.storage is not None and found.storage.limit is limit
-    if stored or limit in (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH):
+    waits = (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH)
+    if limit in waits or found.waited_for(limit) is not None:
         return _storage_floor(found, limit)
     if limit is Limit.PAGE_FAULT:
         return _read_floor(found)
@@ -73,30 +70,19 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
     return 0.0, None
 
 
-def _waits(sight: Sight, found: Accounting) -> bool:
-    return (
-        sight.writes
-        and not sight.remote
-        and (sight.direct or (sight.syncs or 0) > 0 or found.waiting > SLIGHT * found.seconds)
-    )
-
-
 def _best(sight: Sight) -> float | None:
     """Return the best bandwidth of the device that is known of, in this direction.
 
     While it is held back, its bytes over the time in which it had work tell what it could do.
     """
-    shown = _of_speed(sight, sight.device.shown_bytes_per_second) if sight.device is not None else None
-    peak = _of_speed(sight, sight.device.peak_bytes_per_second) if sight.device is not None else None
-    busy = sight.device.busy_seconds if sight.device is not None else None
-    worked = (sight.device_bytes or 0.0) / busy if busy is not None and busy >= _TICK else None
-    return max((value for value in (sight.probed, shown, peak, worked) if value), default=None)
-
-
-def _of_speed(sight: Sight, best_second: float | None) -> float | None:
-    """Return the best second, unless it may be no more than a whole checkpoint that took less than a second."""
-    may_be_all = best_second is not None and abs(best_second - sight.moved) <= _ALIKE * sight.moved
-    return None if may_be_all else best_second
+    known, device = [sight.probed], sight.device
+    if device is not None:
+        best = (device.shown_bytes_per_second, device.peak_bytes_per_second)
+        # A best second may be no more than a whole checkpoint that took less than one
+        known += [one for one in best if one and abs(one - sight.moved) > _ALIKE * sight.moved]
+        if device.busy_seconds is not None and device.busy_seconds >= _TICK:
+            known.append((sight.device_bytes or 0.0) / device.busy_seconds)
+    return max((value for value in known if value), default=None)
 
 
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:

@@ -87,29 +87,18 @@ def _at_its_best(found: Accounting, limit: Limit) -> str | None:
     sight = found.sight
     probed = sight.probed
     overall = sight.moved / found.seconds if found.seconds else 0.0
-    if found.storage is not None and found.storage.imposed and limit is found.storage.limit:
+    wait = found.waited_for(limit)
+    if wait is not None and wait.imposed:
         return None
     if probed is not None and overall >= CEILING_SHARE * probed:
         return f"{rate(overall)}, {percent(overall / probed)} of what `ckptprof ceiling` measured on this path"
     if limit not in _STORAGE:
         return None
-    shown, moved = _shown(found)
-    now = pace(moved, found.waiting)
+    below, moved = (sight.link, sight.link_bytes) if sight.remote else (sight.device, sight.device_bytes)
+    shown, peak = (below.shown_bytes_per_second, below.peak_bytes_per_second) if below is not None else (None, None)
+    if shown is None or sight.remote:
+        shown = max(some(shown), some(peak))
+    now = pace(some(moved), found.waiting)
     if shown and now >= CEILING_SHARE * max(shown, probed or 0.0):
         return f"{rate(min(now, shown))}, as fast as this path was ever seen to be"
     return None
-
-
-def _shown(found: Accounting) -> tuple[float | None, float]:
-    """Return (the best that the path below has shown, the bytes that went over it)."""
-    sight = found.sight
-    if sight.remote:
-        if sight.link is None:
-            return None, 0.0
-        known = (sight.link.shown_bytes_per_second, sight.link.peak_bytes_per_second)
-        return max((value for value in known if value), default=None), sight.link_bytes or 0.0
-    if sight.device is None:
-        return None, 0.0
-    shown = sight.device.shown_bytes_per_second
-    peak = sight.device.peak_bytes_per_second if shown is None else None
-    return shown or peak, sight.device_bytes or 0.0

@@ -54,7 +54,7 @@ def begin(found: Accounting) -> str:
 def subject(found: Accounting, one: Spent) -> str:
     """Return an account's text with who did it."""
     if one.alone or one.cause in _WHOLE:
-        return one.text
+        return one.words
     if one.cause in _OF_TRAINING:
         return f"training was {one.text}"
     verb = "reading" if found.sight.checkpoint.kind is Kind.RESTORE else "writing"
@@ -76,7 +76,7 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule 
     if cleared is not None:
         clause = f"{seconds(found.sight.span)}, and {cleared}: {WORDS[limit]}"
     elif mine:
-        is_one = limit is Limit.SINGLE_WRITER and _is_stored(found, limit)  # it may be that of all ranks
+        is_one = limit is Limit.SINGLE_WRITER and found.waited_for(limit) is not None  # it may be that of all ranks
         called = "bound by one connection" if is_one else WORDS[limit]
         clause = f"{begin(found)}, of which {_spent(found, mine)}{_beside(found, limit)}: {called}"
     else:
@@ -90,10 +90,6 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule 
     return f"{clause}{_comfort(found, limit)}"
 
 
-def _is_stored(found: Accounting, limit: Limit) -> bool:
-    return found.storage is not None and found.storage.limit is limit
-
-
 def _spent(found: Accounting, mine: list[Spent]) -> str:
     """Return what a limit's time was spent in, each with its own seconds; what is short stands among the evidence."""
     if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked the same
@@ -101,11 +97,10 @@ def _spent(found: Accounting, mine: list[Spent]) -> str:
         both = replace(mine[0], text=f"ready, {WITHOUT_CPU}") if several else mine[0]
         return f"{seconds(found.of(Limit.CPU))} {subject(found, both)}"
     told = [f"{seconds(mine[0].seconds)} {subject(found, mine[0])}"]
-    prefix = f"{found.alone.text}: " if found.alone is not None else ""
     for one in mine[1:]:
         if one.seconds >= SLIGHT * found.seconds:
             within = "in which " if one.cause in _WHOLE else ""
-            told.append(f"{seconds(one.seconds)} {within}{one.text.removeprefix(prefix)}")
+            told.append(f"{seconds(one.seconds)} {within}{one.text}")
     return ", and ".join(told)
 
 
@@ -133,9 +128,7 @@ def _beside(found: Accounting, limit: Limit) -> str:
 def _comfort(found: Accounting, limit: Limit) -> str:
     stored = sum(found.of(one) for one in STORAGE)
     if limit in _OF_JOB:
-        if _is_stored(found, limit):
-            return ""
-        known = found.path.time.calls_known
+        known = found.path.time.calls_known and found.waited_for(limit) is None
         return "; storage is not your problem" if known and stored < _STORED * found.seconds else ""
     if limit in STORAGE and found.of(Limit.SERIALIZE) < SLIGHT * found.seconds and found.path.time.cpu_known:
         code = "loads" if found.sight.checkpoint.kind is Kind.RESTORE else "saves"

@@ -6,6 +6,7 @@ import itertools
 import statistics
 
 from ckptprof.diagnose.sight import MOST, NS, Sight, some
+from ckptprof.figures import duration_seconds as took
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.units import seconds
 
@@ -52,7 +53,9 @@ def back_to_back(sight: Sight) -> str | None:
     in_row = len(list(itertools.takewhile(bool, reversed(follows))))
     if in_row >= 2:
         return f"the last {in_row + 1} saves began as soon as the one before had ended"
-    if in_row == 1 and _held(chain[-1]) >= _HELD * _took(chain[-2]) > 0:
+    before = sight.measures.before
+    held = max(some(sight.checkpoint.stall_ns), before.held_ns if before is not None else 0) / NS
+    if in_row == 1 and held >= _HELD * took(chain[-2]) > 0:
         return "it began as soon as the save before had ended, and training was blocked until then"
     return None
 
@@ -68,13 +71,13 @@ def waited_for(sight: Sight) -> str | None:
     if sight.checkpoint.kind is not Kind.SAVE or len(chain) < 2:
         return None
     earlier, later = chain[-2:]
-    if not (_by_another(earlier) and _by_another(later)) or _took(earlier) < _LEAST:
+    if not (_by_another(earlier) and _by_another(later)) or took(earlier) < _LEAST:
         return None
     alike = max(earlier.bytes, later.bytes) <= _LIKE * min(earlier.bytes, later.bytes)
     gap = (later.start_ns - earlier.end_ns) / NS
-    if not alike or not -_AT_ONCE - _SHARE * _took(earlier) <= gap <= max(_AT_ONCE, _SHARE * _took(earlier)):
+    if not alike or not -_AT_ONCE - _SHARE * took(earlier) <= gap <= max(_AT_ONCE, _SHARE * took(earlier)):
         return None
-    return f"it began as soon as the save before had ended, which had taken {seconds(_took(earlier))} in the background"
+    return f"it began as soon as the save before had ended, which had taken {seconds(took(earlier))} in the background"
 
 
 def _by_another(save: Checkpoint) -> bool:
@@ -85,19 +88,10 @@ def _by_another(save: Checkpoint) -> bool:
 
 def _follows(earlier: Checkpoint, later: Checkpoint) -> bool:
     gap = (later.start_ns - earlier.end_ns) / NS
-    return _in_background(earlier) and -MOST * _took(earlier) <= gap <= max(_MOMENT, _SHARE * _took(earlier))
+    return _in_background(earlier) and -MOST * took(earlier) <= gap <= max(_MOMENT, _SHARE * took(earlier))
 
 
 def _in_background(save: Checkpoint) -> bool:
     if save.mode is not None:
         return save.mode is Mode.ASYNC
     return any(one.role in ("thread", "child", "daemon") for one in save.writers)
-
-
-def _took(save: Checkpoint) -> float:
-    return max(0, save.end_ns - save.start_ns) / NS
-
-
-def _held(save: Checkpoint) -> float:
-    before = save.measures.before if save.measures is not None else None
-    return max(some(save.stall_ns), before.held_ns if before is not None else 0.0) / NS

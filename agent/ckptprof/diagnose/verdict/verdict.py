@@ -66,7 +66,7 @@ class _Choice:
 def verdict(found: Accounting) -> Verdict:
     """Return what the accounts say."""
     choice = _choose(found)
-    limit, missing, (rule, shown) = choice.limit, lacking(found), _rule(found, choice.limit)
+    limit, missing, (rule, shown) = choice.limit, _lacking(found), _rule(found, choice.limit)
     is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
     promised = gain(found, limit) if is_named else None
     return Verdict(
@@ -75,8 +75,8 @@ def verdict(found: Accounting) -> Verdict:
         confidence=_confidence(found, choice, len(missing)),
         seconds=found.seconds,
         accounts=tuple(one.account for one in found.accounts),
-        evidence=evidence(found, limit, choice.why, shown if is_named else None),
-        excluded=excluded(found, limit) if is_named else (),
+        evidence=_evidence(found, limit, choice.why, shown if is_named else None),
+        excluded=_excluded(found, limit) if is_named else (),
         lacking=missing,
         candidates=choice.candidates,
         expected_seconds=promised.expected_seconds if promised is not None else None,
@@ -144,8 +144,8 @@ def _choose(found: Accounting) -> _Choice:
     contradiction = _contradiction(found, order)
     if contradiction is not None:
         return contradiction
-    rival = found.storage.rival if found.storage is not None and found.storage.limit is top else None
-    return _Choice(top, None, (rival,) if rival is not None else names[1:2])
+    wait = found.waited_for(top)
+    return _Choice(top, None, (wait.rival,) if wait is not None and wait.rival is not None else names[1:2])
 
 
 def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choice | None:
@@ -153,7 +153,8 @@ def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choi
     top, held = order[0]
     surplus = found.path.time.surplus
     if surplus > _DISAGREE * found.seconds and top in _EITHER_OR:
-        both = _disagreeing(found, order)
+        stored = found.storage.limit if found.storage is not None else None
+        both = tuple(dict.fromkeys(one for one in (top, Limit.SERIALIZE, stored) if one is not None))[:2]
         if len(both) == 2:
             over = percent(surplus / found.seconds)
             return _Choice(Limit.UNCLEAR, f"time on CPU and time in calls are {over} more than there was", both)
@@ -162,13 +163,6 @@ def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choi
         why = f"{seconds(held)} {WORDS[top]}, {seconds(other)} {WORDS[second]}"
         return _Choice(Limit.UNCLEAR, why, (top, second))
     return None
-
-
-def _disagreeing(found: Accounting, order: list[tuple[Limit, float]]) -> tuple[Limit, ...]:
-    names = [limit for limit, _ in order if limit in _EITHER_OR]
-    stored = found.storage.limit if found.storage is not None else None
-    both = [*names[:1], *(one for one in (Limit.SERIALIZE, stored) if one is not None and one not in names[:1])]
-    return tuple(both[:2])
 
 
 def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
@@ -185,12 +179,13 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
         if others and others[0] > _NEXT * own:
             sure -= _BY_NEXT
         sure -= _BY_UNEXPLAINED * found.of(None) / found.seconds
-    if found.storage is not None and found.storage.limit is choice.limit:
-        sure -= _BY_GUESS if not found.storage.sure else _BY_RIVAL if found.storage.rival is not None else 0.0
+    wait = found.waited_for(choice.limit)
+    if wait is not None:
+        sure -= _BY_GUESS if not wait.sure else _BY_RIVAL if wait.rival is not None else 0.0
     return round(min(1.0, max(0.0, sure - _BY_MISSING * missing)), _DIGITS)
 
 
-def evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None) -> tuple[str, ...]:
+def _evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None) -> tuple[str, ...]:
     """Return what speaks for it, with numbers; `shown`: what a rule adds, unless it is an account that is told here."""
     first = [why] if why else []
     speaking = list(found.accounts)
@@ -199,7 +194,7 @@ def evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | st
     elif limit not in (Limit.NONE, Limit.UNCLEAR):
         speaking = [one for one in speaking if one.limit is limit]
     speaking, whole = speaking[: _MOST - len(first)], found.seconds
-    told = first + [f"{seconds(one.seconds)} ({percent(one.seconds / whole)}) {one.text}" for one in speaking]
+    told = first + [f"{seconds(one.seconds)} ({percent(one.seconds / whole)}) {one.words}" for one in speaking]
     if limit in _WAITS:
         told += _of_storage(found)
     return (*told[:_MOST], *([str(shown)] if shown is not None and shown not in speaking else ()))
@@ -224,9 +219,9 @@ def _of_storage(found: Accounting) -> list[str]:
     return told
 
 
-def excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
-    """Return what it was not, with numbers."""
-    told = list(found.storage.excluded) if found.storage is not None and found.storage.limit is limit else []
+def _excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
+    wait = found.waited_for(limit)
+    told = list(wait.excluded) if wait is not None else []
     if found.seconds > 0:
         for other, words in _NAMED.items():
             spent = found.of(other)
@@ -241,37 +236,24 @@ def excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
     return tuple(told[:_MOST])
 
 
-def lacking(found: Accounting) -> tuple[str, ...]:
-    """Return what was missing, each one clause."""
-    sight, time = found.sight, found.path.time
+def _lacking(found: Accounting) -> tuple[str, ...]:
+    sight, time, is_known = found.sight, found.path.time, found.path.thread is not None
     if sight.checkpoint.measures is None:
         return ("nothing was measured around it",)
-    missing = []
-    if sight.checkpoint.mode is Mode.ASYNC and sight.checkpoint.stall_ns is None:
-        missing.append("for how long training was blocked")
-    if found.path.thread is None:
-        missing.append("what its threads did")
-    else:
-        if not time.calls_known:
-            missing.append("what its threads were asleep in")
-        elif not time.exact and time.looks < _LOOKS and found.seconds > 0:
-            missing.append(f"more than {plural(time.looks, 'look')} at what its threads were in")
-        if not time.cpu_known:
-            missing.append("the time on CPU of its threads")
-    if found.waiting > _WAITED * found.seconds:
-        missing += _lacking_of_storage(found)
-    return tuple(missing)
-
-
-def _lacking_of_storage(found: Accounting) -> list[str]:
-    sight = found.sight
-    if sight.measures.mount is None:
-        return ["the mount that its files are on"]
-    if sight.remote:
-        return [] if sight.link is not None else ["the network link to its server"]
-    missing = []
-    if sight.device is None:
-        missing.append("the device under its files")
-    elif sight.device.busy_seconds is None:
-        missing.append("how busy the device was")
-    return missing
+    few = time.calls_known and not time.exact and time.looks < _LOOKS and found.seconds > 0
+    waited, mount = found.waiting > _WAITED * found.seconds, sight.measures.mount
+    near, far = (waited and mount is not None and sight.remote is is_far for is_far in (False, True))
+    blocked = sight.checkpoint.mode is Mode.ASYNC and sight.checkpoint.stall_ns is None
+    device_busy = None if sight.device is None else sight.device.busy_seconds
+    rows = (
+        (blocked, "for how long training was blocked"),
+        (not is_known, "what its threads did"),
+        (is_known and not time.calls_known, "what its threads were asleep in"),
+        (is_known and few, f"more than {plural(time.looks, 'look')} at what its threads were in"),
+        (is_known and not time.cpu_known, "the time on CPU of its threads"),
+        (waited and mount is None, "the mount that its files are on"),
+        (far and sight.link is None, "the network link to its server"),
+        (near and sight.device is None, "the device under its files"),
+        (near and sight.device is not None and device_busy is None, "how busy the device was"),
+    )
+    return tuple(text for is_missing, text in rows if is_missing)

@@ -17,7 +17,7 @@ from ckptprof.cluster.fleet.nodes import NodeRow, Nodes
 from ckptprof.cluster.fleet.runs import Told
 from ckptprof.cluster.fleet.stragglers import StragglerNode, Stragglers
 from ckptprof.report.clean import clean, named
-from ckptprof.report.cluster.rows import SLOW, clock
+from ckptprof.report.cluster.page import SLOW, clock
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as lay
 

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from datetime import timezone, tzinfo
 
 from ckptprof import figures, units
-from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord, Straggler
+from ckptprof.cluster.model import ClusterCheckpoint, NodePart, NodeRecord, Straggler
 from ckptprof.cluster.stragglers import SlowNode, clocks_off, slow_nodes
-from ckptprof.model import Kind
-from ckptprof.report import answer
-from ckptprof.report.clean import clean, named
-from ckptprof.report.cluster import rows
-from ckptprof.report.cluster.wholes import answer_of, as_report
-from ckptprof.report.rows import ENDS, MOST
-from ckptprof.report.table import facts, paint, wrap
+from ckptprof.model import Kind, Status
+from ckptprof.report import account, answer, certainty
+from ckptprof.report.clean import clean, named, recorded, shorten_end
+from ckptprof.report.cluster.document import answer_of, as_report
+from ckptprof.report.rows import ENDS, KIND_STYLE, MOST, clock_for, fields, place
+from ckptprof.report.table import NOTHING, Cell, facts, number, paint, wrap
+from ckptprof.report.table import render as lay
 from ckptprof.verdicts import JobCost, Limit
 
+SLOW = "!"
 _SHOWN = 5  # nodes that are named for one reason
 
 
@@ -43,7 +44,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     lines += ["", *facts(_seen(checkpoints, records, unread, offset), width, colour=colour)]
     for title, chosen in _chosen(checkpoints, whole=whole):
         lines += ["", *([paint(title, "bold", colour=colour)] if title else [])]
-        lines += rows.draw(chosen, offset, width, colour=colour)
+        lines += _table(chosen, offset, width, colour=colour)
     cost = answer.cost_lines(report, told.costs, width, colour=colour)
     lines += ["", *cost] if cost else []
     notes = [paint(line, "dim", colour=colour) for note in _notes(checkpoints) for line in wrap(note, width)]
@@ -53,7 +54,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
 def table(checkpoints: Sequence[ClusterCheckpoint], *, width: int, colour: bool, zone: tzinfo) -> str:
     """Return the line of each checkpoint alone, as text that ends in a newline; empty without checkpoints."""
     offset = units.fixed_zone(checkpoints[-1].whole.end_ns if checkpoints else 0, zone)
-    return "".join(f"{line}\n" for line in rows.draw(checkpoints, offset, width, colour=colour))
+    return "".join(f"{line}\n" for line in _table(checkpoints, offset, width, colour=colour))
 
 
 def last(one: Straggler) -> str:
@@ -65,7 +66,6 @@ def last(one: Straggler) -> str:
 
 
 def _cost(cost: JobCost, checkpoints: Sequence[ClusterCheckpoint]) -> str:
-    """Return how many checkpoints a job had, on how many nodes, and what they cost it."""
     nodes = max(len(one.nodes) + len(one.waited) for one in checkpoints if one.whole.job == cost.job)
     parts = []
     for kind, direction in ((Kind.SAVE, cost.saves), (Kind.RESTORE, cost.restores)):
@@ -111,14 +111,13 @@ def _seen(
         pairs.append(("Only waited", f"{_named(sorted(waited))}: how long is not known, and in no figure"))
     off = sorted(clocks_off(checkpoints).items(), key=lambda pair: -abs(pair[1]))
     if off:
-        told = [f"{clean(host)} {_ahead(seconds)}" for host, seconds in off[:_SHOWN]]
+        told = [
+            f"{clean(host)} begins each save {units.seconds(abs(s))} {'after' if s >= 0 else 'before'} the others"
+            for host, s in off[:_SHOWN]
+        ]
         more = f" and {len(off) - _SHOWN} more" if len(off) > _SHOWN else ""
         pairs.append(("Clocks", f"by its own, {', '.join(told)}{more}: so much is taken off its times"))
     return pairs
-
-
-def _ahead(seconds: float) -> str:
-    return f"begins each save {units.seconds(abs(seconds))} {'after' if seconds >= 0 else 'before'} the others"
 
 
 def _named(hosts: Sequence[str]) -> str:
@@ -139,7 +138,7 @@ def _chosen(checkpoints: Sequence[ClusterCheckpoint], *, whole: bool) -> list[tu
 def _notes(checkpoints: Sequence[ClusterCheckpoint]) -> list[str]:
     notes = []
     if any(one.straggler is not None and one.straggler.is_slow for one in checkpoints):
-        notes.append(f"{rows.SLOW} after a node: the last in three of its last ten, and more often than chance.")
+        notes.append(f"{SLOW} after a node: the last in three of its last ten, and more often than chance.")
     unsure = sum(one.is_within_clock_error for one in checkpoints)
     if unsure:
         notes.append(
@@ -147,3 +146,136 @@ def _notes(checkpoints: Sequence[ClusterCheckpoint]) -> list[str]:
         )
     notes.append("`ckptprof show ID` with the same databases has a line for each node.")
     return notes
+
+
+def _table(checkpoints: Sequence[ClusterCheckpoint], zone: timezone, width: int, *, colour: bool) -> list[str]:
+    clock_format = clock_for((one.whole.start_ns for one in checkpoints), zone, width)
+    return lay([_row(one, zone, clock_format) for one in checkpoints], width, colour=colour)
+
+
+def tabs(checkpoints: Sequence[ClusterCheckpoint], zone: tzinfo) -> str:
+    """Return a line for each, its fields separated by tabs: those of one node, then nodes, ranks and the straggler."""
+    lines = []
+    for one in checkpoints:
+        last = NOTHING if one.straggler is None else clean(one.straggler.host)
+        lines.append([*fields(one.whole, zone), nodes(one), ranks(one), last])
+    return "".join("\t".join(line) + "\n" for line in lines)
+
+
+def nodes(one: ClusterCheckpoint) -> str:
+    """Return how many nodes moved the bytes, of how many: 64, 63/64."""
+    return _of(len(one.nodes), one.nodes_expected)
+
+
+def ranks(one: ClusterCheckpoint) -> str:
+    """Return how many ranks moved the bytes, of how many."""
+    return _of(one.ranks_seen, one.ranks_expected) if one.ranks_seen else NOTHING
+
+
+def clock(ahead_seconds: float | None, bound_seconds: float | None, *, drop: int) -> Cell:
+    """Return by how much the clock of a node is off; seconds, None: not known."""
+    if ahead_seconds is not None:
+        sign = "+" if ahead_seconds >= 0 else "-"
+        return Cell("CLOCK", f"{sign}{units.seconds(abs(ahead_seconds))}", "yellow", right=True, drop=drop)
+    return Cell(
+        "CLOCK", None if bound_seconds is None else f"within {units.seconds(bound_seconds)}", right=True, drop=drop
+    )
+
+
+def _of(seen: int, expected: int | None) -> str:
+    return f"{seen}/{expected}" if expected is not None and seen != expected else str(seen)
+
+
+def _row(one: ClusterCheckpoint, zone: timezone, clock: str) -> list[Cell]:
+    whole, last = one.whole, one.straggler
+    is_cut = whole.status is Status.INCOMPLETE
+    slow = SLOW if last is not None and last.is_slow else ""
+    return [
+        number("ID", whole.id, str, "bold"),
+        Cell("TIME", units.stamp(whole.start_ns, zone, clock), drop=1),
+        Cell("KIND", "incomplete" if is_cut else whole.kind.value, "bold red" if is_cut else KIND_STYLE[whole.kind]),
+        number("STEP", whole.step, str, drop=8, returns=True),
+        number("DURATION", figures.duration_ns(whole), units.duration),
+        Cell("NODES", nodes(one), "yellow" if one.is_partial else "", right=True),
+        Cell("RANKS", ranks(one), right=True, drop=7),
+        Cell("LIMIT", certainty.short(whole.verdict), drop=3),
+        number("STALL", whole.stall_ns, units.duration, drop=6),
+        number("SIZE", whole.bytes, units.size, drop=5),
+        number("RATE", figures.rate_bytes_per_second(whole), units.rate, drop=9),
+        Cell("LAST", None if last is None else clean(last.host) + slow, "bold red" if slow else "", drop=2, minimum=12),
+        Cell("WHO", named(whole.job), drop=10, minimum=12, cut=shorten_end),
+        Cell("PATH", place(whole), drop=4, minimum=11),
+    ]
+
+
+def whole(one: ClusterCheckpoint, *, width: int, colour: bool, zone: tzinfo) -> str:
+    """Return it as text that ends in a newline."""
+    offset = units.fixed_zone(one.whole.end_ns, zone)
+    step = "" if one.whole.step is None else f" of step {one.whole.step:,}"
+    title = f"{one.whole.kind.value.capitalize()} {one.whole.id}{step} by {named(one.whole.job)}"
+    lines = [
+        *(paint(line, "bold", colour=colour) for line in wrap(title, width)),
+        "",
+        *facts(_facts(one, offset), width, colour=colour),
+        "",
+    ]
+    lines += lay([_node(one, part) for part in one.nodes], width, colour=colour)
+    more = "`ckptprof show ID` with the database of a node and its id there tells all that was seen on it."
+    return "\n".join([*lines, "", *(paint(line, "dim", colour=colour) for line in wrap(more, width)), ""])
+
+
+def _facts(one: ClusterCheckpoint, zone: timezone) -> list[tuple[str, str]]:
+    whole = one.whole
+    spent_ns = figures.duration_ns(whole)
+    moved = f"{units.size(whole.bytes)} in {units.plural(whole.files, 'file')}, in {units.duration(spent_ns)}"
+    rate = figures.rate_bytes_per_second(whole)
+    pairs = [("Moved", moved + ("" if rate is None else f": {units.rate(rate)}")), ("Last", _last(one))]
+    if whole.verdict is not None:
+        pairs += [("Limit", account.title(whole.verdict)), ("", recorded(whole.verdict.sentence))]
+        pairs += [("To do", recorded(whole.verdict.remedy))] if whole.verdict.remedy else []
+    if whole.stall_ns is not None:
+        cost = whole.cost.gpu_seconds if whole.cost is not None else None
+        gpus = "" if cost is None else f"; {units.seconds(cost)} of GPU time"
+        pairs.append(("Cost", f"training was blocked for {units.duration(whole.stall_ns)}{gpus}"))
+    if whole.status is Status.INCOMPLETE:
+        pairs.append(("Status", "incomplete: do not count on it"))
+    lacking = (one.nodes_expected or 0) - len(one.nodes) - len(one.waited)
+    untold = f"; no database tells of {units.plural(lacking, 'node')}" if one.is_partial else ""
+    pairs.append(("Nodes", f"{nodes(one)} moved it, with {ranks(one)} ranks{untold}"))
+    pairs += [("Only waited", ", ".join(map(clean, one.waited)))] if one.waited else []
+    at = place(whole)
+    if at is not None:
+        pairs.append(("Path", at + ("" if one.place is None else f" ({one.place})")))
+    pairs.append(("Time", f"{units.stamp(whole.start_ns, zone)} {units.offset_name(zone)}"))
+    pairs += [("Run", clean(whole.run.key))] if whole.run is not None else []
+    return pairs
+
+
+def _last(one: ClusterCheckpoint) -> str:
+    if one.straggler is not None:
+        often = f"; the last in {one.straggler.times} of its last {one.straggler.saves}"
+        return last(one.straggler) + often * (one.straggler.saves > 1)
+    if one.spread_seconds is None:
+        return "nobody knows: the clocks of its nodes are not synchronised" if len(one.nodes) > 1 else "one node alone"
+    apart = f"all nodes ended within {units.seconds(one.spread_seconds)}"
+    return f"{apart}, within clock error" if one.is_within_clock_error else f"{apart}: none was long after the others"
+
+
+def _node(one: ClusterCheckpoint, part: NodePart) -> list[Cell]:
+    spent_ns = max(0, part.end_ns - part.start_ns)
+    ahead_ns = 0 if part.ahead_seconds is None else round(part.ahead_seconds * 1e9)
+    last = "bold red" if one.straggler is not None and one.straggler.host == part.host else ""
+    after = units.duration(max(0, part.end_ns - ahead_ns - one.whole.start_ns))
+    return [
+        Cell("NODE", clean(part.host), last, minimum=8),
+        number("ID", part.id, str),
+        number("DURATION", spent_ns, units.duration),
+        Cell("ENDED", f"+{after}", last, right=True),
+        number("SIZE", part.bytes, units.size),
+        number("RATE", units.speed(part.bytes, spent_ns), units.rate, drop=3),
+        number("RANKS", part.ranks or None, str, drop=5),
+        number("STALL", part.stall_seconds, units.seconds, drop=4),
+        Cell("LIMIT", part.limit and part.limit.value, drop=2),
+        clock(part.ahead_seconds, part.clock_bound_seconds, drop=6),
+        Cell("DATABASE", clean(part.database), drop=1, minimum=11),
+    ]

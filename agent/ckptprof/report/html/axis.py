@@ -61,17 +61,9 @@ class Axis(NamedTuple):
         offset = moment.utcoffset() if moment is not None else None
         shift_ns = 0 if offset is None else int(offset.total_seconds()) * _SECOND
         first = -(-(self.start_ns + shift_ns) // step) * step - shift_ns
-        pattern = (
-            "%Y-%m-%d"
-            if not self.is_of_a_year
-            else "%m-%d"
-            if step >= _DAY * _SECOND
-            else "%m-%d %H:%M"
-            if step >= 3600 * _SECOND
-            else "%H:%M"
-            if step >= 60 * _SECOND
-            else "%H:%M:%S"
-        )
+        patterns = ((_DAY, "%m-%d"), (3600, "%m-%d %H:%M"), (60, "%H:%M"), (0, "%H:%M:%S"))
+        pattern = next(written for least, written in patterns if step >= least * _SECOND)
+        pattern = pattern if self.is_of_a_year else "%Y-%m-%d"
         return [
             Tick(round(self.x(at_ns) / WIDTH * 100, 3), units.stamp(at_ns, zone, pattern))
             for at_ns in range(first, self.end_ns + 1, step)

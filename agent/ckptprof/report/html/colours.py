@@ -52,8 +52,3 @@ def short(verdict: Verdict | None) -> str | None:
     """Return the limit of a verdict as the key calls it, with a question mark where it is unclear."""
     told = certainty.short(verdict)
     return told and told.replace(Limit.NONE.value, certainty.NOT_SLOW)
-
-
-def name(limit: Limit | None) -> str:
-    """Return what a limit is called beside its colour."""
-    return certainty.name(limit)

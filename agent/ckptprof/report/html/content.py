@@ -4,194 +4,111 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import tzinfo
+from typing import Any, NamedTuple
 
 from ckptprof import units
 from ckptprof.diagnose.costs import SNIA_SHARE
 from ckptprof.model import Checkpoint, Kind, Report
-from ckptprof.report import account, answer, rows, summary
+from ckptprof.report import account, answer, certainty, course, mount, rows, show, summary
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.html import colours
-from ckptprof.report.html.axis import Axis, Tick, axis_of, path, shown
-from ckptprof.report.html.lanes import WHOLE, Lane, label, lanes, lateness_by_job, slowest
-from ckptprof.report.html.offsets import Offsets, offsets
+from ckptprof.report.html.axis import axis_of, path, shown
+from ckptprof.report.html.lanes import WHOLE, Lane, Lateness, label, lanes, lateness_by_job, slowest
+from ckptprof.report.html.offsets import offsets
 from ckptprof.report.html.rates import Counted, Throughput, throughputs
-from ckptprof.report.html.tables import (
-    COLUMNS,
-    FileRow,
-    MountRow,
-    OrderRow,
-    RankRow,
-    Row,
-    SizeRow,
-    at_mount,
-    files,
-    orders,
-    patterns,
-    ranks,
-    row,
-    sizes,
-)
+from ckptprof.report.table import Cell, number
 from ckptprof.verdicts import JobCost, Limit
 
 BARS = 30  # of the accounts: they fill a screen
 MAX_JOBS = 6
+MAX_RANKS = 16  # of a job
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (
+    (0, "under 4 KiB"), (4 * KIB, "4 to 64 KiB"), (64 * KIB, "64 KiB to 1 MiB"), (MIB, "1 to 16 MiB"),
+    (16 * MIB, "16 MiB and more"),
+)  # fmt: skip
+ORDERS = (("order-next", "right behind"), ("order-on", "further on"), ("order-back", "back"), ("gap", "not seen"))
+Parts = list[tuple[str, float, float, str]]  # of a bar: class, begin and width in percent of the longest, text
 
 
-@dataclass(frozen=True)
-class Tile:
-    """One figure."""
+class Meter(NamedTuple):
+    """A part of a row that is drawn; begin and width are in percent."""
 
-    name: str
-    value: str
-    note: str
-    style: str = ""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of an account's bar; its width is in percent of the longest."""
-
+    title: str
+    style: str
     x: float
     width: float
-    style: str
-    title: str
 
 
-@dataclass(frozen=True)
-class AccountBar:
-    """Where the time of one checkpoint went, the largest part first."""
-
-    id: int
-    name: str
-    parts: tuple[Part, ...]
-    told: str
-
-
-@dataclass(frozen=True)
-class Page:
-    """A whole page."""
-
-    title: str
-    subtitle: str
-    answer: tuple[tuple[str, str], ...]
-    answer_style: str
-    tiles: tuple[Tile, ...]
-    axis: Axis | None
-    ticks: tuple[Tick, ...]
-    offset_seconds: int  # of the times, to UTC
-    gaps: str  # a path
-    lanes: tuple[Lane, ...]
-    throughputs: tuple[Throughput, ...]
-    legend: tuple[tuple[str, str], ...]
-    accounts: tuple[AccountBar, ...]
-    sizes: tuple[SizeRow, ...]
-    patterns: str
-    orders: tuple[OrderRow, ...]
-    ranks: tuple[RankRow, ...]
-    jobs: int  # of those ranks
-    offsets: Offsets | None
-    files: tuple[FileRow, ...]
-    files_style: str
-    mount: tuple[MountRow, ...]  # of a single checkpoint, as the files are
-    costs: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    columns: tuple[tuple[str, bool], ...]  # name, and whether it is a number
-    rows: tuple[Row, ...]
-    folder: str  # that the paths of the table are in
-    unseen: tuple[str, ...]
-    left_out: str  # of the table
-    copies: str  # that were left out
-    bars_left_out: str
-
-
-def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
+def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> dict[str, Any]:
     """Return what the page of a report says, with all times in the offset that `zone` had at its end."""
     every = summary.ordered(report.checkpoints)
+    alone = every[0] if len(every) == 1 else None
     kept = slowest(every, WHOLE)
     axis = axis_of(every, report.watched)
     zone = units.fixed_zone(0 if axis is None else axis.end_ns, zone)
     gaps = report.watched.gaps
-    folder = _folder([one.path for one in kept if one.path is not None])
+    paths = [one.path for one in kept if one.path is not None]
+    folder = rows.common_folder(paths)
+    if len(paths) == 1 and paths[0].startswith("/"):
+        folder = paths[0][: paths[0].rstrip("/").rfind("/") + 1]
     clock = "%m-%d %H:%M:%S" if axis is None or axis.is_of_a_year else "%Y-%m-%d %H:%M:%S"
     late = lateness_by_job(every)
-    drawn = () if axis is None or not every else tuple(lanes(every, axis, late))
-    moved = () if axis is None else tuple(throughputs(counted, axis, [(gap.start_ns, gap.end_ns) for gap in gaps]))
+    classes = Counter(one.pattern.class_.value if one.pattern.class_ else "of an order not seen" for one in every)
+    drawn = [] if axis is None or not every else lanes(every, axis, late)
+    moved = [] if axis is None else throughputs(counted, axis, [(gap.start_ns, gap.end_ns) for gap in gaps])
     told = answer.of(report)
     found = told.headline
-    return Page(
-        title=_title(report, every),
-        subtitle=_subtitle(report, every, zone),
-        answer=(
+    what = "Checkpoints" if alone is None else label(alone).capitalize()
+    return {
+        "title": f"{what} on {clean(report.host or 'this host')}",
+        "subtitle": _subtitle(report, every, zone),
+        "answer": [
             *(told.opening or _nothing(report, every)),
             *([("Risks", risks)] if (risks := answer.risks(every)) else []),
-        ),
-        answer_style=colours.css_class(Limit.NONE if found is None else found.limit),
-        tiles=tuple(_tiles(report, every, told.costs)),
-        axis=axis,
-        ticks=() if axis is None else tuple(axis.ticks(zone)),
-        offset_seconds=int(zone.utcoffset(None).total_seconds()),
-        gaps="" if axis is None else path(shown(gaps, axis), 0, 100),
-        lanes=drawn,
-        throughputs=moved,
-        legend=tuple(_legend(every, drawn, moved, gaps=bool(gaps))),
-        accounts=tuple(_account_bars(slowest(every, BARS))),
-        sizes=tuple(sizes(every)),
-        patterns=patterns(every),
-        orders=tuple(orders(every)),
-        ranks=tuple(ranks(late)),
-        jobs=len(late),
-        offsets=offsets(every),
-        files=tuple(files(every[0])) if len(every) == 1 else (),
-        mount=tuple(at_mount(every[0])) if len(every) == 1 else (),
-        files_style="read" if every and every[0].kind is Kind.RESTORE else "written",
-        costs=tuple((clean(one.job), tuple(answer.of_job(one))) for one in told.costs[:MAX_JOBS]),
-        columns=COLUMNS,
-        rows=tuple(row(one, zone, clock, folder) for one in kept),
-        folder=clean(folder or ""),
-        unseen=tuple(_unseen(report, every, zone)),
-        left_out=_left_out(every, WHOLE),
-        copies=_copies(report),
-        bars_left_out=_left_out(every, BARS),
-    )
+        ],
+        "answer_style": colours.css_class(Limit.NONE if found is None else found.limit),
+        "tiles": _tiles(report, every, told.costs),
+        "axis": axis,
+        "ticks": [] if axis is None else axis.ticks(zone),
+        "offset_seconds": int(zone.utcoffset(None).total_seconds()),
+        "gaps": "" if axis is None else path(shown(gaps, axis), 0, 100),
+        "lanes": drawn,
+        "throughputs": moved,
+        "legend": _legend(every, drawn, moved, gaps=bool(gaps)),
+        "accounts": _accounts(slowest(every, BARS)),
+        "sizes": _sizes(every),
+        "patterns": ", ".join(f"{units.plural(count, 'checkpoint')} {name}" for name, count in classes.most_common()),
+        "orders": _orders(every),
+        "ranks": [(clean(job) if len(late) > 1 else "", _ranks(mine)) for job, mine in late.items()],
+        "offsets": offsets(every),
+        "files": [] if alone is None else _files(alone),
+        "mount": [] if alone is None else mount.tables(alone),
+        "costs": [(clean(one.job), answer.of_job(one)) for one in told.costs[:MAX_JOBS]],
+        "rows": [(one.id, _row(one, zone, clock, folder), *_details(one)) for one in kept],
+        "folder": clean(folder or ""),
+        "unseen": _unseen(report, every, zone),
+        "left_out": _left_out(every, WHOLE),
+        "copies": f"{rows.copies_left_out(report)}: `--kind copy` has them." if report.copies_left_out else "",
+        "bars_left_out": _left_out(every, BARS),
+    }
 
 
-def _folder(paths: Sequence[str]) -> str | None:
-    """Return what all paths begin with; of a single one the folder that it is in."""
-    if len(paths) == 1 and paths[0].startswith("/"):
-        return paths[0][: paths[0].rstrip("/").rfind("/") + 1]
-    return rows.common_folder(paths)
-
-
-def _nothing(report: Report, every: Sequence[Checkpoint]) -> tuple[tuple[str, str], ...]:
-    """Return what there is to say where nothing was concluded."""
+def _nothing(report: Report, every: Sequence[Checkpoint]) -> list[tuple[str, str]]:
     if every:
-        return (("Answer", "Nothing was concluded."),)
+        return [("Answer", "Nothing was concluded.")]
     watched_ns = summary.summarise(report).watched_ns
     span = "" if watched_ns is None else f" in the {units.duration(watched_ns)} that were watched"
-    return (
+    return [
         ("Answer", f"No checkpoint was seen{span}."),
         ("If there was one", "`ckptprof doctor` tells what ckptprof can see on this host"),
-    )
-
-
-def _copies(report: Report) -> str:
-    number = report.copies_left_out
-    told = "1 copy of checkpoint files was" if number == 1 else f"{units.count(number)} copies of checkpoint files were"
-    return f"{told} left out: `--kind copy` has them." if number else ""
-
-
-def _title(report: Report, every: list[Checkpoint]) -> str:
-    where = clean(report.host or "this host")
-    if len(every) == 1:
-        name = label(every[0])
-        return f"{name[0].upper()}{name[1:]} on {where}"
-    return f"Checkpoints on {where}"
+    ]
 
 
 def _subtitle(report: Report, every: list[Checkpoint], zone: tzinfo) -> str:
     watched = report.watched
-    if every and len(every) == 1:
+    if len(every) == 1:
         begin, end = every[0].start_ns, every[0].end_ns
     elif watched.start_ns is None or watched.end_ns is None:
         return "nothing was watched"
@@ -202,35 +119,30 @@ def _subtitle(report: Report, every: list[Checkpoint], zone: tzinfo) -> str:
     return f"{units.stamp(begin, zone)} to {units.stamp(end, zone)} {units.offset_name(zone)}{level}"
 
 
-def _tiles(report: Report, every: list[Checkpoint], costs: Sequence[JobCost]) -> list[Tile]:
+def _tiles(report: Report, every: list[Checkpoint], costs: Sequence[JobCost]) -> list[tuple[str, str, str, str]]:
+    """Return name, value, note and class of each figure."""
     kinds = {one.kind: one for one in summary.summarise(report).kinds}
     tiles = []
     for kind, name in ((Kind.SAVE, "Saves"), (Kind.RESTORE, "Restores")):
         one = kinds.get(kind)
-        note = (
-            "none was seen" if one is None else f"{units.size(one.bytes)}, median {units.seconds(one.median_seconds)}"
-        )
-        tiles.append(Tile(name, "0" if one is None else units.count(one.number), note))
+        if one is None:
+            tiles.append((name, "0", "none was seen", ""))
+        else:
+            note = f"{units.size(one.bytes)}, median {units.seconds(one.median_seconds)}"
+            tiles.append((name, units.count(one.number), note, ""))
     if not every:
         return tiles
-    tiles.append(_blocked_tile(costs))
-    tiles.append(_gpu_tile(costs))
     risks = [one.at_risk_ns for one in every if one.at_risk_ns is not None]
-    note = (
-        "complete, and not durable yet"
-        if any(risks)
-        else "each was durable when complete"
-        if risks
-        else "when it was durable was not seen"
-    )
-    tiles.append(Tile("At risk, longest", units.duration(max(risks)) if risks else units.NOT_SEEN, note))
-    return tiles
+    note = "each was durable when complete" if risks else "when it was durable was not seen"
+    note = "complete, and not durable yet" if any(risks) else note
+    at_risk = units.duration(max(risks)) if risks else units.NOT_SEEN
+    return [*tiles, _blocked_tile(costs), _gpu_tile(costs), ("At risk, longest", at_risk, note, "")]
 
 
-def _blocked_tile(costs: Sequence[JobCost]) -> Tile:
+def _blocked_tile(costs: Sequence[JobCost]) -> tuple[str, str, str, str]:
     stalls = [one.stall_seconds for one in costs if one.stall_seconds is not None]
     if not stalls:
-        return Tile("Training blocked", units.NOT_SEEN, "for how long was not seen")
+        return "Training blocked", units.NOT_SEEN, "for how long was not seen", ""
     dearest = costs[0]
     notes = []
     if dearest.share is not None and dearest.stall_seconds is not None:
@@ -239,16 +151,16 @@ def _blocked_tile(costs: Sequence[JobCost]) -> Tile:
     if unseen := sum(one.stalls_unknown for one in costs):
         notes.append(f"not seen of {units.count(unseen)} of {units.count(sum(one.count for one in costs))}")
     over = dearest.share is not None and dearest.share > SNIA_SHARE
-    return Tile("Training blocked", units.seconds(sum(stalls)), "; ".join(notes), "over" if over else "")
+    return "Training blocked", units.seconds(sum(stalls)), "; ".join(notes), "over" if over else ""
 
 
-def _gpu_tile(costs: Sequence[JobCost]) -> Tile:
+def _gpu_tile(costs: Sequence[JobCost]) -> tuple[str, str, str, str]:
     known = [one for one in costs if one.gpu_seconds is not None and not account.is_guessed(one.gpus, one.gpus_from)]
     if not known:
-        return Tile("GPU time blocked", units.NOT_SEEN, "how many GPUs was not seen: --gpus N")
+        return "GPU time blocked", units.NOT_SEEN, "how many GPUs was not seen: --gpus N", ""
     spent = sum(one.gpu_seconds or 0.0 for one in known)
     gpus = units.plural(max(one.gpus or 0 for one in known), "GPU")
-    return Tile("GPU time blocked", units.seconds(spent), gpus + account.GPUS_FROM.get(known[0].gpus_from or "", ""))
+    return "GPU time blocked", units.seconds(spent), gpus + account.GPUS_FROM.get(known[0].gpus_from or "", ""), ""
 
 
 _MEANT = {"blocked": "training blocked", "risk": "complete, not durable yet", "read": "read or received",
@@ -258,7 +170,6 @@ _MEANT = {"blocked": "training blocked", "risk": "complete, not durable yet", "r
 def _legend(
     every: Iterable[Checkpoint], drawn: Iterable[Lane], moved: Iterable[Throughput], *, gaps: bool
 ) -> list[tuple[str, str]]:
-    """Return the colours that are drawn, and what each stands for."""
     styles = {bar.style for lane in drawn for bar in lane.bars} | {style for lane in drawn for style, _ in lane.areas}
     words = {curve.word for one in moved for curve in one.curves if curve.moved_bytes}
     styles |= {"gap"} if gaps else set()
@@ -267,34 +178,163 @@ def _legend(
     styles |= {style.split()[0] for style in styles}  # without the outline
     used = {part.limit for one in every if one.verdict is not None for part in one.verdict.accounts}
     limits = [
-        (colours.css_class(limit), colours.name(limit))
+        (colours.css_class(limit), certainty.name(limit))
         for limit in colours.OF_LIMIT
         if limit in used or colours.css_class(limit) in styles
     ]
     return [(style, text) for style, text in _MEANT.items() if style in styles] + limits
 
 
-def _account_bars(chosen: Sequence[Checkpoint]) -> list[AccountBar]:
+def _accounts(chosen: Sequence[Checkpoint]) -> list[tuple[int, str, Parts, str]]:
     drawn = [(one, one.verdict) for one in chosen if one.verdict is not None and one.verdict.accounts]
     longest = max((sum(part.seconds for part in told.accounts) for _, told in drawn), default=0.0)
     bars = []
     for one, told in drawn:
-        sums: dict[Limit | None, float] = {}
-        for part in told.accounts:
-            sums[part.limit] = sums.get(part.limit, 0.0) + part.seconds
-        parts, x = [], 0.0
-        for limit, seconds in sorted(sums.items(), key=lambda pair: -pair[1]):
-            width = seconds / longest * 100 if longest > 0 else 0.0
-            title = f"{colours.name(limit)}: {units.seconds(seconds)}"
-            parts.append(Part(round(x, 3), round(width, 3), colours.css_class(limit), title))
-            x += width
-        spent = units.seconds(sum(sums.values()))
-        bars.append(AccountBar(one.id, label(one), tuple(parts), f"{spent}, {colours.short(told)}"))
+        accounts = account.summed(told).accounts
+        parts = [
+            (
+                colours.css_class(part.limit),
+                part.seconds,
+                f"{certainty.name(part.limit)}: {units.seconds(part.seconds)}",
+            )
+            for part in accounts
+        ]
+        spent = units.seconds(sum(part.seconds for part in accounts))
+        bars.append((one.id, label(one), _parts(parts, longest), f"{spent}, {colours.short(told)}"))
     return bars
 
 
+def _parts(parts: Iterable[tuple[str, float, str]], whole: float) -> Parts:
+    placed, x = [], 0.0
+    for style, amount, text in parts:
+        width = 100 * amount / whole if whole > 0 else 0.0
+        placed.append((style, round(x, 3), round(width, 3), text))
+        x += width
+    return placed
+
+
+def _sizes(every: Iterable[Checkpoint]) -> list[list[Cell | Meter]]:
+    sums = [[0, 0] for _ in SIZES]
+    for one in every:
+        for low, pair in (one.pattern.size_histogram or {}).items():
+            if low.isdecimal() and len(pair) == 2:
+                place = max(place for place, (least, _) in enumerate(SIZES) if int(low) >= least)
+                sums[place] = [known + more for known, more in zip(sums[place], pair, strict=True)]
+    operations, moved = (sum(one[i] for one in sums) for i in (0, 1))
+    if not operations:
+        return []
+    told: list[list[Cell | Meter]] = []
+    for (_, name), (count, size) in zip(SIZES, sums, strict=True):
+        share = size / max(1, moved)
+        told.append(
+            [
+                Cell("Operations", name),
+                Meter("Share of bytes", "written", 0, round(100 * share, 2)),
+                number("", share, units.percent),
+                Meter("Number", "other", 0, round(100 * count / operations, 2)),
+                number("", count, units.count),
+            ]
+        )
+    return told
+
+
+def _orders(every: Sequence[Checkpoint]) -> list[tuple[None, str, Parts, str]]:
+    by_bytes, by_operations = [0.0] * len(ORDERS), [0.0] * len(ORDERS)
+    for one in every:
+        pattern = one.pattern
+        seen = 1.0 if pattern.order_seen_share_bytes is None else pattern.order_seen_share_bytes
+        _add(by_bytes, one.bytes, pattern.consecutive_share_bytes, pattern.sequential_share_bytes, seen)
+        operations = (pattern.consecutive_share_operations, pattern.sequential_share_operations)
+        _add(by_operations, pattern.operations or 0, *operations, 1.0)
+    return [
+        _order(name, sums) for name, sums in (("bytes", by_bytes), ("operations", by_operations)) if sum(sums[:-1]) > 0
+    ]
+
+
+def _add(sums: list[float], number: float, at_once: float | None, in_order: float | None, seen: float) -> None:
+    if at_once is None or in_order is None:
+        sums[-1] += number
+        return
+    shares = (at_once * seen, max(0.0, in_order - at_once) * seen, max(0.0, 1 - in_order) * seen, 1 - seen)
+    for place, share in enumerate(shares):
+        sums[place] += number * share
+
+
+def _order(name: str, sums: Sequence[float]) -> tuple[None, str, Parts, str]:
+    whole = sum(sums)
+    told = [
+        (style, number, f"{units.percent(number / whole)} {text}")
+        for (style, text), number in zip(ORDERS, sums, strict=True)
+        if number > 0
+    ]
+    return None, name, _parts(told, whole), ", ".join(text for _, _, text in told)
+
+
+def _ranks(late: Sequence[Lateness]) -> list[list[Cell | Meter]]:
+    most = max((rank.late_seconds for rank in late), default=0.0)
+    return [
+        [
+            Cell("Rank", str(rank.rank)),
+            Meter("Late in all", "limit-straggler", 0, round(100 * rank.late_seconds / most, 2) if most else 0.0),
+            number("", rank.late_seconds, units.seconds),
+            number("At worst", rank.worst_seconds, units.seconds),
+            Cell("Last", f"{units.count(rank.last)} of {units.count(rank.checkpoints)}", right=True),
+        ]
+        for rank in late[:MAX_RANKS]
+    ]
+
+
+def _files(one: Checkpoint) -> list[list[Cell | Meter]]:
+    style, whole_ns = "read" if one.kind is Kind.RESTORE else "written", max(1, one.end_ns - one.start_ns)
+    told: list[list[Cell | Meter]] = []
+    for stream, cells in zip(one.streams, show.streams(one), strict=False):
+        x = min(100.0, max(0.0, 100 * (stream.start_ns - one.start_ns) / whole_ns))
+        width = min(100.0 - x, max(0.2, 100 * (stream.end_ns - stream.start_ns) / whole_ns))
+        told.append([*cells, Meter("From start to end", style, round(x, 3), round(width, 3))])
+    return told
+
+
+def _row(one: Checkpoint, zone: tzinfo, clock: str, folder: str | None) -> list[Cell]:
+    spent, pattern, limit = one.end_ns - one.start_ns, one.pattern.class_, colours.short(one.verdict)
+    own = (rows.place(one) or "") if one.path is None else clean(one.path.removeprefix(folder or ""))
+    return [
+        number("ID", one.id, str),
+        Cell("Time", units.stamp(one.start_ns, zone, clock), right=True, key=one.start_ns),
+        Cell("Kind", one.kind.value + ("" if one.status.value == "complete" else ", incomplete"), key=one.kind.value),
+        number("Step", one.step, str),
+        Cell("Job", clean(one.job)),
+        number("Duration", spent, units.duration),
+        Cell("Limit", limit, colours.of_verdict(one.verdict)),
+        Cell("Mode", one.mode and one.mode.value),
+        number("Blocked", one.stall_ns, units.duration),
+        number("Size", one.bytes, units.size),
+        number("Rate", units.speed(one.bytes, spent), units.rate),
+        Cell("Pattern", pattern and pattern.value),
+        Cell("Path", own),
+    ]
+
+
+def _details(one: Checkpoint) -> tuple[str, list[tuple[str, list[str]]]]:
+    """Return the sentence on a checkpoint, and what is told when it is opened."""
+    verdict = one.verdict
+    lists: list[tuple[str, Iterable[str]]] = []
+    if verdict is not None:
+        gain = account.gain_text(verdict)
+        lists += [
+            ("To do", () if verdict.remedy is None else (verdict.remedy,)),
+            ("Without it", () if gain is None else (gain,)),
+            *account.reasons(verdict),
+        ]
+    pairs = course.of_restore(one) if one.kind is Kind.RESTORE else []
+    lists.append(("May restore wrongly", [risk.text for risk in one.risks]))
+    lists.append(("In a crash", course.frailties(one)))
+    lists.append(("Read from", [f"{name}: {text}" for name, text in pairs]))
+    lists.append(("Out of sight", one.blind))
+    told = [(name, list(map(recorded, texts))) for name, texts in lists if texts]
+    return "" if verdict is None else recorded(verdict.sentence), told
+
+
 def _unseen(report: Report, every: Iterable[Checkpoint], zone: tzinfo) -> list[str]:
-    """Return what was out of sight, each once, with how often; then when nobody watched."""
     blind = Counter(sentence for one in every for sentence in one.blind)
     told = [f"{recorded(text)} ({units.plural(count, 'checkpoint')})" for text, count in blind.most_common(20)]
     for gap in report.watched.gaps[:20]:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import NamedTuple
 
 from ckptprof import units
-from ckptprof.model import Checkpoint, Kind, Writer
+from ckptprof.model import Checkpoint, Kind
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, Axis
@@ -50,24 +50,14 @@ class Lane:
     scale: str = ""  # the share at the top
 
 
-class _Sort(NamedTuple):
-    """What a lane shows of all checkpoints, and how a bar says it."""
-
-    name: str
-    style: str
-    did: str
-
-
-_BLOCKED = _Sort("blocked", "blocked", "blocked training for")
-_AT_RISK = _Sort("at risk", "risk", "was complete, and not durable for")
-
-
 class _Stretch(NamedTuple):
-    """A time that is of a checkpoint, and the row of its lane that it lies in."""
+    """A time that is of a checkpoint, what a bar says of it, and the row of its lane that it lies in."""
 
     of: Checkpoint
     start_ns: int
     end_ns: int
+    style: str
+    title: str
     row: int = 0
 
 
@@ -122,7 +112,10 @@ def latenesses(checkpoints: Iterable[Checkpoint]) -> list[Lateness]:
     """Return the ranks of a job, the one first that was late for longest; none where fewer than two are known."""
     late: dict[int, list[float]] = {}  # by rank: how often, in all, at worst, how often last
     for one in checkpoints:
-        ends = _ends(one)
+        ends: dict[int, int] = {}
+        for writer in one.writers:
+            if writer.rank is not None and writer.end_ns is not None:
+                ends[writer.rank] = max(writer.end_ns, ends.get(writer.rank, 0))
         if len(ends) < 2:
             continue
         middle, last = median(ends.values()), max(ends.values())
@@ -150,15 +143,6 @@ def label(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.kind.value} {checkpoint.id}{step}"
 
 
-def _ends(checkpoint: Checkpoint) -> dict[int, int]:
-    ends: dict[int, int] = {}
-    for writer in checkpoint.writers:
-        rank, end_ns = writer.rank, writer.end_ns
-        if rank is not None and end_ns is not None and end_ns > ends.get(rank, 0):
-            ends[rank] = end_ns
-    return ends
-
-
 def _of_job(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Lateness]) -> list[Lane]:
     if not late:
         return [_whole(mine, axis, job or "checkpoints")]
@@ -170,8 +154,11 @@ def _of_job(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Latenes
     bars: dict[int, list[Bar]] = {one.rank: [] for one in chosen}
     for one in drawn:
         for writer in one.writers:
-            if writer.rank in bars and (bar := _part(one, writer, axis)) is not None:
-                bars[writer.rank].append(bar)
+            if writer.rank in bars and writer.start_ns is not None and writer.end_ns is not None:
+                took = units.duration(writer.end_ns - writer.start_ns)
+                title = f"{label(one)}, rank {writer.rank}: {units.size(writer.bytes)} in {took}"
+                at = _Stretch(one, writer.start_ns, writer.end_ns, _style(one), title)
+                bars[writer.rank].append(_bar(at, axis))
     made += [Lane(f"{job} rank {rank}".strip(), tuple(own), number=len(own)) for rank, own in sorted(bars.items())]
     if left_out:
         text = f"{units.plural(left_out, 'rank')} between the {SLOWEST} latest and the {FASTEST} earliest left out"
@@ -193,23 +180,14 @@ def _spread(mine: Iterable[Checkpoint], axis: Axis, most: int) -> list[Checkpoin
     return [one for _, one in sorted(kept.items())]
 
 
-def _whole(mine: Sequence[Checkpoint], axis: Axis, name: str) -> Lane:
-    """Return a lane with a bar for each; of more than can be told apart, the share of time of each limit."""
-    if len(mine) <= WHOLE:
-        bars = (_bar(one, axis.span(one.start_ns, one.end_ns), _style(one), _title(one)) for one in mine)
-        return Lane(name, tuple(bars), (), len(mine))
-    spans: dict[str, list[tuple[int, int]]] = {}
+def _whole(mine: Iterable[Checkpoint], axis: Axis, name: str) -> Lane:
+    spans = []
     for one in mine:
-        spans.setdefault(_style(one), []).append((one.start_ns, one.end_ns))
-    return _shares(name, {style: spans[style] for style in sorted(spans)}, axis, len(mine))
-
-
-def _part(one: Checkpoint, writer: Writer, axis: Axis) -> Bar | None:
-    if writer.start_ns is None or writer.end_ns is None:
-        return None
-    took = units.duration(writer.end_ns - writer.start_ns)
-    title = f"{label(one)}, rank {writer.rank}: {units.size(writer.bytes)} in {took}"
-    return _bar(one, axis.span(writer.start_ns, writer.end_ns), _style(one), title)
+        limit = colours.short(one.verdict)
+        title = f"{label(one)}: {units.size(one.bytes)} in {units.duration(one.end_ns - one.start_ns)}"
+        title += "" if limit is None else f", {limit}"
+        spans.append(_Stretch(one, one.start_ns, one.end_ns, _style(one), title))
+    return _lane(name, spans, axis)
 
 
 def _blocked(checkpoints: Iterable[Checkpoint], axis: Axis) -> Lane:
@@ -218,17 +196,18 @@ def _blocked(checkpoints: Iterable[Checkpoint], axis: Axis) -> Lane:
     for one in checkpoints:
         unseen += one.stall_ns is None
         lengths_only += bool(one.stall_ns) and not one.blocked
-        held += [_Stretch(one, span.start_ns, span.end_ns) for span in one.blocked]
+        for span in one.blocked:
+            title = f"{label(one)} blocked training for {units.duration(span.end_ns - span.start_ns)}"
+            held.append(_Stretch(one, span.start_ns, span.end_ns, "blocked", title))
     notes = []
     if lengths_only:
         notes.append(f"of {units.plural(lengths_only, 'checkpoint')} only how long, not when: not drawn")
     if unseen:
         notes.append(f"of {units.plural(unseen, 'checkpoint')} not seen")
-    return _dense(_BLOCKED, held, axis, "; ".join(notes))
+    return _lane("blocked", held, axis, "; ".join(notes))
 
 
 def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
-    """Return the lane of saves that counted as complete and were not durable yet; none where that is not known."""
     risks: list[_Stretch] = []
     ends: list[int] = []
     for one in sorted(checkpoints, key=lambda one: one.start_ns):
@@ -239,29 +218,26 @@ def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
         row = next((row for row, end_ns in enumerate(ends) if end_ns <= begin_ns), len(ends))
         row = min(row, MAX_ROWS - 1)
         ends[row : row + 1] = [one.durable_ns]
-        risks.append(_Stretch(one, begin_ns, one.durable_ns, row))
-    return [_dense(_AT_RISK, risks, axis)] if risks else []
+        title = f"{label(one)} was complete, and not durable for {units.duration(at_risk_ns)}"
+        risks.append(_Stretch(one, begin_ns, one.durable_ns, "risk", title, row))
+    return [_lane("at risk", risks, axis)] if risks else []
 
 
-def _dense(sort: _Sort, drawn: Sequence[_Stretch], axis: Axis, note: str = "") -> Lane:
-    """Return the lane; of more bars than can be told apart, the share of the time that they fill.
+def _lane(name: str, drawn: Sequence[_Stretch], axis: Axis, note: str = "") -> Lane:
+    """Return the lane; of more bars than can be told apart, the share of the time that those of each style fill.
 
     A line of one point each would fill a lane that is empty for most of the time.
     """
     if len(drawn) <= WHOLE:
-        places = [axis.span(one.start_ns, one.end_ns) for one in drawn]
-        bars = [
-            _bar(
-                at.of, place, sort.style, f"{label(at.of)} {sort.did} {units.duration(at.end_ns - at.start_ns)}", at.row
-            )
-            for at, place in zip(drawn, places, strict=True)
-        ]
-        return Lane(sort.name, tuple(bars), (), len(bars), 1 + max((at.row for at in drawn), default=0), note)
-    return _shares(sort.name, {sort.style: [(at.start_ns, at.end_ns) for at in drawn]}, axis, len(drawn), note)
+        rows = 1 + max((at.row for at in drawn), default=0)
+        return Lane(name, tuple(_bar(at, axis) for at in drawn), (), len(drawn), rows, note)
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for at in drawn:
+        spans.setdefault(at.style, []).append((at.start_ns, at.end_ns))
+    return _shares(name, {style: spans[style] for style in sorted(spans)}, axis, len(drawn), note)
 
 
 def _shares(name: str, spans: Mapping[str, Sequence[tuple[int, int]]], axis: Axis, number: int, note: str = "") -> Lane:
-    """Return a lane with the share that each style has of each cell of the axis, one style above the other."""
     reached = [0.0] * CELLS
     heights = []
     for style, own in spans.items():
@@ -274,7 +250,6 @@ def _shares(name: str, spans: Mapping[str, Sequence[tuple[int, int]]], axis: Axi
 
 
 def _area(heights: Sequence[float], top: float) -> str:
-    """Return a step for each cell as a path; nothing where there is nothing."""
     step, parts, is_open = WIDTH / CELLS, [], False
     for place, height in enumerate([*heights, 0.0]):
         if height > 0 and not is_open:
@@ -299,20 +274,11 @@ def _filled(spans: Iterable[tuple[int, int]], axis: Axis) -> list[float]:
     return filled
 
 
-def _bar(one: Checkpoint, place: tuple[float, float], style: str, title: str, row: int = 0) -> Bar:
-    return Bar(*place, row, _outlined(one, place[1], style), title, one.id)
-
-
-def _outlined(one: Checkpoint, width: float, style: str) -> str:
-    is_outlined = one.kind is Kind.RESTORE and style.startswith("limit-") and width >= _OUTLINED
-    return style + " restore" if is_outlined else style
+def _bar(at: _Stretch, axis: Axis) -> Bar:
+    x, width = axis.span(at.start_ns, at.end_ns)
+    is_outlined = at.of.kind is Kind.RESTORE and at.style.startswith("limit-") and width >= _OUTLINED
+    return Bar(x, width, at.row, at.style + " restore" * is_outlined, at.title, at.of.id)
 
 
 def _style(one: Checkpoint) -> str:
     return colours.of_verdict(one.verdict) + (" copy" if one.kind is Kind.COPY else "")
-
-
-def _title(one: Checkpoint) -> str:
-    took = units.duration(one.end_ns - one.start_ns)
-    limit = colours.short(one.verdict)
-    return f"{label(one)}: {units.size(one.bytes)} in {took}" + ("" if limit is None else f", {limit}")

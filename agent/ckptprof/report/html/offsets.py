@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Progress, Stream, Succession
 from ckptprof.report import rows
 from ckptprof.report.clean import clean
-from ckptprof.report.html.axis import Axis, Tick
+from ckptprof.report.html.axis import Axis
 from ckptprof.report.html.lanes import label, slowest
 
 HEIGHT = 40.0
@@ -24,38 +24,18 @@ STYLES: dict[Succession | None, tuple[str, str]] = {
 LOOK = ("look", "where it was at one look")
 
 
-@dataclass(frozen=True)
-class OffsetLane:
-    """One stream; the offset 0 is at the bottom."""
+def offsets(checkpoints: Sequence[Checkpoint]) -> dict[str, Any] | None:
+    """Return what is drawn of the slowest of those whose streams are known; None where there is none.
 
-    who: str
-    file: str
-    scale: str  # the offset at the top
-    boxes: tuple[tuple[str, str], ...]  # class and path: between when and when, and which offsets
-    lines: tuple[tuple[str, str], ...]  # of what went forward, from the corner where it began to that where it ended
-    looks: str  # path
-
-
-@dataclass(frozen=True)
-class Offsets:
-    """The streams of one checkpoint, the slowest rank first."""
-
-    name: str
-    lanes: tuple[OffsetLane, ...]
-    ticks: tuple[Tick, ...]
-    legend: tuple[tuple[str, str], ...]
-    note: str
-
-
-def offsets(checkpoints: Sequence[Checkpoint]) -> Offsets | None:
-    """Return what is drawn of the slowest of those whose streams are known; None where there is none."""
+    There is nothing between two points, and no range of a look; the slowest rank comes first.
+    """
     known = [one for one in checkpoints if one.streams]
-    return offsets_of(slowest(known, 1)[0]) if known else None
-
-
-def offsets_of(one: Checkpoint) -> Offsets:
-    """Return what is drawn of a checkpoint: nothing between two points, and no range of a look."""
-    seen = _ordered(one)
+    if not known:
+        return None
+    one = slowest(known, 1)[0]
+    ends = {writer.pid: writer.end_ns or 0 for writer in one.writers}
+    seen = [stream for stream in one.streams if stream.progress]  # the process first that ended last
+    seen.sort(key=lambda stream: (-ends.get(stream.pid, 0), stream.pid, -stream.bytes, stream.path))
     drawn = seen[:MAX_LANES]
     points = [point for stream in drawn for point in stream.progress]
     axis = axis_of(one, points)
@@ -64,9 +44,14 @@ def offsets_of(one: Checkpoint) -> Offsets:
     legend = [told for order, told in STYLES.items() if order in kinds]
     legend += [LOOK] if any(point.bytes is None for point in points) else []
     ranks = {writer.pid: writer.rank for writer in one.writers if writer.rank is not None}
-    lanes = tuple(_lane(stream, axis, ranks.get(stream.pid), common) for stream in drawn)
-    ticks = tuple(axis.elapsed()) if lanes else ()
-    return Offsets(label(one), lanes, ticks, tuple(legend), _note(one, len(drawn), len(seen)))
+    lanes = [_lane(stream, axis, ranks.get(stream.pid), common) for stream in drawn]
+    notes = []
+    if left_out := len(seen) - len(drawn) + one.progress_left_out:
+        notes.append(f"{units.plural(left_out, 'stream')} left out: the slowest and largest are drawn")
+    if unseen := max(0, len(one.streams) - len(seen) - one.progress_left_out):
+        notes.append(f"of {units.plural(unseen, 'stream')} no offset was seen or kept")
+    ticks = axis.elapsed() if lanes else []
+    return {"name": label(one), "lanes": lanes, "ticks": ticks, "legend": legend, "note": "; ".join(notes)}
 
 
 def axis_of(one: Checkpoint, points: Iterable[Progress]) -> Axis:
@@ -80,14 +65,7 @@ def top_of(stream: Stream) -> int:
     return max(stream.size or 0, 1, *(point.high_offset for point in stream.progress))
 
 
-def _ordered(one: Checkpoint) -> list[Stream]:
-    """Return the streams of which something was seen: the process first that ended last, and its largest file."""
-    ends = {writer.pid: writer.end_ns or 0 for writer in one.writers}
-    seen = [stream for stream in one.streams if stream.progress]
-    return sorted(seen, key=lambda stream: (-ends.get(stream.pid, 0), stream.pid, -stream.bytes, stream.path))
-
-
-def _lane(stream: Stream, axis: Axis, rank: int | None, common: str | None) -> OffsetLane:
+def _lane(stream: Stream, axis: Axis, rank: int | None, common: str | None) -> dict[str, Any]:
     top = top_of(stream)
     boxes: dict[str, str] = {}
     lines: dict[str, str] = {}
@@ -104,14 +82,11 @@ def _lane(stream: Stream, axis: Axis, rank: int | None, common: str | None) -> O
             lines[style] = lines.get(style, "") + f"M{x:g} {low:g}L{until:g} {high:g}"
     who = f"{clean(stream.comm)} {stream.pid}" if rank is None else f"rank {rank}"
     name = clean(stream.path.removeprefix(common or "")) if common else clean(stream.path.rpartition("/")[2])
-    return OffsetLane(who, name, units.size(top), tuple(boxes.items()), tuple(lines.items()), looks)
-
-
-def _note(one: Checkpoint, drawn: int, seen: int) -> str:
-    """Return what is not drawn, and why."""
-    told = []
-    if left_out := seen - drawn + one.progress_left_out:
-        told.append(f"{units.plural(left_out, 'stream')} left out: the slowest and largest are drawn")
-    if unseen := max(0, len(one.streams) - seen - one.progress_left_out):
-        told.append(f"of {units.plural(unseen, 'stream')} no offset was seen or kept")
-    return "; ".join(told)
+    return {
+        "who": who,
+        "file": name,
+        "scale": units.size(top),  # the offset at the top; 0 is at the bottom
+        "boxes": list(boxes.items()),  # class and path: between when and when, and which offsets
+        "lines": list(lines.items()),  # of what went forward, from the corner where it began to that where it ended
+        "looks": looks,
+    }

@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Iterable
 from datetime import tzinfo
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ckptprof.report.comparison import Comparison
 
 _HERE = "ckptprof.report.html"
+_NAMES = ("ID", "PID", "P50", "P99")
 
 
 def render(report: Report, counted: Iterable[Counted], *, zone: tzinfo) -> str:
@@ -37,11 +39,12 @@ def render_difference(comparison: Comparison, *, zone: tzinfo) -> str:
 
 
 def _laid_out(template: str, page: object) -> str:
-    loader = PackageLoader(_HERE, "")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters["coded"] = _coded
-    style = _source(environment, "page.css") + colours.rules()
-    script = _source(environment, "page.js")
+    environment = Environment(
+        loader=PackageLoader(_HERE, ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {"coded": _coded, "heading": _heading}
+    style, script = (files(_HERE).joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    style += colours.rules()
     return environment.get_template(template).render(
         page=page,
         version=__version__,
@@ -61,10 +64,8 @@ def _coded(text: str) -> Markup:
     return Markup().join(Markup("<code>{}</code>").format(one) if i % 2 else one for i, one in enumerate(parts))
 
 
-def _source(environment: Environment, name: str) -> str:
-    loader = environment.loader
-    assert loader is not None  # noqa: S101 # given above
-    return loader.get_source(environment, name)[0]
+def _heading(title: str) -> str:
+    return title if title in _NAMES or not title.isupper() else title.capitalize()
 
 
 def _hash(text: str) -> str:

@@ -96,21 +96,17 @@ def _drawn(name: str, rates: list[tuple[str, Rates]], axis: Axis) -> Throughput:
         inside = [one for one in inside if one[0] < one[1]]
         moved = sum(rate * (end - start) / 1e9 for start, end, rate in inside)
         peak = max((rate for _, _, rate in inside), default=0.0)
-        paths = tuple(_path(piece, axis, top) for piece in _pieces(_thinned(inside)))
+        paths = tuple(_path(piece, axis, top) for piece in _pieces(inside))
         curves.append(Curve(word, paths, int(moved), peak))
     return Throughput(clean(name), units.rate(top), tuple(curves))
 
 
-def _thinned(spans: Rates) -> Rates:
-    """Return so few that they can be drawn, the fastest of those that fall together."""
-    every = -(-len(spans) // MAX_POINTS)
-    if every <= 1:
-        return spans
-    groups = [spans[i : i + every] for i in range(0, len(spans), every)]
-    return [(group[0][0], group[-1][1], max(rate for _, _, rate in group)) for group in groups]
-
-
 def _pieces(spans: Rates) -> list[Rates]:
+    """Return what was watched without a break, of many stretches the fastest of those that fall together."""
+    every = -(-len(spans) // MAX_POINTS)
+    if every > 1:
+        groups = [spans[i : i + every] for i in range(0, len(spans), every)]
+        spans = [(group[0][0], group[-1][1], max(rate for _, _, rate in group)) for group in groups]
     pieces: list[Rates] = []
     for span in spans:
         if pieces and pieces[-1][-1][1] == span[0]:
@@ -121,7 +117,6 @@ def _pieces(spans: Rates) -> list[Rates]:
 
 
 def _path(piece: Rates, axis: Axis, top: float) -> str:
-    """Return a closed path: a step for each stretch, from the ground up."""
     points = [f"M{axis.x(piece[0][0]):g} {HEIGHT:g}"]
     for _, end, rate in piece:
         y = round(HEIGHT * (1 - rate / top), 2) if top > 0 else HEIGHT

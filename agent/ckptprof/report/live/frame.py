@@ -9,17 +9,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timezone, tzinfo
+from typing import Any
 
 import msgspec
 
 from ckptprof import units
-from ckptprof.model import Checkpoint, Report, Watched
+from ckptprof.model import Report, Watched
 from ckptprof.report import certainty, rows
 from ckptprof.report.clean import ELLIPSIS, clean, named, pad, shorten_end, width
 from ckptprof.report.live.state import Device, State, Underway
 from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
 from ckptprof.report.table import GAP, Cell, number, paint, render
-from ckptprof.verdicts import SoFar
 
 KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort  f freeze"
 _GUTTER = 2  # cells before each line, for the mark of the chosen one
@@ -55,22 +55,12 @@ def frame(state: State, look: Look) -> list[str]:
     # the newest checkpoints keep some lines: devices that moved least go first
     free = look.height - len(head) - len(going_on) - _ROOM - 4
     devices = _devices(state, room, max(0, free), look)
-    above = [*_parted(head, going_on, devices)]
-    left = look.height - len(above) - 2
-    last = _last(state, zone, left, look)
+    above = [*head, "", *going_on, *([""] if devices else []), *devices]
+    last = _last(state, zone, look.height - len(above) - 2, look)
     lines = [" " * _GUTTER + line if line else "" for line in above] + ([""] if last else []) + last
     keys = " " * _GUTTER + paint(shorten_end(KEYS, room), "dim", colour=look.colour)
     lines = [*lines[: max(0, look.height - 1)], keys][: look.height]
     return lines if look.unicode else [line.translate(_ASCII) for line in lines]
-
-
-def _parted(*blocks: Sequence[str]) -> list[str]:
-    """Return blocks of lines, with an empty one between them."""
-    lines: list[str] = []
-    for block in blocks:
-        if block:
-            lines += ["", *block] if lines else block
-    return lines
 
 
 def _head(state: State, zone: timezone, room: int) -> list[str]:
@@ -81,20 +71,14 @@ def _head(state: State, zone: timezone, room: int) -> list[str]:
         parts.append(f"watched for {units.duration(state.at_ns - state.since_ns)}")
     parts += [f"lost {units.count(state.dropped_frames)} samples"] if state.dropped_frames else []
     now = f"{units.stamp(state.at_ns, zone)} {units.offset_name(zone)}"
-    first = shorten_end(_joined(parts, room), room)
+    first = shorten_end(parts[0], room)
+    for part in parts[1:]:
+        if width(first) + 3 + width(part) > room:
+            break
+        first += f"   {part}"
     if room - width(first) - len(GAP) >= width(now):
         first = pad(first, room - width(now)) + now
     return [first]
-
-
-def _joined(parts: Sequence[str], room: int) -> str:
-    """Return as many parts as fit into a line, the first ones; the first is cut if it does not fit alone."""
-    line = shorten_end(parts[0], room) if parts else ""
-    for part in parts[1:]:
-        if width(line) + 3 + width(part) > room:
-            break
-        line += f"   {part}"
-    return line
 
 
 def _going_on(state: State, room: int, look: Look) -> list[str]:
@@ -105,15 +89,12 @@ def _going_on(state: State, room: int, look: Look) -> list[str]:
     lines = render(drawn, room, colour=look.colour)
     more = len(state.underway) - most
     lines += [shorten_end(f"and {units.count(more)} more", room)] if more > 0 else []
-    spent = [_spent(one.job, one.so_far, room) for one in state.underway[:most] if one.so_far is not None]
-    return [*lines, *(paint(line, "dim", colour=look.colour) for line in spent[: max(0, most - len(drawn))])]
-
-
-def _spent(job: str, so_far: SoFar, room: int) -> str:
-    """Return what the time of one was spent in so far, the longest first, as far as there is room for it."""
-    first = f"{named(job)}: {units.seconds(so_far.seconds)} so far"
-    spent = (f"{units.seconds(one.seconds)} {clean(one.text)}" for one in so_far.accounts)
-    return shorten_end("   ".join([first, *spent]), room)
+    judged = [(one.job, one.so_far) for one in state.underway[:most] if one.so_far is not None]
+    for job, so_far in judged[: max(0, most - len(drawn))]:
+        spent = (f"{units.seconds(one.seconds)} {clean(one.text)}" for one in so_far.accounts)
+        line = "   ".join([f"{named(job)}: {units.seconds(so_far.seconds)} so far", *spent])
+        lines.append(paint(shorten_end(line, room), "dim", colour=look.colour))
+    return lines
 
 
 def _under_way(one: Underway, now_ns: int) -> list[Cell]:
@@ -144,7 +125,6 @@ def _under_way(one: Underway, now_ns: int) -> list[Cell]:
 
 
 def _devices(state: State, room: int, most: int, look: Look) -> list[str]:
-    """Return the table of those that moved most; nothing where there is no room for two lines."""
     ordered = sorted(state.devices, key=lambda one: (one.kind in _LINKS, -(moved(one) or 0.0), one.name))
     busy = [one for one in ordered if moved(one)] or ordered
     if most < 2 or not busy:
@@ -161,67 +141,39 @@ def moved(device: Device) -> float | None:
 def _device(one: Device, now_ns: int, look: Look) -> list[Cell]:
     age_seconds = round((now_ns - one.at_ns) / 1e9)
     busy = None if one.busy_share is None else round(one.busy_share, 2)
+    speeds, blocks = look.lately.get(one.name, ()), BLOCKS if look.unicode else ASCII_BLOCKS
+    top = max(speeds, default=0.0)
+    line = "".join(blocks[math.ceil(speed / top * (len(blocks) - 1))] for speed in speeds) if top else None
     return [
         Cell("DEVICE", clean(one.name), cut=shorten_end, minimum=6),
         number("WRITTEN", one.written_bytes_per_second, units.rate, optional=True),
         number("READ", one.read_bytes_per_second, units.rate, drop=1, optional=True),
         number("BUSY", busy, units.percent, drop=2, optional=True),
         number("AGE", age_seconds if age_seconds >= 2 else None, units.seconds, drop=3, optional=True),
-        _lately(look.lately.get(one.name, ()), BLOCKS if look.unicode else ASCII_BLOCKS),
+        Cell("LATELY", line, "cyan", drop=4, optional=True),
     ]
 
 
-def _lately(speeds: Sequence[float], blocks: str) -> Cell:
-    """Return them as a line that rises to the highest."""
-    top = max(speeds, default=0.0)
-    line = "".join(blocks[math.ceil(speed / top * (len(blocks) - 1))] for speed in speeds) if top else None
-    return Cell("LATELY", line, "cyan", drop=4, optional=True)
-
-
 def _last(state: State, zone: timezone, lines: int, look: Look) -> list[str]:
-    """Return the last checkpoints, the newest first, the chosen one marked; it is among those that are shown."""
     if lines < 2 or not state.last:
         return []
     report = Report(host=state.host, watched=Watched(start_ns=None, end_ns=state.at_ns), checkpoints=state.last)
-    shown = _window(state.last, look.chosen, lines - 1)
+    place = next((i for i, one in enumerate(state.last) if one.uid == look.chosen), 0)
+    first = max(0, place - lines + 2)
+    shown = state.last[first : first + lines - 1]
     drawn = rows.draw(report, rows.Choice(shown, {}), zone, max(1, look.width - _GUTTER), colour=look.colour)
     marks = ["  ", *("> " if one.uid == look.chosen else "  " for one in shown)]
     marks += ["  "] * (len(drawn) - len(marks))
     return [(mark + line).rstrip() for mark, line in zip(marks, drawn, strict=True)][:lines]
 
 
-def _window(last: tuple[Checkpoint, ...], chosen: str | None, rows_of: int) -> tuple[Checkpoint, ...]:
-    place = next((i for i, one in enumerate(last) if one.uid == chosen), 0)
-    first = max(0, place - rows_of + 1)
-    return last[first : first + rows_of]
-
-
-def _plain(state: State) -> State:
-    """Return the state with names of ASCII alone."""
-
-    def plain(text: str | None) -> str | None:
-        return None if text is None else clean(text).encode("ascii", "backslashreplace").decode()
-
-    return msgspec.structs.replace(
-        state,
-        host=plain(state.host),
-        notes=tuple(clean(note).encode("ascii", "backslashreplace").decode() for note in state.notes),
-        underway=tuple(
-            msgspec.structs.replace(
-                one, job=plain(one.job), path=plain(one.path), framework=plain(one.framework),
-                so_far=None if one.so_far is None else msgspec.structs.replace(
-                    one.so_far,
-                    accounts=tuple(msgspec.structs.replace(it, text=plain(it.text)) for it in one.so_far.accounts),
-                ),
-            )
-            for one in state.underway
-        ),
-        devices=tuple(msgspec.structs.replace(one, name=plain(one.name)) for one in state.devices),
-        last=tuple(
-            msgspec.structs.replace(
-                one, job=plain(one.job), path=plain(one.path),
-                writers=tuple(msgspec.structs.replace(writer, comm=plain(writer.comm)) for writer in one.writers),
-            )
-            for one in state.last
-        ),
-    )  # fmt: skip
+def _plain(value: Any) -> Any:
+    """Return a state, or what it is made of, with texts of ASCII alone."""
+    if type(value) is str:
+        return clean(value).encode("ascii", "backslashreplace").decode()
+    if type(value) is tuple:
+        return tuple(map(_plain, value))
+    if isinstance(value, msgspec.Struct):
+        fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **fields)
+    return value

@@ -9,7 +9,7 @@ import msgspec
 
 from ckptprof.bounds import Amount, Count, Share, one_of
 from ckptprof.model import Checkpoint, Kind, Status
-from ckptprof.verdicts import SoFar, Verdict
+from ckptprof.verdicts import SoFar
 
 MAX_LAST = 100  # checkpoints that are over: more than a screen has lines
 _ACCOUNTS = 4  # that are told of one: a state is told again each second
@@ -65,19 +65,16 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
     if writing is not None and any(writer.rank is not None for writer in one.writers):
         still = {writer.rank for writer in one.writers if writer.pid in writing}
         done = len({writer.rank for writer in one.writers} - still - {None})
+    so_far, verdict = None, one.verdict
+    if verdict is not None:
+        so_far = SoFar(
+            limit=verdict.limit, candidates=verdict.candidates, confidence=verdict.confidence, seconds=verdict.seconds,
+            accounts=verdict.accounts[:_ACCOUNTS],
+        )  # fmt: skip
     return Underway(
         uid=one.uid, kind=one.kind, job=one.job, framework=one.framework, step=one.step, ranks=one.ranks,
         ranks_done=done, bytes=one.bytes, start_ns=one.start_ns, last_ns=one.end_ns,
-        stall_ns=one.stall_ns, path=one.path, so_far=_so_far(one.verdict),
-    )  # fmt: skip
-
-
-def _so_far(verdict: Verdict | None) -> SoFar | None:
-    if verdict is None:
-        return None
-    return SoFar(
-        limit=verdict.limit, candidates=verdict.candidates, confidence=verdict.confidence, seconds=verdict.seconds,
-        accounts=verdict.accounts[:_ACCOUNTS],
+        stall_ns=one.stall_ns, path=one.path, so_far=so_far,
     )  # fmt: skip
 
 

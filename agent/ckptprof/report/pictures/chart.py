@@ -24,10 +24,11 @@ _STEPS_NS = tuple(
 
 def draw(points: Sequence[Point], width: int, height: int, *, blocks: str = BLOCKS, colour: bool = False) -> list[str]:
     """Return the chart as `height` + 2 lines of at most `width` cells; none if nothing can be drawn."""
-    span = _span(points)
-    if span is None:
+    if not any(point.bytes > 0 for point in points):
         return []
-    start_ns, end_ns = span
+    start_ns, end_ns = min(p.start_ns for p in points), max(p.end_ns for p in points)
+    if end_ns <= start_ns:
+        return []
     label_cells = 10
     columns = max(8, min(_MAX_COLUMNS, width - label_cells - 3))
     speeds = resample(points, start_ns, end_ns, columns)
@@ -41,8 +42,13 @@ def draw(points: Sequence[Point], width: int, height: int, *, blocks: str = BLOC
             f"{pad(label, label_cells, right=True)} {vertical}{paint(bar, 'cyan', colour=colour) if bar else ''}"
         )
     ticks = _ticks(columns, end_ns - start_ns)
-    lines.append(f"{pad('0', label_cells, right=True)} {corner}{_axis(columns, ticks, mark, line)}")
-    lines.append(" " * (label_cells + 2) + _labels(ticks))
+    axis, below = [line] * columns, "0"
+    for place, label in ticks:
+        axis[place - 1] = mark
+        if place - len(label) > len(below):
+            below = pad(below, place - len(label)) + label
+    lines.append(f"{pad('0', label_cells, right=True)} {corner}{''.join(axis)}")
+    lines.append(" " * (label_cells + 2) + below)
     return lines
 
 
@@ -71,13 +77,6 @@ def nice_ceiling(value: float) -> float:
     return value
 
 
-def _span(points: Sequence[Point]) -> tuple[int, int] | None:
-    if not points or not any(point.bytes > 0 for point in points):
-        return None
-    start_ns, end_ns = min(p.start_ns for p in points), max(p.end_ns for p in points)
-    return (start_ns, end_ns) if end_ns > start_ns else None
-
-
 def _cell(filled: float, row: int, blocks: str) -> str:
     """Return the block of one row (1 is the lowest) of a bar; whatever is not zero shows in the lowest row."""
     level = round((filled - (row - 1)) * (len(blocks) - 1))
@@ -89,26 +88,9 @@ def _ticks(columns: int, span_ns: int) -> list[tuple[int, str]]:
     """Return the columns (1 is the first) and labels of round times, at least a label's width apart."""
     most = max(1, columns // 12)
     step_ns = next((step for step in _STEPS_NS if span_ns / step <= most), span_ns)
-    marks = [(round(at * columns / span_ns), _round_time(at)) for at in range(step_ns, span_ns + 1, step_ns)]
+    marks = []
+    for at_ns in range(step_ns, span_ns + 1, step_ns):
+        text = f"{at_ns / _NS:g} s" if at_ns < 60 * _NS else units.duration(at_ns)
+        text = f"{at_ns / 1_000_000:g} ms" if at_ns < _NS else text
+        marks.append((round(at_ns * columns / span_ns), text))
     return [mark for mark in marks if mark[0] > 0]
-
-
-def _round_time(at_ns: int) -> str:
-    if at_ns < _NS:
-        return f"{at_ns / 1_000_000:g} ms"
-    return f"{at_ns / _NS:g} s" if at_ns < 60 * _NS else units.duration(at_ns)
-
-
-def _axis(columns: int, ticks: Sequence[tuple[int, str]], mark: str, line: str) -> str:
-    cells = [line] * columns
-    for place, _ in ticks:
-        cells[place - 1] = mark
-    return "".join(cells)
-
-
-def _labels(ticks: Sequence[tuple[int, str]]) -> str:
-    line = "0"
-    for place, label in ticks:
-        if place - len(label) > len(line):
-            line = pad(line, place - len(label)) + label
-    return line

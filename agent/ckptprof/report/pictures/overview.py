@@ -6,8 +6,8 @@ Nothing is drawn of a time that was not seen: the bar tells how much there was o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Report, Status
@@ -28,8 +28,7 @@ _UNKNOWN = "?"
 _NS = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """One drawing: runs of characters with their styles, and what it says in words."""
 
     key: str
@@ -63,7 +62,6 @@ def lines(  # noqa: PLR0913 - as a drawing needs
 
 
 def _placed(row: _Row, limit: int, keys: int, *, colour: bool) -> list[str]:
-    """Return a drawing behind its key, its text beside it where it fits, else below."""
     head = paint(pad(row.key, keys), "bold", colour=colour)
     head += "".join(paint(text, style, colour=colour) for text, style in row.drawn)
     used = sum(width(text) for text, _ in row.drawn)
@@ -75,14 +73,15 @@ def _placed(row: _Row, limit: int, keys: int, *, colour: bool) -> list[str]:
 
 
 def _run(report: Report, costs: Sequence[JobCost], room: int) -> _Row | None:
-    """Return the run of the first job that has one, as a bar of what its time went to."""
     cost = next((one for one in costs if one.run_seconds), None)
     if cost is None or not cost.run_seconds:
         return None
     parts = _parts(report, cost, cost.run_seconds)
     if not any(seconds for mark, _, seconds in parts if mark in (BLOCKED, SAVING, COPYING)):
         return None
-    cells = _shared([seconds for _, _, seconds in parts], room)
+    cells = [max(1, round(seconds / cost.run_seconds * room)) if seconds > 0 else 0 for _, _, seconds in parts]
+    largest = cells.index(max(cells))
+    cells[largest] = max(1, cells[largest] + room - sum(cells))  # what is not nothing has one at its cost
     drawn = tuple((mark * number, STYLES[mark]) for (mark, _, _), number in zip(parts, cells, strict=True) if number)
     told = ", ".join(f"{mark} {word} {units.seconds(seconds)}" for mark, word, seconds in parts if seconds)
     of = f" of {shorten_end(named(cost.job), _JOB_CELLS)}" if len(costs) > 1 else ""
@@ -112,15 +111,6 @@ def _parts(report: Report, cost: JobCost, run_seconds: float) -> list[tuple[str,
         parts.append((mark, word, taken))
     parts.insert(-1, (TRAINING, "training", left))
     return parts
-
-
-def _shared(seconds: Sequence[float], cells: int) -> list[int]:
-    """Return the cells of each part of a bar; what is not nothing has one at least, at the cost of the largest."""
-    whole = sum(seconds)
-    given = [max(1, round(one / whole * cells)) if one > 0 else 0 for one in seconds]
-    largest = given.index(max(given))
-    given[largest] = max(1, given[largest] + cells - sum(given))
-    return given
 
 
 def _course(key: str, values: Sequence[float | None], top: float, room: int, text: str) -> _Row | None:

@@ -32,15 +32,21 @@ NOT_EXECUTABLE = 126
 SHELL = "/bin/sh"
 OUR_STREAMS: Mapping[int, int] = MappingProxyType({})  # it has all of ours
 _PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
+_PROC = Path("/proc")
+FORWARDED: set[signal.Signals] = {
+    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
+    signal.SIGALRM, signal.SIGXCPU,
+}  # fmt: skip
+TRAPPED = {*FORWARDED, signal.SIGCHLD}
+START_SECONDS = 10.0  # in which the sampler does not run at all: it hangs
+MOST_START_SECONDS = 60.0  # beside busy neighbours it takes long, and nobody's training waits longer
+DRAIN_SECONDS = 10.0
+BASE_HZ = 25.0
+BURST_HZ = 50.0
 
 
 class NotStartedError(CkptprofError):
     """The command could not be started; the exit code is the one that a shell would give."""
-
-
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends, so that they are still seen as descendants."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Command:
@@ -136,9 +142,6 @@ def _not_started(argument: str, error: OSError) -> NotStartedError:
     return wrong
 
 
-_PROC = Path("/proc")
-
-
 class Joined:
     """A process that runs already; it stands where `run` has its command, and is sent nothing."""
 
@@ -191,18 +194,6 @@ def _none(pid: int) -> CkptprofError:
     return CkptprofError(f"there is no process {pid}", hint="`pgrep -af python` lists those that run now")
 
 
-FORWARDED: set[signal.Signals] = {
-    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
-    signal.SIGALRM, signal.SIGXCPU,
-}  # fmt: skip
-TRAPPED = {*FORWARDED, signal.SIGCHLD}
-START_SECONDS = 10.0  # in which the sampler does not run at all: it hangs
-MOST_START_SECONDS = 60.0  # beside busy neighbours it takes long, and nobody's training waits longer
-DRAIN_SECONDS = 10.0
-BASE_HZ = 25.0
-BURST_HZ = 50.0
-
-
 def start_sampler(options: SamplerOptions) -> SamplerProcess | None:
     """Start the sampler of a command; None if it cannot be started, which is told."""
     try:
@@ -250,7 +241,8 @@ class Attended:
 
         Raises NotStartedError and what `levels` refuses, nothing once it runs.
         """
-        adopt_orphans()
+        # The parent of descendants whose own parent ends, so that they are still seen as descendants
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._await_sampler()
         self._begun = True
         ready(self._header)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ckptprof.detect.recognition import Judged
 from ckptprof.errors import CkptprofError, StoreError
-from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
+from ckptprof.model import Checkpoint, Gap, Report, Watched
 from ckptprof.recording import Header
 from ckptprof.report.live.state import MAX_LAST
 from ckptprof.service.commands import levels
@@ -125,7 +125,11 @@ class Run:
         )
 
         def ready(header: Header | None) -> None:
-            self._tell_level(header)
+            # What root, who could see more, does not see; who is not root knows to see less
+            if header is not None and self._level == "auto" and os.geteuid() == 0 and header.level != "trace":
+                level, *reasons = levels.describe(header)
+                for line in (f"recorded at {level}", *reasons):
+                    messages.say(line)
             if isinstance(what, Joined):
                 messages.say(f"watching process {what.pid} and its children until it ends, or until Ctrl-C")
 
@@ -143,13 +147,6 @@ class Run:
     def _last(self) -> tuple[Checkpoint, ...]:
         found = self._recorder.checkpoints if self._writer is None else self._writer.stored
         return tuple(sorted(found, key=lambda one: (one.start_ns, one.id), reverse=True)[:MAX_LAST])
-
-    def _tell_level(self, header: Header | None) -> None:
-        """Say what root, who could see more, does not see; who is not root knows to see less."""
-        if header is not None and self._level == "auto" and os.geteuid() == 0 and header.level != "trace":
-            level, *reasons = levels.describe(header)
-            for line in (f"recorded at {level}", *reasons):
-                messages.say(line)
 
     def _close(self, trap: SignalTrap) -> bool:
         try:
@@ -174,13 +171,9 @@ class Run:
         session = self._recorder.session
         if session is None:
             return Report(host=None, watched=Watched(start_ns=None, end_ns=None), checkpoints=tuple(checkpoints))
-        return Report(host=session.host, watched=_watched(session, self._lost), checkpoints=tuple(checkpoints))
-
-
-def _watched(session: Session, lost: str) -> Watched:
-    seen = watched([session], None, None)
-    if not lost:
-        return seen
-    now_ns = time.time_ns()
-    gap = Gap(session.end_ns, now_ns, f"the command ran unwatched: {lost}")
-    return Watched(start_ns=seen.start_ns, end_ns=now_ns, gaps=(*seen.gaps, gap))
+        seen = watched([session], None, None)
+        if self._lost:
+            now_ns = time.time_ns()
+            gap = Gap(session.end_ns, now_ns, f"the command ran unwatched: {self._lost}")
+            seen = Watched(start_ns=seen.start_ns, end_ns=now_ns, gaps=(*seen.gaps, gap))
+        return Report(host=session.host, watched=seen, checkpoints=tuple(checkpoints))

@@ -2,10 +2,11 @@
 
 Without NOTIFY_SOCKET every method does nothing, so that the agent runs the same in a terminal.
 
-A crowded host may leave the recorder without a CPU for longer than the watchdog waits, and a long frame may take as
-long to judge. Neither is a reason to kill it. So a thread of its own looks at a count of steps, and at where the time
-went in which that stood still: waiting for a CPU does not count, computing counts a quarter, everything else counts
-whole. If this thread does not come to its turn either, the process as a whole has stopped, and systemd ends it.
+`Pulse` feeds the watchdog, and tells a slow recorder from a dead one. A crowded host may leave the recorder without a
+CPU for longer than the watchdog waits, and a long frame may take as long to judge. Neither is a reason to kill it. So a
+thread of its own looks at a count of steps, and at where the time went in which that stood still: waiting for a CPU
+does not count, computing counts a quarter, everything else counts whole. If this thread does not come to its turn
+either, the process as a whole has stopped, and systemd ends it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ from pathlib import Path
 from ckptprof_collectors.abandoned import JOIN_SECONDS
 
 MAX_STATUS_CHARS = 512
+COMPUTING_SHARE = 0.25  # of a second on a CPU without a step: a frame of 100,000 files takes some
+_BEATS = 10  # within the limit of the service manager, so that one late beat costs nothing
+_MOST_SECONDS = 1.0  # between two beats
+LEAST_SECONDS = 5.0  # of patience, however short the watchdog's is: a loop with nothing to do steps once a second
+Times = dict[int, tuple[int, int]]  # thread: nanoseconds on a CPU, and waiting for one
 
 
 class Notifier:
@@ -31,15 +37,14 @@ class Notifier:
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; nothing is opened before the first message."""
         environ = os.environ if environ is None else environ
-        self._address = _address(environ.get("NOTIFY_SOCKET", ""))
-        self.watchdog_seconds = _watchdog_seconds(environ) if self._address is not None else None
+        address = environ.get("NOTIFY_SOCKET", "")  # vsock: and others are for virtual machines
+        self._address: str | bytes | None = address if address.startswith("/") else None
+        if address.startswith("@"):  # abstract: the kernel wants a NUL in its place
+            self._address = b"\0" + os.fsencode(address[1:])
+        self.is_active = self._address is not None  # a service manager listens
+        self.watchdog_seconds = _watchdog_seconds(environ) if self.is_active else None
         self._next_beat = 0.0
         self._status: tuple[str, ...] = ()
-
-    @property
-    def is_active(self) -> bool:
-        """True if a service manager listens."""
-        return self._address is not None
 
     def ready(self, status: str = "") -> bool:
         """Say that the service has started; True if it was heard."""
@@ -92,12 +97,6 @@ class Notifier:
         return True
 
 
-def _address(text: str) -> str | bytes | None:
-    if text.startswith("@"):  # abstract: the kernel wants a NUL in its place
-        return b"\0" + os.fsencode(text[1:])
-    return text if text.startswith("/") else None  # vsock: and others are for virtual machines
-
-
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
     """Return the limit if it is meant for this process, not for its parent."""
     pid = environ.get("WATCHDOG_PID", "")
@@ -105,14 +104,6 @@ def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
     if re.fullmatch(r"0*[1-9][0-9]{0,17}", limit) is None or (pid and pid != str(os.getpid())):
         return None
     return int(limit) * 1e-6
-
-
-COMPUTING_SHARE = 0.25  # of a second on a CPU without a step: a frame of 100,000 files takes some
-_BEATS = 10  # within the limit of the service manager, so that one late beat costs nothing
-_MOST_SECONDS = 1.0  # between two beats
-LEAST_SECONDS = 5.0  # of patience, however short the watchdog's is: a loop with nothing to do steps once a second
-
-Times = dict[int, tuple[int, int]]  # thread: nanoseconds on a CPU, and waiting for one
 
 
 class Pulse:

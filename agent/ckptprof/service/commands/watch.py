@@ -61,7 +61,6 @@ class AgentOptions:
     minimal: bool = False  # the fewest metrics
     base_hz: float = 10.0
     burst_hz: float = 25.0
-    fixed_rate: bool = False
     level: Wish = "auto"
     tls_cert: Path | None = None  # None, as the next two: metrics on loopback only, in the clear
     tls_key: Path | None = None
@@ -162,7 +161,6 @@ class Agent:
                     level="auto" if self._header is not None and options.level == "trace" else options.level,
                     base_hz=options.base_hz,
                     burst_hz=options.burst_hz,
-                    fixed_rate=options.fixed_rate,
                     monitor_pids=(os.getpid(),),
                 )
             )

@@ -7,7 +7,6 @@ import fnmatch
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ckptprof.model import Checkpoint, CheckpointQuery
@@ -31,6 +30,8 @@ _SHORTEST_NS = 200_000_000  # between two readings: a rate over less says little
 _ENTITIES = {one.counted.gone: one.counted.entity for one in (DiskSample, NicSample, RdmaSample)}
 _Key = tuple[str, str]  # kind and name
 _Counts = tuple[int | None, int | None, int | None]  # read and written bytes, milliseconds busy
+_SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
+STOPPED = "no recorder is running for this database: this is its last state"
 
 
 class DeviceRates:
@@ -114,10 +115,6 @@ def _device(key: _Key, before: _Counts | None, now: _Counts, seconds: float, now
     )  # fmt: skip
 
 
-_SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
-STOPPED = "no recorder is running for this database: this is its last state"
-
-
 class Follower:
     """Reads one database again and again."""
 
@@ -126,11 +123,6 @@ class Follower:
         self._reader = reader
         self._devices = devices
         self._job = job
-
-    @property
-    def path(self) -> Path:
-        """The database."""
-        return self._reader.path
 
     def state(self, now_ns: int) -> State:
         """Return what goes on; raises StoreError."""
@@ -168,4 +160,4 @@ class Follower:
 
     @cached_property
     def _diagnosis(self) -> Diagnosis:
-        return Diagnosis(ceilings=ceilings_beside(self.path))
+        return Diagnosis(ceilings=ceilings_beside(self._reader.path))

@@ -1,7 +1,8 @@
-"""What a probe of a directory may write, and on what it would write it; nothing is written here.
+"""What a probe of a directory may write, on what it would write it, and the files that it writes into.
 
-All are reached by the directory's descriptor, so that nobody who may rename it can lead us elsewhere. A file that has a
-name is locked by its owner as long as that lives: what a killed probe left is not.
+The files have no name, or one that the next probe knows. All are reached by the directory's descriptor, so that nobody
+who may rename it can lead us elsewhere. A file that has a name is locked by its owner as long as that lives: what a
+killed probe left is not.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _RESERVE_BYTES, _RESERVE_SHARE = 1 << 30, 20  # and so much stays free: a part o
 _LEAST_FOOTPRINT = 4 << 20
 _LOOK_SECONDS = 0.25
 _MS_WRAP = 1 << 32
+PREFIX = ".ckptprof-ceiling-"  # the host, whose locks others may not see, and a number follow
+# What file systems without O_TMPFILE answer: EOPNOTSUPP, or the errors that kernels before 3.11 gave for a directory
+_NO_TMPFILE = frozenset((errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.ENOSYS, errno.EPERM))
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,11 +126,6 @@ def _io_ms(fs: KernelFs, device: str) -> int | None:
         return None
     samples = (parse_line(line) for line in lines)
     return next((sample.io_ms for sample in samples if sample is not None and sample.device == device), None)
-
-
-PREFIX = ".ckptprof-ceiling-"  # the host, whose locks others may not see, and a number follow
-# What file systems without O_TMPFILE answer: EOPNOTSUPP, or the errors that kernels before 3.11 gave for a directory
-_NO_TMPFILE = frozenset((errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.ENOSYS, errno.EPERM))
 
 
 class Place:

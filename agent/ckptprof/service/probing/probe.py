@@ -35,6 +35,13 @@ STEP = 1 << 20  # bytes of an operation
 _BLOCK_WORDS = 512  # of 8 bytes: 4 KiB, of which storage that finds duplicates looks at each
 _NS = 1_000_000_000
 _WORST_FIRST = (STOPPED, FULL, TIME, SIZE)
+IN_MEMORY = frozenset(("tmpfs", "ramfs", "hugetlbfs"))
+MANY = 4
+_FIRST_BYTES = 4 * STEP  # of buffered writes while nobody knows how long their fsync takes
+_MOST_PASSES = 8
+_FROM_DEVICE = 0.9  # of what was read must have come from the device, or the page cache was measured
+_SLACK_SECONDS = 2.0  # more than the sum of the phases; what is left then is not begun
+Tell = Callable[[Measure, int, int], None]  # the row that begins, its number from 1 on, and how many there are
 
 
 class Data:
@@ -141,16 +148,6 @@ def side_by_side(works: list[Callable[[], Tally]]) -> Tally:
         sum(tally.moved_bytes for tally in tallies),
         min((tally.ended for tally in tallies), key=_WORST_FIRST.index),
     )
-
-
-IN_MEMORY = frozenset(("tmpfs", "ramfs", "hugetlbfs"))
-MANY = 4
-_FIRST_BYTES = 4 * STEP  # of buffered writes while nobody knows how long their fsync takes
-_MOST_PASSES = 8
-_FROM_DEVICE = 0.9  # of what was read must have come from the device, or the page cache was measured
-_SLACK_SECONDS = 2.0  # more than the sum of the phases; what is left then is not begun
-
-Tell = Callable[[Measure, int, int], None]  # the row that begins, its number from 1 on, and how many there are
 
 
 def _row(name: str, work: str, *, direct: bool, workers: int = 1) -> Measure:

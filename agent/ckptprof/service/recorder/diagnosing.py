@@ -39,36 +39,31 @@ def gpus_in_use() -> Callable[[Checkpoint], int | None]:
     return used
 
 
-class KeptCeilings:
-    """What `ckptprof ceiling` has kept beside a database; read again when something was put there."""
-
-    def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
-        self._changed_ns = self._stamp()
-        with RAISED:  # what root has measured is root's alone
-            self._known = load_ceilings(state_dir)
-
-    def __call__(self) -> Sequence[Ceilings]:
-        """Return what is kept now."""
-        changed_ns = self._stamp()
-        if changed_ns != self._changed_ns:
-            self._changed_ns = changed_ns
-            with RAISED:
-                self._known = load_ceilings(self._state_dir)
-        return self._known
-
-    def _stamp(self) -> int | None:
-        with contextlib.suppress(OSError):
-            return (self._state_dir / FOLDER).stat().st_mtime_ns
-        return None
-
-
 def ceilings_beside(db: str | Path | None) -> Callable[[], Sequence[Ceilings]]:
-    """Return what tells the ceilings kept beside a database; nothing where its directory is not known."""
+    """Return what tells the ceilings kept beside a database, read again when some were put there.
+
+    It tells of none where the directory of the database is not known.
+    """
     try:
-        return KeptCeilings(state_directory(None if db is None else str(db)))
+        state_dir = state_directory(None if db is None else str(db))
     except StoreError:
         return tuple
+    known: Sequence[Ceilings] = ()
+    known_ns: int | None = None
+
+    def beside() -> Sequence[Ceilings]:
+        nonlocal known, known_ns
+        changed_ns = None
+        with contextlib.suppress(OSError):
+            changed_ns = (state_dir / FOLDER).stat().st_mtime_ns
+        if changed_ns != known_ns:
+            known_ns = changed_ns
+            with RAISED:  # what root has measured is root's alone
+                known = load_ceilings(state_dir)
+        return known
+
+    beside()
+    return beside
 
 
 class Diagnosis:

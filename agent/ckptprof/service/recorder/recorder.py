@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import msgspec
+
 from ckptprof.detect.describe.revisions import newest
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.deferred import Pending
@@ -31,6 +33,13 @@ if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 m
 
 
 _Told = TypeVar("_Told", Checkpoint, Pending)
+LATE_NS = 1_000_000_000
+BEHIND_NS = 10_000_000_000  # is said
+_SAID_AGAIN_NS = 300_000_000_000  # while it lasts
+SESSION_SECONDS = 10.0
+_PENDING_NS = 750_000_000  # what ended before is kept, whatever happens to this process
+_PENDING_SHARE = 0.05  # of a core at most
+_PENDING_SECONDS = 0.5  # at one time at most: frames wait meanwhile
 
 
 class Detection:
@@ -72,15 +81,6 @@ class Detection:
             self._past_forgotten_bytes = self.forgotten_bytes
             self.detector = Detector(self._header, saved_paths=self._saved_paths)
             return []
-
-
-LATE_NS = 1_000_000_000
-BEHIND_NS = 10_000_000_000  # is said
-_SAID_AGAIN_NS = 300_000_000_000  # while it lasts
-SESSION_SECONDS = 10.0
-_PENDING_NS = 750_000_000  # what ended before is kept, whatever happens to this process
-_PENDING_SHARE = 0.05  # of a core at most
-_PENDING_SECONDS = 0.5  # at one time at most: frames wait meanwhile
 
 
 class Audience(Protocol):
@@ -140,25 +140,18 @@ class Recorder:
         self._detector: Detection | None = None
         self._before: Detection | None = None  # the same, or the one of the session before
         self._timeline = TimelineBuilder()
-        self._session: Session | None = None
+        self.session: Session | None = None  # that is going on, or the last one
         self._session_kept = 0.0
         self.frames = 0
         self.late_frames = 0
         self.late_ns = 0  # by how much the last frame came after its time
         self._behind_said_ns: int | None = None  # CLOCK_MONOTONIC; None: it is not behind
-        self.last_frame_ns = 0  # CLOCK_MONOTONIC
-        self.sampler_starts = 0
         self._past_faults = 0  # of the detection, in earlier sessions
         self._past_forgotten_bytes = 0
         self._left_out_events = 0
         self.dropped_frames = 0
         self.checkpoints: list[Checkpoint] = []  # of `run`, which reports them at its end
         self.keep_checkpoints = False
-
-    @property
-    def session(self) -> Session | None:
-        """The session that is going on, or the last one."""
-        return self._session
 
     def take(self, message: Header | Frame) -> None:
         """Take one message of the sampler."""
@@ -169,13 +162,12 @@ class Recorder:
 
     def _begin(self, header: Header) -> None:
         self.end(clean=False)
-        self.sampler_starts += 1
         if self._metrics is not None:
             self._metrics.level(header.level)
         self._detector = self._before = Detection(
             header, saved_paths=self._saved_paths, complain=self._complain, before=self._before
         )
-        self._session = Session(
+        self.session = Session(
             uid=header.uid, host=header.host, boot_id=header.boot_id, kernel=header.kernel, version=header.ckptprof,
             level=header.level, start_ns=header.wall_ns, end_ns=header.wall_ns, clean=False,
         )  # fmt: skip
@@ -186,10 +178,9 @@ class Recorder:
             self._emit(adopted, self._detector.run(Detector.pending))
 
     def _frame(self, frame: Frame) -> None:
-        if self._detector is None or self._session is None:
+        if self._detector is None or self.session is None:
             return
         self.frames += 1
-        self.last_frame_ns = frame.at_ns
         self._note_lateness(frame.at_ns, time.monotonic_ns())
         reported = self._detector.run(lambda detector: detector.feed(frame))
         self._emit(reported, self._pending(self._detector, frame.at_ns, at_once=bool(reported)))
@@ -201,7 +192,8 @@ class Recorder:
                 self._complain(f"{sample.collector}: {sample.reason}")
             elif isinstance(sample, SamplerHealth):
                 self.dropped_frames = sample.dropped_frames
-        self._session = _extended(self._session, frame.wall_ns, self.dropped_frames, clean=False)
+        end_ns = max(frame.wall_ns, self.session.end_ns)
+        self.session = msgspec.structs.replace(self.session, end_ns=end_ns, dropped_frames=self.dropped_frames)
 
     def _note_lateness(self, at_ns: int, now_ns: int) -> None:
         """Take note of when a frame came; who is far behind says so, and when it has caught up."""
@@ -269,7 +261,7 @@ class Recorder:
     def _show(self) -> None:
         if self._live is None or not self._live.is_wanted:
             return
-        if self._detector is not None and self._session is not None:
+        if self._detector is not None and self.session is not None:
             seen = self._detector.detector
             going_on = self._diagnosis.foresee(seen.underway)
             self._shown = len(going_on)
@@ -278,9 +270,9 @@ class Recorder:
             self._live.put(
                 State(
                     at_ns=time.time_ns(),
-                    host=self._session.host,
-                    level=self._session.level,
-                    since_ns=self._session.start_ns,
+                    host=self.session.host,
+                    level=self.session.level,
+                    since_ns=self.session.start_ns,
                     dropped_frames=self.dropped_frames,
                     underway=with_usual(saves, last),
                     last=last,
@@ -292,13 +284,13 @@ class Recorder:
 
         What is not judged when `hurried` says so is left for the next one; then it has not ended cleanly.
         """
-        if self._detector is None or self._session is None:
+        if self._detector is None or self.session is None:
             return
         reported, left, clean = self._ended(self._detector, clean=clean, hurried=hurried)
         self._emit(reported, left)
         if self._writer is not None:
             self._writer.put_windows(self._timeline.take(before_wall_ns=None))
-        self._session = _extended(self._session, self._session.end_ns, self.dropped_frames, clean=clean)
+        self.session = msgspec.structs.replace(self.session, dropped_frames=self.dropped_frames, clean=clean)
         self._keep_session()
         self._past_faults += self._detector.faults
         self._past_forgotten_bytes += self._detector.forgotten_bytes
@@ -320,8 +312,8 @@ class Recorder:
 
     def _keep_session(self) -> None:
         self._session_kept = time.monotonic()
-        if self._writer is not None and self._session is not None:
-            self._writer.put_session(self._session)
+        if self._writer is not None and self.session is not None:
+            self._writer.put_session(self.session)
 
     def _health(self, sampler_restarts: int = 0, samplers_stuck: int = 0) -> RecorderHealth:
         writer = self._writer
@@ -355,11 +347,3 @@ def in_seconds(seconds: float) -> Callable[[], bool]:
     """Return what says whether so much time has passed from now on."""
     until = time.monotonic() + seconds
     return lambda: time.monotonic() > until
-
-
-def _extended(session: Session, end_ns: int, dropped_frames: int, *, clean: bool) -> Session:
-    return Session(
-        uid=session.uid, host=session.host, boot_id=session.boot_id, kernel=session.kernel, version=session.version,
-        level=session.level, start_ns=session.start_ns, end_ns=max(end_ns, session.end_ns), clean=clean,
-        dropped_frames=dropped_frames,
-    )  # fmt: skip

@@ -6,10 +6,10 @@ While nothing trains, neither sockets nor the wires of interfaces are asked for.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import time
 from collections.abc import Iterable, Mapping
 
-from ckptprof.service.sampler.population import page_bytes
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.kernelfs import KernelFs
@@ -36,7 +36,6 @@ class Connections:
         """Find the collectors among these; where they are not there, nothing is done."""
         self._owners = SocketOwners()
         self._daemons = FuseDaemons(fs, peers)
-        self._page_bytes = page_bytes()
         self._has_tcp = False
         self._mounts: Mounts | None = None
         self._wires: Wires | None = None
@@ -66,7 +65,7 @@ class Connections:
         told: list[FuseDaemon] = []
         if self._has_tcp and training:
             self._find(now_ns, watched)
-            told = self._daemons.read(self._page_bytes)
+            told = self._daemons.read(mmap.PAGESIZE)
             training = [*self._daemons.processes, *training[:MAX_OWNERS]]
         self._owners.ask(training)
         return told

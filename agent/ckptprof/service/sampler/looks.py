@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ckptprof.service.sampler.descriptors import open_limit
 from ckptprof.service.sampler.stacklooks import WRITES_NS, Stacks, line_of
-from ckptprof.service.sampler.threadlooks import MANY, ThreadLooks, descriptors_of
+from ckptprof.service.sampler.threadlooks import ThreadLooks, descriptors_of, open_limit
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.devices.throttles import Throttles
 from ckptprof_collectors.gpus.gpuuse import NAME, GpuLooker
@@ -80,8 +79,7 @@ class Looks:
 
     def __init__(self, fs: KernelFs) -> None:
         self._stacks = Stacks()
-        limit = open_limit()
-        self._threads = ThreadLooks(fs, descriptors_of(MANY if limit is None else limit))
+        self._threads = ThreadLooks(fs, descriptors_of(open_limit()))
         self._limits = Limits(fs)
         self._gpus = GpuLooks()
 

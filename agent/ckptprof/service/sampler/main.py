@@ -8,6 +8,7 @@ At the level `trace` the kernel counts for it, by eBPF, what every thread does t
 
 from __future__ import annotations
 
+import mmap
 import os
 import select
 import time
@@ -27,7 +28,7 @@ from ckptprof.service.sampler.folders import WAKING_BYTES, Folders
 from ckptprof.service.sampler.health import HealthCounters
 from ckptprof.service.sampler.looks import Looks
 from ckptprof.service.sampler.outputqueue import OutputQueue
-from ckptprof.service.sampler.population import Population, page_bytes
+from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors import privileges, registry
 from ckptprof_collectors.abandoned import ABANDONED
@@ -41,8 +42,6 @@ from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.privileges import RAISED
 from ckptprof_collectors.processes.process import ProcessGone, places
 from ckptprof_collectors.samples import FileEvent, FileFact, FileLifeEvent, Frame, Sample, SamplerHealth, Unavailable
-
-__all__ = ["Control", "Sampler", "SamplerOptions"]
 
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_HZ = 5.0
@@ -76,7 +75,7 @@ class Sampler:
         self._control_buffer = b""
         self._poll = select.poll()
         self._poll.register(control_fd, select.POLLIN | select.POLLHUP)
-        self._page_bytes = page_bytes()
+        self._page_bytes = mmap.PAGESIZE
         self._folders = Folders()
         for events_fd in self._folders.filenos():
             self._poll.register(events_fd, select.POLLIN)
@@ -114,7 +113,7 @@ class Sampler:
             boot_id=read_text(KernelFs().proc / "sys/kernel/random/boot_id") or "",
             kernel=os.uname().release,
             ckptprof=__version__,
-            level=self._tracing.level,
+            level="trace" if self._tracing.active else "poll",
             level_reason=self._tracing.reason,
             level_denied=self._tracing.denied,
             at_ns=time.monotonic_ns(),
@@ -197,8 +196,6 @@ class Sampler:
         if now_ns >= self._next_host_ns:
             fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS
             rate = min(_HOST_FAST_HZ, self._options.base_hz) if fast else self._options.idle_hz
-            if self._options.fixed_rate:
-                rate = self._options.base_hz
             self._next_host_ns = now_ns + int(_SECOND_NS / rate) - _SLACK_NS
             samples.extend(self._connections.follow(now_ns, self._population.watched))
             read += [collector.name for collector in self._collectors if self._read(collector, samples)]
@@ -225,8 +222,6 @@ class Sampler:
         if urgent:
             counted = told and not any(activity.has_mappings for activity in urgent)
             rate = options.burst_hz * (tracing.BURST_RATE_SHARE if counted else 1.0)
-        elif options.fixed_rate:
-            rate = options.base_hz
         elif self._population.watched:
             rate = options.base_hz * (tracing.RATE_SHARE if self._tracing.active else 1.0)
             if told and not self._population.rounds.awake:

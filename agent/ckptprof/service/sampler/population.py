@@ -9,9 +9,9 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 
-from ckptprof.service.sampler.descriptors import most_kept
 from ckptprof.service.sampler.rounds import Rounds
 from ckptprof.service.sampler.shares import Allowance, Shares, Turns
+from ckptprof.service.sampler.threadlooks import most_kept
 from ckptprof.service.sampler.traced import Unwatched
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors import privileges
@@ -390,8 +390,3 @@ def _why_not() -> str:
     if privileges.within_bounds(privileges.CAP_SYS_PTRACE):
         return need
     return f"{need}, which not even root has in this container (--cap-add=SYS_PTRACE)"
-
-
-def page_bytes() -> int:
-    """Return the size of a page of memory."""
-    return os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,6 @@
-"""Places shared by the users of a host: when there are none left, whoever has most gives way.
+"""Shares of a core that kinds of work may take, and places shared by the users of a host: pure, no clock.
+
+When there are no places left, whoever has most gives way.
 
 A user with thousands of sleeping processes must not make another user's save unseen.
 """

@@ -143,30 +143,25 @@ class StackLooks:
             self._sights[pid].allowance.spend(spent_ns)
 
 
-class Stacks:
+class Stacks(StackLooks):
     """Looks when it is due, one process at a time."""
 
     def __init__(self) -> None:
-        self._looks = StackLooks()
+        super().__init__()
         self._looker = StackLooker(find_program())
         self._looked_at = 0  # whose look the cost is of that is not accounted for yet
         self._paid_ns = 0
 
-    @property
-    def missed(self) -> int:
-        """How many looks were due, and were not taken."""
-        return self._looks.missed
-
     def look(self, now_ns: int, bursting: Sequence[Watching], watched: dict[int, Watching]) -> list[Sample]:
         """Ask for what is due and return what was seen; never waits."""
         if (cost_ns := self._looker.cost_ns) > self._paid_ns:
-            self._looks.spend(self._looked_at, cost_ns - self._paid_ns)
+            self.spend(self._looked_at, cost_ns - self._paid_ns)
             self._paid_ns = cost_ns
-        due = self._looks.due(now_ns, bursting, watched) if self._looker.can_look else []
+        due = self.due(now_ns, bursting, watched) if self._looker.can_look else []
         for watching in due:
             if self._looker.ask(watching.process):
                 self._looked_at = watching.process.pid
-                self._looks.looked(now_ns, watching.process.pid)
+                self.looked(now_ns, watching.process.pid)
                 break
         samples: list[Sample] = list(self._looker.take())
         if (reason := self._looker.take_reason()) is not None:

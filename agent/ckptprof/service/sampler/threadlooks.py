@@ -6,6 +6,9 @@ take at most `SHARE` of a core, those that are due longest first; nothing is loo
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -29,7 +32,6 @@ from ckptprof_collectors.samples import ThreadLook
 
 MAX_EACH = 32  # threads of a process
 MAX_THREADS = 128  # of all
-MANY = MAX_THREADS * DESCRIPTORS * 8
 MAX_MATES = 64  # main threads of further ranks
 RECENT_NS = 2_000_000_000  # so long after the trace told of a thread it may still be at it
 IDLE_NS = 250_000_000  # between looks at a thread that sleeps, but not over a file: an idle pool of them costs little
@@ -42,11 +44,14 @@ SHARE = 0.006  # of a core
 SAVED_NS = 12_000_000  # of CPU time, for the begin of a burst
 _FIRST_COST_NS = 30_000
 _NEVER_IDLE = FILE_WORDS | {"running"}
+_EACH = 7  # descriptors, kept for a process that is watched and trains; two for one that is only known
+_SPARE = 48  # for the collectors, and what is open for a moment only
+_OF_TRACE = ("anon_inode:bpf", "anon_inode:btf", "anon_inode:[perf_event]")
 
 
-def descriptors_of(limit: int) -> int:
-    """Return how many of `limit` descriptors the looks may keep."""
-    return min(MAX_THREADS * DESCRIPTORS, limit // 8)
+def descriptors_of(limit: int | None) -> int:
+    """Return how many of `limit` descriptors the looks may keep; None: there is no limit."""
+    return MAX_THREADS * DESCRIPTORS if limit is None else min(MAX_THREADS * DESCRIPTORS, limit // 8)
 
 
 class _FollowedThread:
@@ -314,3 +319,35 @@ def _family(watching: Watching, watched: dict[int, Watching]) -> int:
         watching = parent
     parent_pid = watching.process.parent_pid
     return parent_pid if parent_pid > 1 else watching.process.pid
+
+
+def most_kept(processes: int) -> int:
+    """Return of how many of these processes descriptors can be kept; the files of others are opened for each read."""
+    limit = open_limit()
+    if limit is None:
+        return processes
+    spare = _SPARE + descriptors_of(limit) + _of_trace()
+    return max(0, min(processes, (limit - spare) // _EACH))
+
+
+def too_few_descriptors() -> str:
+    """Return why nothing could be looked at beside this trace; nothing if there are descriptors for both."""
+    limit, held = open_limit(), _of_trace()
+    if limit is None or limit >= held + _SPARE:
+        return ""
+    return f"it holds {held} files open of a limit of open files of {limit} (LimitNOFILE=, ulimit -n)"
+
+
+def open_limit() -> int | None:
+    """Return how many descriptors this process may have; None: as many as it likes."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _of_trace() -> int:
+    """Return how many descriptors the trace holds: maps, programs, links, types, events."""
+    held = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the list's own descriptor is closed by now
+            held += os.readlink(f"/proc/self/fd/{name}").startswith(_OF_TRACE)
+    return held

@@ -1,4 +1,4 @@
-"""What the trace has told of one watched process: how much it moved, which files it wrote and holds open."""
+"""What the trace has told of one watched process (bytes, files that it wrote and holds open), and of all others."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ MAX_MOVERS = 256
 MAX_CONNECTIONS = 256
 
 Key = tuple[int, int]
+MAX_PROCESSES = 4096  # between two calls of `take`
+Who = tuple[int, int]  # pid, start in ticks
 
 
 class Traced:
@@ -96,11 +98,6 @@ class Traced:
     def relax(self) -> None:
         """Forget what seems to be held open: the burst is over, and a file may be closed by another thread."""
         self._held.clear()
-
-
-MAX_PROCESSES = 4096  # between two calls of `take`
-
-Who = tuple[int, int]  # pid, start in ticks
 
 
 class Unwatched:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ckptprof.service.options import Wish
-from ckptprof.service.sampler.descriptors import too_few_descriptors
 from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.stacklooks import line_of
+from ckptprof.service.sampler.threadlooks import too_few_descriptors
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.files.views import View
@@ -121,11 +121,6 @@ class Tracing:
     def active(self) -> bool:
         """Whether it traces now."""
         return self._tracer is not None
-
-    @property
-    def level(self) -> str:
-        """The level that works."""
-        return "trace" if self.active else "poll"
 
     def names_all(self, since_ns: int) -> bool:
         """Return whether it has told of each file that was written since then; of thousands in a second it may not."""

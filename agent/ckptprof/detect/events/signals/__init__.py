@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found, Signal
-from ckptprof.detect.events.signals import copies, course, fetches, names, passes, reads, sends, series, swaps, who
+from ckptprof.detect.events.signals import copies, fetches, names, passes, reads, sends, series, swaps, who
 
 Answer = bool | str | Found | None  # a text is the detail that takes the place of {}
 
@@ -27,9 +27,9 @@ CHECKS: tuple[_Check, ...] = (
     _Check("computes", who.computes, "its process computes between its writes"),
     _Check("tool", who.is_tool, "its process is a tool that copies, packs or fetches"),
     _Check("service", who.is_service, "its process is a tool that installs, builds, serves or logs"),
-    _Check("renamed", course.renamed, "written under a temporary name, then renamed"),
-    _Check("appends", course.appends, "it is appended to, as logs are"),
-    _Check("random", course.random, "small writes here and there in its files, as databases do"),
+    _Check("renamed", who.renamed, "written under a temporary name, then renamed"),
+    _Check("appends", who.appends, "it is appended to, as logs are"),
+    _Check("random", who.random, "small writes here and there in its files, as databases do"),
     _Check("recurs", series.recurs, "the job wrote the like of it before ({})"),
     _Check("regular", series.regular, "it comes every {} s, with pauses between"),
     _Check("overwrites", series.overwrites, "it takes the place of what was written before"),

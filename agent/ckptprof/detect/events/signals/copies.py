@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
     CALLS_NS,
+    CODE_BYTES,
     HEADER_BYTES,
     LIKE,
     LITTLE_SHARE,
     NEARLY_ALL,
     is_like,
 )
-from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.model.group import level_of
+from ckptprof.detect.transfers.model.operations import copies_in_kernel
+from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.frameworks.formats import ARCHIVES
 from ckptprof.frameworks.names import read_name
+from ckptprof.model import Level
+
+_YOUNG_NS = 5_000_000_000
 
 
 def copies(event: Event) -> Found | None:
@@ -74,7 +83,7 @@ def _unpacked(event: Event) -> Found | None:
 
 def _in_both_ways(event: Event) -> Found | None:
     """Weigh the sums: packing, splitting, or many at once; a trainer may read data while it saves."""
-    flow = event.known.transfers.flow_of(event.parts, event.own_files)
+    flow = _flow_of(event)
     if flow is None or not flow.written or not is_like(flow.read, flow.written):
         return None
     if flow.in_kernel * 2 > (flow.written if event.writes else flow.read):
@@ -115,3 +124,85 @@ def _moved(move: Transfer, event: Event) -> int:
     frame = min(start_ns, event.start_ns), max(end_ns, event.end_ns)
     moved = history.returned_bytes(*frame) if event.writes else history.wrote_bytes(*frame)
     return size if moved >= NEARLY_ALL * size else best
+
+
+class _Flow(NamedTuple):
+    """What the processes of an event read and wrote while it went on, but for its own files, in bytes."""
+
+    read: int
+    written: int
+    in_kernel: int = 0  # of what was moved as the event was: from file to file, without passing through the process
+    hand_in_hand: int | None = None  # of both, within the same ticks; None: counted file by file
+
+
+def _flow_of(event: Event) -> _Flow | None:
+    """Return what moved in both directions; nothing, if each file was counted and none was moved the other way.
+
+    None: its files were read, too, as who checks them does. No counter separates that from the rest.
+    """
+    start_ns, end_ns, own, known = event.start_ns, event.end_ns, event.own_files, event.known.transfers
+    if level_of(event.parts) is Level.TRACE:
+        return _flow_by_file(event)
+    if event.writes:
+        if any(known.openings.was_read(file, start_ns, end_ns + AT_ONCE_NS) for file in own):
+            return None  # by whomever
+        readings = (known.recent.moved(process, start_ns, end_ns, writes=False) for process in event.first_processes)
+        if any(move.file in own for moves in readings for move in moves):
+            return None
+    opened = [one for one in event.parts if not one.is_mapped]
+    start_ns = min([start_ns - (AT_ONCE_NS if event.writes else 0), *(one.first_ns for one in opened)])
+    end_ns = max([end_ns, *(one.last_ns for one in opened)])  # one call may copy all: it reads at its end
+    return _flow_by_counters(event, start_ns, end_ns)
+
+
+def _flow_by_file(event: Event) -> _Flow:
+    start_ns, end_ns = event.start_ns, event.end_ns
+    frame = (start_ns - AT_ONCE_NS, end_ns) if event.writes else (start_ns, end_ns + AT_ONCE_NS)
+    meanwhile = [
+        one
+        for process in event.processes
+        for one in event.known.transfers.traced.moved_by(process)
+        if one.first_ns <= frame[1] and one.last_ns >= frame[0] and one.operations is not None
+    ]
+    other_way = (one for one in meanwhile if one.writes != event.writes and one.file not in event.own_files)
+    others = sum(_within(one, frame) for one in other_way)
+    if not others:
+        return _Flow(0, 0)  # whatever it moved of its own
+    same = in_kernel = 0
+    for transfer in meanwhile:
+        if transfer.writes == event.writes and (sums := transfer.operations) is not None:
+            moved = _within(transfer, frame)
+            same += moved
+            in_kernel += moved if copies_in_kernel(sums.kinds) else 0
+    return _Flow(others, same, in_kernel) if event.writes else _Flow(same, others, in_kernel)
+
+
+def _within(transfer: TracedTransfer, frame: tuple[int, int]) -> int:
+    """Return what was moved in a time, by its points."""
+    moved = 0
+    for low_ns, high_ns, size, *_ in transfer.points:
+        if frame[0] <= low_ns and high_ns <= frame[1]:
+            moved += size
+        elif low_ns <= frame[1] and high_ns >= frame[0]:
+            moved += evenly(size, (low_ns, high_ns), frame)
+    return moved
+
+
+def _flow_by_counters(event: Event, start_ns: int, end_ns: int) -> _Flow:
+    read = written = together = 0
+    for history in (event.world.histories[process] for process in event.processes):
+        young_ns = history.first_ns + _YOUNG_NS
+        young_read = young_written = 0
+        for interval in history.between(start_ns, end_ns):
+            wrote = interval.wrote_bytes
+            if interval.start_ns < young_ns:
+                young_read += interval.read_bytes
+                young_written += wrote
+            else:
+                read += interval.read_bytes
+            written += wrote
+            together += min(interval.read_bytes, wrote)
+        # what one that has just begun read besides its modules may be what it wrote
+        loaded = CODE_BYTES <= young_written < young_read <= young_written + CODE_BYTES
+        read += young_written if loaded else young_read
+    return _Flow(read, written, 0, together)

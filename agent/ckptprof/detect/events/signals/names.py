@@ -92,7 +92,6 @@ def _is_hinted(event: Event) -> bool:
 
 
 def _mostly(event: Event, is_such: Callable[[Transfer], object]) -> bool:
-    """Return whether something is the case of more than half of its biggest files."""
     total = sum(part.bytes for part in event.largest)
     return sum(part.bytes for part in event.largest if is_such(part)) * 2 > total
 

@@ -7,14 +7,30 @@ seeks.
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signals.sends import HALF, sent_to_stores
-from ckptprof.detect.tolerances import BESIDE_NS, LATE_NS
-from ckptprof.detect.transfers import pieces
+from ckptprof.detect.tolerances import (
+    BESIDE_NS,
+    CALLS_NS,
+    HEADER_BYTES,
+    LATE_NS,
+    MANY,
+    MOST_SHARE,
+    NEARLY_ALL,
+    WHOLE_SHARE,
+    is_like,
+)
+from ckptprof.detect.transfers.model.group import edges_of, level_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import Interval
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.frameworks.programs import GPU_RUNTIMES
+from ckptprof.model import Level
+from ckptprof_collectors.samples import OperationKind
 
 _KEPT = 0.5
 _UNKEPT = 0.3  # what its process imported meanwhile is in it; a model without the state of its optimizer is a third
@@ -22,14 +38,17 @@ _SEEN = 0.7  # of the bytes must have been counted while memory was looked at
 _AS_MUCH = (0.9, 1.6)  # went over the network as was moved: headers and neighbours are counted, too
 _EXACTLY = (0.97, 1.2)  # likewise, of what a trainer writes
 _LEAST_BYTES = 8 << 20  # to be told from the rest of the network
+_PIECES = 8
+_PAGE_BYTES = 4096  # there are no smaller ones
+_NEAR = (0.8, 1.02)  # of a power of two: the last piece of a file is shorter, and the one that meets its end is empty
+_GRID_BYTES = 64 << 10  # positions at which pieces end; those of arrays hardly ever do
+_LARGEST_PIECE_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and trackers hold at a time
 
 
 def reads_even_pieces(event: Event) -> bool:
     """Return whether it was read from end to end in even pieces, and not seen to be kept."""
     if event.reads_even_pieces is None:
-        event.reads_even_pieces = (
-            not event.writes and bool(pieces.big_of(event.parts)) and _is_read_in_even_pieces(event)
-        )
+        event.reads_even_pieces = not event.writes and bool(_big_of(event.parts)) and _is_read_in_even_pieces(event)
     return event.reads_even_pieces
 
 
@@ -46,7 +65,7 @@ def unseen(event: Event) -> bool:
 
 def uploads(event: Event) -> bool:
     """Return whether another thread of the process that wrote it read it from end to end."""
-    big = pieces.big_of(event.parts)
+    big = _big_of(event.parts)
     return reads_even_pieces(event) and all(_is_of_other_threads(part, event) for part in big)
 
 
@@ -74,25 +93,22 @@ def received(event: Event) -> bool:
         return True
     # others receive, too, and what waited in buffers came before the file was there: then its pieces must tell
     came = event.world.devices.received_bytes(event.start_ns - BESIDE_NS, event.end_ns)
-    return came is not None and came >= low * event.bytes and _is_written_in_even_pieces(event)
+    return (
+        came is not None
+        and came >= low * event.bytes
+        and bool(_big_of(event.parts))
+        and _is_written_in_even_pieces(event.parts, _alone(event))
+    )
 
 
 def _is_read_in_even_pieces(event: Event) -> bool:
     gpu = bool((event.world.runtimes(event.processes) or frozenset()) & GPU_RUNTIMES)
     # a rank may put arrays of one size into memory that is there
     counters = None if event.has_rank else _alone(event)
-    is_read_in_even_pieces = pieces.is_read_in_even_pieces(
-        event.parts, counters, pooled=not gpu, over=_ends_at_once(event)
+    is_read_in_even_pieces = _goes_in_even_pieces(
+        event.parts, counters, pooled=not gpu, over=all(_ends_at_once(one, event) for one in event.processes)
     )
     return is_read_in_even_pieces and (_kept_share(event) or 0.0) < _KEPT
-
-
-def _is_written_in_even_pieces(event: Event) -> bool:
-    """Return whether every big file was written from its begin, in pieces of one size, page upon page.
-
-    So is written what comes in pieces from elsewhere. The arrays of a model, and what stands before them, differ.
-    """
-    return bool(pieces.big_of(event.parts)) and pieces.is_written_in_even_pieces(event.parts, _alone(event))
 
 
 def _is_of_other_threads(part: Transfer, event: Event) -> bool:
@@ -100,7 +116,7 @@ def _is_of_other_threads(part: Transfer, event: Event) -> bool:
     author = event.known.past.author(part.path)
     if author is None or part.process not in author.processes:
         return False
-    return pieces.is_whole(part, pooled=True) and all(session.tid != session.pid for session in part.threads)
+    return _is_whole(part, pooled=True) and all(session.tid != session.pid for session in part.threads)
 
 
 def _kept_share(event: Event) -> float | None:
@@ -108,7 +124,7 @@ def _kept_share(event: Event) -> float | None:
     if any(part.is_mapped for part in event.parts):
         return None
     histories = (event.world.histories[process] for process in event.first_processes)
-    kept, seen = pieces.kept_and_seen(event.parts, histories)
+    kept, seen = _kept_and_seen(event.parts, histories)
     return kept / event.bytes if seen >= _SEEN * event.bytes else None
 
 
@@ -119,13 +135,166 @@ def _alone(event: Event) -> list[Interval] | None:
     return event.world.histories[event.processes[0]].between(event.start_ns, event.end_ns)
 
 
-def _ends_at_once(event: Event) -> bool:
-    """Return whether all its processes were over as soon as they had moved it, or before anybody looked at them."""
-    return all(_ends(process, event) for process in event.processes)
-
-
-def _ends(process: ProcessKey, event: Event) -> bool:
+def _ends_at_once(process: ProcessKey, event: Event) -> bool:
+    """Return whether a process was over as soon as it had moved it, or before anybody looked at it."""
     if event.world.jobs.info(process) is None:
         return True
     ended_ns = event.world.ended.get(process)
     return ended_ns is not None and ended_ns - event.end_ns < LATE_NS
+
+
+def _big_of(group: Iterable[Transfer]) -> list[Transfer]:
+    """Return those that are no manifests."""
+    return [transfer for transfer in group if transfer.bytes >= HEADER_BYTES]
+
+
+def _goes_in_even_pieces(
+    group: Sequence[Transfer], counters: Sequence[Interval] | None, *, pooled: bool, over: bool
+) -> bool:
+    """Return whether every big file was read from its begin to its end, in pieces of one size.
+
+    `counters`: what their process moved meanwhile, if that alone may tell it; `pooled`: threads may fill one file
+    together; `over`: the process was over as soon as it had read.
+    """
+    big = _big_of(group)
+    if level_of(group) is Level.TRACE:
+        return all(one.bytes >= one.size and _is_whole(one, pooled=pooled) for one in big)
+    if counters is None or not _goes_ahead(big, over=over):
+        return False
+    return _is_even(counters) or _is_on_grid(big, least=1 if over else 2)
+
+
+def _is_written_in_even_pieces(group: Sequence[Transfer], counters: Sequence[Interval] | None) -> bool:
+    """Return whether every big file was written from its begin, in pieces of one size, page upon page."""
+    big = _big_of(group)
+    if level_of(group) is Level.TRACE:
+        return all(_is_written_evenly(one) for one in big)
+    pieces: dict[float, int] = {}
+    for one in counters or ():
+        if one.writes > 0 and one.written_bytes >= HEADER_BYTES:
+            piece = one.written_bytes / one.writes
+            pieces[piece] = pieces.get(piece, 0) + one.writes
+    piece = max(pieces, key=lambda size: pieces[size] * size, default=0.0)
+    moved = sum(transfer.bytes for transfer in big)
+    return _is_piece(piece) and pieces[piece] >= _PIECES and pieces[piece] * piece >= MOST_SHARE * moved
+
+
+def _kept_and_seen(group: Sequence[Transfer], histories: Iterable[ProcessHistory]) -> tuple[int, int]:
+    """Return (by how much memory grew, what was read meanwhile) of the processes whose memory was seen.
+
+    Where no operation was seen, memory that was touched for the first time counts, too: it may have been given back by
+    the next look. In the interval in which it began, what was read bounds it: libraries may have been loaded before.
+    """
+    exact = level_of(group) is Level.TRACE
+    start_ns, end_ns = edges_of(group)
+    kept = seen = 0
+    for history in histories:
+        stat = history.last_stat
+        if stat is None or stat.rss_bytes is None or stat.rss_file_bytes is None:
+            continue
+        intervals = history.between(start_ns, end_ns + CALLS_NS)
+        if exact:
+            kept += sum(_grown(one) for one in intervals)
+        else:
+            first, rest = _kept(intervals[:1]), _kept(intervals[1:])
+            kept += rest + (min(first, intervals[0].returned_bytes) if intervals[1:] else first)
+        seen += sum(interval.returned_bytes for interval in intervals)
+    return kept, seen
+
+
+def _is_whole(transfer: Transfer, *, pooled: bool) -> bool:
+    """Return whether the operations of each thread are in order from the file's begin, and of one size."""
+    sums = transfer.operations
+    if sums is None or not transfer.threads:
+        return False
+    operations = biggest = 0
+    together = pooled and sums.pooled and sums.low_offset == 0
+    for session in transfer.threads:
+        if session.faulted_bytes or session.direct_bytes:
+            return False
+        if session.kinds & (OperationKind.AIO | OperationKind.URING):  # who reads so fills memory that it made before
+            return False
+        if not together and (session.consecutive_operations != session.operations or session.first_offset):
+            return False
+        operations += session.operations
+        biggest += max((count for _, count, _ in session.sizes), default=0)
+    return operations >= _PIECES and biggest >= WHOLE_SHARE * operations
+
+
+def _is_written_evenly(transfer: Transfer) -> bool:
+    """Return whether it was written from end to end, and nearly all in the pieces of which there were most."""
+    sums = transfer.operations
+    if sums is None or not _is_whole(transfer, pooled=False):
+        return False
+    _, operations, moved = max(
+        (size for session in transfer.threads for size in session.sizes), key=lambda size: size[2]
+    )
+    return _is_piece(moved / operations) and moved >= MOST_SHARE * sums.bytes
+
+
+def _is_piece(size: float) -> bool:
+    return _PAGE_BYTES <= size <= _LARGEST_PIECE_BYTES and size % _PAGE_BYTES == 0
+
+
+def _grown(interval: Interval) -> int:
+    return max(0, interval.grown_bytes) + max(0, interval.resident_bytes)
+
+
+def _kept(intervals: Iterable[Interval]) -> int:
+    """Return what memory grew by, or what was touched of it for the first time, if that is more."""
+    pairs = [(_grown(one), one.minor_faults * _PAGE_BYTES) for one in intervals]
+    return max(sum(grown for grown, _ in pairs), sum(touched for _, touched in pairs))
+
+
+def _goes_ahead(big: Iterable[Transfer], *, over: bool) -> bool:
+    """Return whether each file was seen to be read to its end, none backwards, and all by positions that move.
+
+    Of a process that was over before the next look nobody saw the end.
+    """
+    seen = False
+    for one in big:
+        positions = [look.position for look in one.looks]
+        if one.is_mapped or one.direct or (len(positions) > 1 and not positions[-1]):
+            return False
+        if any(before > after for before, after in itertools.pairwise(positions)):
+            return False
+        if one.bytes < NEARLY_ALL * one.size and not over:
+            return False
+        seen = seen or any(position > 0 for position in positions)
+    return seen
+
+
+def _is_on_grid(big: Iterable[Transfer], *, least: int) -> bool:
+    inside = {(one.file, look.position) for one in big for look in one.looks if 0 < look.position < one.size}
+    return len(inside) >= least and all(position % _GRID_BYTES == 0 for _, position in inside)
+
+
+def _is_even(intervals: Sequence[Interval]) -> bool:
+    """Return whether a process read in pieces of one size: a power of two, or the same in each interval."""
+    looks = [
+        (one.returned_bytes, one.reads) for one in intervals if one.returned_bytes >= HEADER_BYTES and one.reads > 0
+    ]
+    rest = looks[1:]  # what it imported before is in the first one
+    return (
+        _is_power_of_two(looks) or (_moved(rest) * 2 > _moved(looks) and _is_power_of_two(rest)) or _is_one_size(looks)
+    )
+
+
+def _moved(looks: list[tuple[int, int]]) -> int:
+    return sum(size for size, _ in looks)
+
+
+def _is_power_of_two(looks: list[tuple[int, int]]) -> bool:
+    operations = sum(count for _, count in looks)
+    piece = _moved(looks) / max(1, operations)
+    if operations < _PIECES or piece < _PAGE_BYTES:
+        return False
+    return _NEAR[0] <= piece / 2.0 ** round(math.log2(piece)) <= _NEAR[1]
+
+
+def _is_one_size(looks: list[tuple[int, int]]) -> bool:
+    if len(looks) < MANY or sum(count for _, count in looks) < _PIECES:
+        return False
+    middle = sorted(size / count for size, count in looks)[len(looks) // 2]
+    alike = sum(size for size, count in looks if is_like(size / count, middle))
+    return middle >= _PAGE_BYTES and alike >= MOST_SHARE * _moved(looks)

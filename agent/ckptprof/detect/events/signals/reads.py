@@ -64,7 +64,6 @@ def _is_made_for(event: Event, path: str) -> bool:
 
 
 def _is_hired(author: PastEvent, reader: PastEvent) -> bool:
-    """Return whether who wrote began after who reads it."""
     return min(ticks for _, ticks in author.processes) > max(ticks for _, ticks in reader.processes)
 
 
@@ -142,7 +141,6 @@ def _is_stripped(event: Event) -> bool:
 
 
 def _is_smaller(written: Transfer, read: Transfer) -> bool:
-    """Return whether less was written than was read, and later."""
     return _begin_ns(written) >= read.start_ns and written.stored_size < (1 - LIKE) * read.used_size
 
 
@@ -151,7 +149,6 @@ def _begin_ns(written: Transfer) -> int:
 
 
 def _is_between(event: Event) -> bool:
-    """Return whether its processes saved before it and after it, and not the same twice."""
     folders, start_ns, end_ns = {part.folder for part in event.parts}, event.start_ns, event.end_ns
 
     def moved(process: ProcessKey, low_ns: int, high_ns: int) -> list[Transfer]:

@@ -112,7 +112,6 @@ def _latest_of_one_size(event: Event, earlier: list[PastEvent]) -> list[PastEven
 
 
 def _comes_soon_after(event: Event) -> bool:
-    """Return whether one of its series came just before."""
     return bool(event.series) and event.start_ns - event.series[-1].start_ns <= 2 * AT_ONCE_NS
 
 

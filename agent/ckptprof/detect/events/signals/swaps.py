@@ -64,13 +64,13 @@ def _was_read_between(event: Event, earlier: Transfer, later: Transfer) -> bool:
     Where these do not follow each other at once it may read other files: then it read nothing in the middle of that
     time, and this file at its end. What is read to be checked is read at its begin.
     """
-    low_ns, high_ns = earlier.end.least, later.end.most
+    low_ns, high_ns = earlier.last_ns, later.span[1]
     size = sum({part.file: part.used_size for part in event.largest}.values())
     returned = event.world.histories[later.process].returned_bytes
-    gap_ns = later.begin.most - low_ns
+    gap_ns = later.first_ns - low_ns
     if returned(low_ns, high_ns) < MOST_SHARE * size:
         return False
-    reads_ns = later.begin.most - gap_ns // 4
+    reads_ns = later.first_ns - gap_ns // 4
     return gap_ns <= LOOSE_GAP_NS or (
         returned(low_ns + gap_ns // 4, reads_ns) <= LITTLE_SHARE * size
         and returned(reads_ns, high_ns) >= MOST_SHARE * later.used_size

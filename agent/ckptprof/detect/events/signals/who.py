@@ -1,10 +1,11 @@
-"""Who wrote or read it: a process that trains, one that computes, a tool."""
+"""Who wrote or read it, and how: a process that trains or a tool; with care for the file, or as logs and databases."""
 
 from __future__ import annotations
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.events.signals.series import is_row_of_data
+from ckptprof.detect.tolerances import HEADER_BYTES
 from ckptprof.frameworks.programs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
 _BUSY = 0.4  # of a core, in its own code
@@ -53,3 +54,23 @@ def is_service(event: Event) -> bool:
     """Return whether a program that installs, builds, serves, tests or logs moved it: it is its own."""
     jobs = event.world.jobs
     return any(jobs.is_tool(process) and not jobs.is_mover(process) for process in event.processes)
+
+
+def renamed(event: Event) -> bool:
+    """Return whether it had a temporary name, then another: whoever reads it never meets half of it."""
+    return event.writes and any(part.earlier_path is not None for part in event.parts)
+
+
+def appends(event: Event) -> bool:
+    """Return whether most of it was written with O_APPEND, as logs are."""
+    return event.writes and not event.mostly(lambda part: not part.append)
+
+
+def random(event: Event) -> bool:
+    """Return whether small operations do not follow each other, as databases write."""
+    sums = [part.operations for part in event.parts if part.operations is not None]
+    moved = sum(one.bytes for one in sums)
+    operations = sum(one.number for one in sums)
+    if not event.writes or not operations or moved / operations >= HEADER_BYTES:
+        return False
+    return sum(one.consecutive_bytes for one in sums) * 2 <= moved

@@ -29,7 +29,6 @@ class Looks(Sequence[Look]):
     __slots__ = ("_numbers",)
 
     def __init__(self) -> None:
-        """Start with none."""
         self._numbers = array("q")
 
     def append(self, look: Look) -> None:

@@ -1,4 +1,4 @@
-"""The one table of a transfer's life: its phases, what moves it from one to the next, and which room does so.
+"""A transfer's life: its phases, what moves it from one to the next, and which module does so.
 
 Theory of operation. A transfer is what one process moves of one file in one direction, from an opening to the closing
 after it. Nobody sees all of that: frames tell it in parts, and a later part narrows what an earlier one left open.
@@ -17,8 +17,8 @@ Who changes it, in the order in which that happens:
    observed/traced_transfers    makes it OPEN: sessions, `points`, `size`, `last_ns`; then OVER: `over_ns`
    observed/file_events         of a traced one: its creation, renames, syncs and `closed_ns`, whichever comes
 2. Twice a second (`Transfers.update`), those that are OPEN or OVER:
-   seen_twice                   drops a polled one that traced ones explain; what only looks knew goes to these
-   transfers                    a file that was emptied and written anew while it was open is one transfer, not two
+   transfers                    drops a polled one that traced ones explain; what only looks knew goes to these
+                                a file that was emptied and written anew while it was open is one transfer, not two
    file_facts                   `fact`, the last `path`, `size`; what was found of a file while it grew is its begin
    unseen_writes, unseen_reads  make one that is OVER: nobody was seen at the file, counters say who moved it
 3. Right after that (`Gatherer.gather`), those that are OVER, and beside them those that are OPEN, all of it anew:
@@ -28,13 +28,12 @@ Who changes it, in the order in which that happens:
 4. `pipeline`, once its event is over, makes it JUDGED.
    observed/file_events         syncs that come later, up to when it is durable
 
-No other room changes it. `ledger`, `edges` and `moved_bytes` return what they work out; `flows`, `order`, `pieces` and
-`remembered` answer what signals and descriptions ask of it once it was estimated.
+No other room changes it. `ledger`, `edges` and `moved_bytes` return what they work out; `order` and `remembered`
+answer what signals and descriptions ask of it once it was estimated.
 
 So who, what file and which way are true from the start. Begin, end and bytes have bounds at any time. `closed_ns`,
 `fact` and the last `path` may come as late as in the round in which its event is judged. `name`, `start_ns`, `end_ns`,
 `bytes` and `staged` are true from its first round on, each until the next round.
-TRANSITIONS has all of this; `after` refuses what it has not.
 """
 
 from __future__ import annotations
@@ -50,39 +49,3 @@ class Phase(Enum):
     OPEN = "open"
     OVER = "over"
     JUDGED = "judged"
-
-
-class Change(Enum):
-    """What is done to a transfer."""
-
-    __hash__ = object.__hash__
-
-    USED = "its process has the file open, or moved more of it"
-    CLOSED = "its process closed the file, has ended, or stands still for long"
-    LEARNT = "its file has another name, size or stamp, or it began earlier than was known"
-    ESTIMATED = "its edges and bytes were estimated anew"
-    JUDGED = "its event was judged, or it carries nothing of a checkpoint's"
-    STORED = "a sync, or a closing that was heard of late, stored what it wrote"
-
-
-TRANSITIONS: dict[Phase, dict[Change, Phase]] = {
-    Phase.OPEN: {
-        Change.USED: Phase.OPEN,
-        Change.CLOSED: Phase.OVER,
-        Change.LEARNT: Phase.OPEN,
-        Change.ESTIMATED: Phase.OPEN,
-    },
-    Phase.OVER: {
-        Change.USED: Phase.OPEN,
-        Change.CLOSED: Phase.OVER,
-        Change.LEARNT: Phase.OVER,
-        Change.ESTIMATED: Phase.OVER,
-        Change.JUDGED: Phase.JUDGED,
-    },
-    Phase.JUDGED: {Change.STORED: Phase.JUDGED},
-}
-
-
-def after(phase: Phase, change: Change) -> Phase:
-    """Return the phase that a change leaves a transfer in; raises KeyError in a phase that has no such change."""
-    return TRANSITIONS[phase][change]

@@ -70,5 +70,4 @@ def _wasted(one: Movement, other: Movement) -> tuple[bool, int]:
 
 
 def _frame(one: Movement) -> int:
-    """Return how much of a picture a movement takes."""
     return (one.end_ns - one.start_ns) * ((one.high_offset or 0) - (one.low_offset or 0))

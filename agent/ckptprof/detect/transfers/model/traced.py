@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS
 from ckptprof.detect.transfers.model.movement import Movement, merged, movement_of
 from ckptprof.detect.transfers.model.operations import Operations, Together, since, sums_of_one
-from ckptprof.detect.transfers.model.phase import Change, Phase
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof_collectors.samples import FileActivity, OperationKind
@@ -67,26 +67,23 @@ class TracedTransfer(Transfer):
         """Take note that something was observed; of one that was judged the sums stay."""
         self.version += 1
         if self.phase is Phase.JUDGED:
-            self.move_on(Change.STORED)
             return
         self._sums = None
         goes_on = self._unclosed > 0 and self.active_ns > max(self.closed_ns or 0, self.over_ns)
-        self.move_on(Change.USED if goes_on else Change.CLOSED)
+        self.phase = Phase.OPEN if goes_on else Phase.OVER
 
     def finish(self) -> None:
         """Take note that it is over, whether all its threads closed its file or not."""
-        self.move_on(Change.CLOSED)
+        self.phase = Phase.OVER
         self.over_ns = self.active_ns
 
     def take_mapping(self, polled: Transfer) -> None:
         """Take how much of it was touched, as looks saw it: large folios come in without an event."""
         if polled.is_mapped and self.mapped_bytes < polled.mapped_bytes:
-            self.move_on(Change.LEARNT)
             self.mapping, self.mapped_bytes = polled, polled.mapped_bytes
 
     def take_over(self, polled: Transfer) -> None:
         """Take what only looks know: an unseen name, what the file system says, how it was opened."""
-        self.move_on(Change.LEARNT)
         if not self.path.startswith("/"):
             self.path = polled.path
             self.earlier_path = polled.earlier_path
@@ -110,7 +107,7 @@ class TracedTransfer(Transfer):
 
     def judged(self) -> None:
         """Take note that it was judged: only its sums and edges are asked for from now on."""
-        self.move_on(Change.JUDGED)
+        self.phase = Phase.JUDGED
         self._sums = self.operations
         self.sessions = {}
         self.last_session = self._together = None

@@ -11,7 +11,7 @@ from ckptprof.detect.tolerances import COMMIT_NS, EDGE_NS
 from ckptprof.detect.transfers.model.looks import Look
 from ckptprof.detect.transfers.model.movement import Movement
 from ckptprof.detect.transfers.model.operations import Operations
-from ckptprof.detect.transfers.model.phase import Change, Phase, after
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.sending import Sending
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -44,8 +44,8 @@ class Transfer:
     """One transfer, as looks at its file saw it. Times are CLOCK_MONOTONIC, those of a fact wall clock.
 
     What was not seen is None or empty. A `TracedTransfer` answers by its operations what it overrides here.
-    `phase` has the theory of operation: who changes it, and when. Rooms of `observed` note what they see; all others
-    change it by what it offers for that, which its phase may refuse.
+    `phase` has the theory of operation: who changes it, and when. Modules of `observed` record what they see; all
+    others change it by its methods.
     """
 
     process: ProcessKey
@@ -86,19 +86,14 @@ class Transfer:
     estimate: Estimate = NOTHING  # the last one by itself
     estimated_from: tuple[object, ...] | None = None  # what that depended on; None: on more than is told apart
 
-    # What is done to it. Each raises KeyError in a phase that does not own the change.
-
-    def move_on(self, change: Change) -> None:
-        """Take note of a change, and go to the phase that follows."""
-        self.phase = after(self.phase, change)
+    # What is done to it.
 
     def judged(self) -> None:
         """Take note that it was judged: what is seen of the same later is another one."""
-        self.move_on(Change.JUDGED)
+        self.phase = Phase.JUDGED
 
     def begin_with(self, earlier: Transfer) -> None:
         """Take another one as its begin."""
-        self.move_on(Change.LEARNT)
         self.first_ns, self.before_ns = min(self.first_ns, earlier.first_ns), min(self.before_ns, earlier.before_ns)
 
     def settle_retried(self, *, stayed_open: bool) -> None:
@@ -109,22 +104,18 @@ class Transfer:
 
     def rename(self, path: str) -> None:
         """Take the new name of its file."""
-        self.move_on(Change.LEARNT)
         self.earlier_path, self.path = self.path, path
 
     def take_fact(self, fact: FileFact, at_ns: int) -> None:
         """Take what its file system said of its file at a time."""
-        self.move_on(Change.LEARNT)
         self.fact, self.fact_at_ns = fact, at_ns
 
     def take_size(self, size: int, *, said: bool) -> None:
         """Take how large its file is, as the file system `said`, or as its process must have written it."""
-        self.move_on(Change.LEARNT)
         self.size, self.is_size_said = size, said
 
     def begin_round(self, *, is_open: bool) -> None:
         """Forget what was concluded in the round before of it and others together."""
-        self.move_on(Change.ESTIMATED)
         self.staged, self.copied_from = None, ()
         self.is_open = self.is_awaited = is_open
 
@@ -142,37 +133,24 @@ class Transfer:
 
     def begin_after(self, before: Transfer) -> None:
         """Let it begin after another one of its process and file that was over: the next round knows that bound."""
-        self.move_on(Change.ESTIMATED)
         self.start_ns = min(max(self.before_ns, before.end_ns), self.end_ns)
         if before.closed_ns is not None and self.before_ns >= self.first_ns:
             self.before_ns = min(before.closed_ns, self.first_ns - 1)
 
     def take_away(self, moved: int) -> None:
         """Take away bytes that its process cannot have moved in this round's time."""
-        self.move_on(Change.ESTIMATED)
         self.bytes -= moved
 
     def join_stage(self, stage: Transfer, reading: Transfer) -> None:
         """Stand for the stage that it is copied from, and for the stage of that."""
-        self.move_on(Change.ESTIMATED)
         self.staged = stage
         self.copied_from = [stage, *stage.copied_from, *([] if reading.is_open else [reading])]
         self.start_ns = min(self.start_ns, stage.start_ns)
         self.is_awaited = self.is_awaited or stage.is_awaited or reading.is_open
 
     @property
-    def begin(self) -> Bounds:
-        """When it began: after the look before the first, and before it was first seen."""
-        return Bounds(self.before_ns, self.start_ns, self.first_ns)
-
-    @property
-    def end(self) -> Bounds:
-        """When it ended: after it was last seen open, and before it was known to be closed."""
-        return Bounds(self.last_ns, self.end_ns, max(self.last_ns, self.closed_ns or 0))
-
-    @property
     def span(self) -> tuple[int, int]:
-        """The longest time that it can have taken: the least of `begin`, the most of `end`."""
+        """The longest time that it can have taken: from the look before the first to when it was known to be closed."""
         return self.before_ns, max(self.last_ns, self.closed_ns or 0)
 
     @property

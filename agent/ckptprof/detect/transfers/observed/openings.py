@@ -48,7 +48,6 @@ class Openings(Latest[FileKey, Opening]):
     """The recent openings, and when files that were written were closed."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         super().__init__(MAX_FILES, lambda opening: opening.file, lambda opening: opening.opened_ns)
         self.closings: Latest[FileKey, Closing] = Latest(MAX_FILES, lambda one: one.file, lambda one: one.at_ns)
 
@@ -67,15 +66,10 @@ class Openings(Latest[FileKey, Opening]):
             opening.closed_ns = event.at_ns
             opening.written = event.kind == "closed-written"
 
-    def opened_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
-        """Return when a file was opened in the given time, the first time if it was more than once."""
-        return next((one.opened_ns for one in self.of(file) if low_ns <= one.opened_ns <= high_ns), None)
-
-    def opened_to_write(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
-        """Return when a file was opened in the given time by who had written it when it was closed."""
-        return next(
-            (one.opened_ns for one in self.of(file) if one.written and low_ns <= one.opened_ns <= high_ns), None
-        )
+    def opened_between(self, file: FileKey, low_ns: int, high_ns: int, *, written: bool = False) -> int | None:
+        """Return when a file was first opened in a time, if `written`: by a process that then wrote it; None: never."""
+        inside = (one for one in self.of(file) if low_ns <= one.opened_ns <= high_ns)
+        return next((one.opened_ns for one in inside if one.written or not written), None)
 
     def was_read(self, file: FileKey, low_ns: int, high_ns: int) -> bool:
         """Return whether a file may have been read whole by who opened it in the given time, and did not write it."""
@@ -108,7 +102,7 @@ class Openings(Latest[FileKey, Opening]):
 
     def size_when_closed(self, transfer: Transfer) -> int:
         """Return how large a file was when it was closed after a transfer had written it; 0: nobody heard of it."""
-        low_ns, high_ns = transfer.last_ns - LATE_TICK_NS, transfer.end.most + LATE_TICK_NS
+        low_ns, high_ns = transfer.last_ns - LATE_TICK_NS, transfer.span[1] + LATE_TICK_NS
         closings = self.closings.of(transfer.file)  # another file may have its inode by now
         own = (one for one in closings if low_ns <= one.at_ns <= high_ns and one.path == transfer.path)
         return max((one.size for one in own), default=0)

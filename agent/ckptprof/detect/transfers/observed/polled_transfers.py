@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.tolerances import ALL_SHARE, FEW, LOOK_NS
 from ckptprof.detect.transfers.model.looks import Look, Looks
-from ckptprof.detect.transfers.model.phase import Change
+from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -41,7 +41,6 @@ class PolledTransfers:
     """Follows the open files of all processes."""
 
     def __init__(self, world: World, openings: Openings) -> None:
-        """Start with nothing."""
         self._world = world
         self._openings = openings
         self._processes: dict[ProcessKey, _Process] = {}
@@ -81,7 +80,6 @@ class PolledTransfers:
                     looked_ns = before_ns if process.mapped_ns is None else process.mapped_ns
                     transfer = _begin(process, place, at_ns, looked_ns, mapped.path)
                     transfer.seen_by = "maps"
-                transfer.move_on(Change.USED)
                 transfer.last_ns = at_ns
                 transfer.mapped_bytes = max(transfer.mapped_bytes, mapped.mapped_bytes)
             process.mapped_ns = at_ns
@@ -102,7 +100,6 @@ class PolledTransfers:
         if transfer is None:
             transfer = _begin(process, place, at_ns, before_ns, file.path)
             transfer.unlinked, transfer.retried = True, over if place[1] else None
-        transfer.move_on(Change.USED)
         transfer.last_ns = at_ns
         transfer.path = file.path.removesuffix(_UNLINKED)
         transfer.unlinked &= transfer.path != file.path
@@ -154,7 +151,7 @@ class PolledTransfers:
 
     def _close(self, process: _Process, place: _Key, at_ns: int | None) -> Transfer:
         transfer = process.open.pop(place)
-        transfer.move_on(Change.CLOSED)
+        transfer.phase = Phase.OVER
         transfer.closed_ns = at_ns
         if at_ns is not None and not transfer.writes:
             process.read_ns = at_ns

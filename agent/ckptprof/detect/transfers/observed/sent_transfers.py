@@ -148,7 +148,6 @@ class SentTransfers:
     """Knows what processes that train are sending and receiving, and since when."""
 
     def __init__(self, world: World) -> None:
-        """Start with nothing."""
         self._world = world
         self._looked: Bounded[_Endpoint, _Look] = Bounded(MAX_THINGS)
         self._counted: Bounded[_Endpoint, SocketTraffic] = Bounded(_MOST_COUNTED)
@@ -207,7 +206,7 @@ class SentTransfers:
         """Return whether an object store may be at a port of this host: nobody who trains is."""
         if look.port in self._served or look.port in PORTS_OF_OTHERS:
             return False
-        if look.remote != look.local and not _is_loopback(look.remote):
+        if look.remote not in {look.local, "::1"} and not look.remote.startswith("127."):
             return False
         if len(self._world.jobs.living_ranks(process)) > MOST_RANKS:
             return False
@@ -299,7 +298,6 @@ class SentTransfers:
                     stretch.answer(other[0], min(at_ns, traffic.received_ns))
 
     def _stretch(self, key: _Key, before_ns: int, at_ns: int) -> _Stretch:
-        """Return the stretch that goes on; one that begins now, if there is none."""
         stretch = self._open.get(key)
         if stretch is None:
             stretch = self._open[key] = _Stretch(before_ns, at_ns, at_ns)
@@ -343,16 +341,11 @@ def _ready(moved: _Moved, now_ns: int, quiet_ns: int) -> list[tuple[ProcessKey, 
         for place, stretches in moved.items()
         if place not in quiet and not any(one.is_endless for one in stretches.values())
     ]
-    return [place for place in quiet if not any(_goes_with(begun_ns, spans[place], quiet_ns) for begun_ns in busy)]
-
-
-def _goes_with(begun_ns: int, span: tuple[int, int, int], quiet_ns: int) -> bool:
-    before_ns, _, last_ns = span
-    return before_ns - quiet_ns <= begun_ns <= last_ns
+    frames = {place: (before_ns - quiet_ns, last_ns) for place, (before_ns, _, last_ns) in spans.items()}
+    return [place for place in quiet if not any(frames[place][0] <= begun_ns <= frames[place][1] for begun_ns in busy)]
 
 
 def _span(stretches: Iterable[_Stretch]) -> tuple[int, int, int]:
-    """Return the look before something of them was seen, that look, and the last one."""
     every = list(stretches)
     return min(one.before_ns for one in every), min(one.first_ns for one in every), max(one.last_ns for one in every)
 
@@ -401,7 +394,3 @@ def _transfer(key: _Key, stretch: _Stretch, looked: _Stretch | None) -> SentTran
         ),
         points=(*early, *stretch.later),
     )
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"

@@ -28,7 +28,6 @@ class TracedTransfers:
     """Follows the sessions of all processes; only those that moved are looked at."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._sessions: Bounded[str, _Session] = Bounded(8 * MAX_FILES)  # that nobody closed
         self._gone: dict[ProcessKey, int] = {}  # processes that have ended, and when
         self._files: dict[tuple[FileKey, bool], TransfersOf] = {}
@@ -119,7 +118,6 @@ class TracedTransfers:
         self._settle(transfer)
 
     def _settle(self, transfer: TracedTransfer) -> None:
-        """Put a transfer that was touched where it belongs."""
         transfer.last_ns = transfer.last_sign_ns
         for book in (self._open, self._over, self._done):
             book.pop(id(transfer), None)

@@ -56,7 +56,6 @@ class Connections:
     """The recent past of each endpoint."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._pasts: CounterHistories[Endpoint] = CounterHistories(
             lambda: CounterHistory(len(_Column), rising=_Column.RTT, most_bytes=_EACH_BYTES)
         )
@@ -121,16 +120,13 @@ class Connections:
         """
         pasts = [past for endpoint, past in self._pasts.items() if endpoint.owner == owner and past]
         times = sorted({at_ns for past in pasts for at_ns, _ in past.looks(since_ns, until_ns)})
-        kept = [sum(_kept(past.at(at_ns)) for past in pasts) for at_ns in times]
+        counted = [[past.at(at_ns) for past in pasts] for at_ns in times]
+        kept = [sum(one[_Column.RECEIVED] - one[_Column.ACKED] for one in counts) for counts in counted]
         pieces = [
             (before_ns, at_ns, after - before)
             for (before_ns, before), (at_ns, after) in pairwise(zip(times, kept, strict=True))
         ]
         return _without_a_pause(pieces, since_ns, until_ns, least_bytes)
-
-
-def _kept(values: Sequence[float]) -> float:
-    return values[_Column.RECEIVED] - values[_Column.ACKED]
 
 
 def _without_a_pause(

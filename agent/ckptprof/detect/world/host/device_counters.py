@@ -40,7 +40,6 @@ class DeviceCounters:
     """The counters of block devices, and the limits that are set on them."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._meters: CounterHistories[str] = CounterHistories(lambda: CounterHistory(
             len(_Column),
             rising=len(_Column),

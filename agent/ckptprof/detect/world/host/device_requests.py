@@ -24,7 +24,6 @@ class DeviceRequests:
     """Keeps the recent counters of each disk and direction: 0.3 MB each at most."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._nothing = (0,) * (4 + _BUCKETS + 1)  # counters, and a gauge
         self._pasts: CounterHistories[tuple[int, int, bool]] = CounterHistories(
             lambda: CounterHistory(len(self._nothing), rising=len(self._nothing) - 1)

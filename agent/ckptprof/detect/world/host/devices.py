@@ -19,7 +19,6 @@ class Devices:
     """Mounts, and the recent counters of the block devices and NICs that they lead to."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self.disks = DeviceCounters()
         self.paths = NvmePaths()
         self.links = NetworkCounters()

@@ -22,7 +22,6 @@ class Fabric:
     """The recent past of each RDMA port, and of each interface that counts at its wire."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._ports: CounterHistories[str] = CounterHistories(lambda: CounterHistory(len(_Port), rising=len(_Port)))
         self._wires: CounterHistories[str] = CounterHistories(
             lambda: CounterHistory(len(_Wire), rising=len(_Wire), rated=(_Wire.RECEIVED, _Wire.SENT))

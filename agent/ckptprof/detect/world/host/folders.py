@@ -13,7 +13,6 @@ class Folders:
     """The folders that were told of, by the process for whose sake they were looked at and what it calls them."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._known: Bounded[tuple[ProcessKey, str], FileKey] = Bounded(MAX_THINGS)
 
     def note(self, fact: FileFact) -> None:

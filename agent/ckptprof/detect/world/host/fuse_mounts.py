@@ -17,7 +17,6 @@ class FuseMounts:
     """Who serves FUSE mounts and what that takes, and how many requests had no answer yet."""
 
     def __init__(self, ticks_per_second: int) -> None:
-        """Start with nothing."""
         self._ticks_per_second = ticks_per_second
         self._used: CounterHistories[tuple[int, int]] = CounterHistories(lambda: CounterHistory(1, rising=1))
         self._daemons: Bounded[tuple[int, int], FuseDaemon] = Bounded(MAX_THINGS)

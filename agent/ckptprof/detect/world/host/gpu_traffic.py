@@ -17,7 +17,6 @@ class GpuTraffic:
     """The recent past of each GPU, and who computes on it."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._sent: CounterHistories[int] = CounterHistories(
             lambda: CounterHistory(1, rising=1, most_bytes=_EACH_BYTES)
         )

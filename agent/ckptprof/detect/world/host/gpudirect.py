@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
 from ckptprof.detect.world.counter_history import UNSEEN, CounterHistory
 from ckptprof.detect.world.frame_samples import FrameSamples
@@ -11,16 +9,15 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.measures import GpuDirectMeasure
 from ckptprof_collectors.samples import FileScan, GpuDirectSample
 
-_Column = IntEnum("_Column", "READS READ_BYTES WRITES WRITTEN_BYTES ERRORS CACHED", start=0)
+_COUNTED = GpuDirectMeasure.__struct_fields__  # under the names that its samples have
 
 
 class GpuDirect:
     """The recent past of its counters, and its users."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._users: Bounded[ProcessKey, None] = Bounded(MAX_THINGS)
-        self._past = CounterHistory(len(_Column), rising=len(_Column))
+        self._past = CounterHistory(len(_COUNTED), rising=len(_COUNTED))
         self.last: GpuDirectSample | None = None
 
     def take(self, samples: FrameSamples) -> None:
@@ -30,7 +27,7 @@ class GpuDirect:
                 self._users[scan.pid, scan.start_ticks] = None
         for one in samples.of(GpuDirectSample):
             self.last = one
-            told = one.reads, one.read_bytes, one.writes, one.written_bytes, one.errors, one.cached
+            told = (getattr(one, name) for name in _COUNTED)
             values = tuple(UNSEEN if value is None else value for value in told)
             self._past.add(samples.at_ns, values, samples.unchanged_ns("gpudirect"))
 
@@ -43,14 +40,5 @@ class GpuDirect:
         measured = self._past.measured(start_ns, end_ns)
         if measured is None or self.last is None or self.last.driver is None:
             return None
-        added = [
-            None if last >= UNSEEN else round(value) for last, value in zip(self._past.last, measured[2], strict=True)
-        ]
-        return GpuDirectMeasure(
-            reads=added[_Column.READS],
-            read_bytes=added[_Column.READ_BYTES],
-            writes=added[_Column.WRITES],
-            written_bytes=added[_Column.WRITTEN_BYTES],
-            errors=added[_Column.ERRORS],
-            cached=added[_Column.CACHED],
-        )
+        each = zip(_COUNTED, self._past.last, measured[2], strict=True)
+        return GpuDirectMeasure(**{name: None if last >= UNSEEN else round(added) for name, last, added in each})

@@ -11,7 +11,6 @@ class HostMemory:
     """The recent past of the host's memory."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._past = CounterHistory(9)
 
     def observe(self, at_ns: int, sample: MemorySample) -> None:

@@ -22,7 +22,6 @@ class NetworkCounters:
     """The counters of links, and of what queues before them."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._meters: CounterHistories[str] = CounterHistories(
             lambda: CounterHistory(len(_Column), rising=len(_Column), rated=tuple(_Column))
         )

@@ -31,7 +31,6 @@ class NvmePaths:
     """Each path as it was told last, and how it changed before."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._last: Bounded[str, NvmePath] = Bounded(MAX_THINGS)
         self._pasts: Bounded[str, deque[_State]] = Bounded(MAX_THINGS, lambda: deque(maxlen=MAX_EACH))
 

@@ -47,7 +47,6 @@ class RemoteClients:
     """The recent past of each."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._last: Bounded[Device, ClientSample] = Bounded(MAX_THINGS)
         self._totals: CounterHistories[Device] = CounterHistories(
             lambda: CounterHistory(len(_Total), rising=len(_Total))

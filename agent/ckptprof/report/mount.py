@@ -10,22 +10,25 @@ from ckptprof.report.table import Cell, facts, number, wrap
 from ckptprof.report.table import render as render_table
 
 
-def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
-    """Return what was counted at the mount, by operation and by server, and its paths; nothing where nobody told."""
+def tables(checkpoint: Checkpoint) -> list[list[list[Cell]]]:
+    """Return what was counted at the mount, by operation and by server, or its paths; nothing where nobody told."""
     mount = checkpoint.measures.mount if checkpoint.measures is not None else None
-    if mount is None:
+    if mount is None or (mount.client is None and not mount.paths):
         return []
     if mount.paths:
-        return render_table([*map(_path, mount.paths)], width, colour=colour)
-    return [] if mount.client is None else _of_client(mount, width, colour=colour)
+        return [[*map(_path, mount.paths)]]
+    found = [[*map(_operation, mount.operations)], [*map(_server, mount.per_server)]]
+    return [rows for rows in found if rows]
 
 
-def _of_client(mount: MountMeasure, width: int, *, colour: bool) -> list[str]:
+def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+    """Return these tables, below what else is known of the client and its server."""
+    mount = checkpoint.measures.mount if checkpoint.measures is not None else None
+    drawn = [render_table(rows, width, colour=colour) for rows in tables(checkpoint)]
+    if mount is None or mount.paths or mount.client is None:
+        return [line for table in drawn for line in table]
     told = facts(_facts(mount), width, colour=colour)
-    if mount.operations:
-        told += ["", *render_table([*map(_operation, mount.operations)], width, colour=colour)]
-    if mount.per_server:
-        told += ["", *render_table([*map(_server, mount.per_server)], width, colour=colour)]
+    told += [line for table in drawn for line in ("", *table)]
     rest = (mount.servers or 0) - len(mount.per_server)
     return [*told, *wrap(f"and {units.plural(rest, 'server')} more, which moved less", width)] if rest > 0 else told
 

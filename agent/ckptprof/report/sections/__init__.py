@@ -1,1 +1,0 @@
-"""Sections of what `ckptprof show --all` tells of one checkpoint."""
