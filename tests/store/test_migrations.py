@@ -62,7 +62,7 @@ def read_all(path: Path) -> Checkpoint:
 
 @pytest.mark.parametrize("version", [_OF_0_1, LATEST])
 def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> None:
-    """A database of each version, as it was then, opens, keeps its rows and can be read."""
+    """That of 0.1.0, and this one's, as they were then: it opens, keeps its rows and can be read."""
     put_released(db, version)
     StoreWriter(db).close()
     checkpoint = read_all(db)
