@@ -15,7 +15,7 @@ from ckptprof.cli.main import main
 from ckptprof.cli.shared import settings
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.report import service as rendering
-from ckptprof.report.document import dump
+from ckptprof.report.document import dump, of
 from ckptprof.service.commands import environment, installation
 from ckptprof.service.commands.environment import Environment
 from ckptprof.service.commands.installation import standing
@@ -252,7 +252,7 @@ def test_both_forms_tell_how_the_service_stands(action: str, tmp_path: Path) -> 
     seen = {"LoadState": "loaded", "ActiveState": "active", "StatusText": "watching", "ExecStart": stands}
     for host in (StandIn(tmp_path), StandIn(tmp_path, **seen)):
         outcome = rendering.Outcome(action, False, ("a step",), standing(host))  # noqa: FBT003 # as a struct's field
-        validate("service", json.loads(dump(rendering.document(outcome))))
+        validate("service", json.loads(dump(of(outcome))))
         text = rendering.render(outcome, width=80)
         assert ("done: a step" in text) == (action != "status")
         assert ("These stay: " in text) == (action == "uninstall")
