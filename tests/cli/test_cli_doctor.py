@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -232,8 +233,21 @@ def test_a_process_that_holds_whoever_reads_of_it_is_named(
     found = checks.other_processes(fs, uid=8, patience_seconds=0.3)
 
     assert (found.status, found.text[: len(told[1])]) == told
-    with (tmp_path / "proc/78/cmdline").open("w"):
-        pass  # the reader goes on, if it is there yet
+    with contextlib.suppress(OSError):  # ENXIO: the reader is gone already; else it goes on
+        os.close(os.open(tmp_path / "proc/78/cmdline", os.O_WRONLY | os.O_NONBLOCK))
+
+
+def test_processes_that_each_take_their_time_do_not_add_up(
+    tree: Callable[..., KernelFs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often the reader has said something: once the time is over, no more are read, and nothing is claimed."""
+    read: list[str] = []
+    monkeypatch.setattr("ckptprof.cli.checks.kernel.apart", lambda work, *_, **__: work(read.append))
+
+    found = checks.other_processes(tree(proc__78__cmdline="x"), uid=8, patience_seconds=-1.0)
+
+    assert read == []
+    assert (found.status, found.text) == ("note", "a process was not read within -1 s: this host is too busy to tell")
 
 
 @pytest.mark.parametrize(("free", "status"), [(1 << 20, "fail"), (500 << 20, "warn"), (50 << 30, "ok")])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timezone, tzinfo
 
 from ckptprof import figures, units
-from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
+from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status, Stream
 from ckptprof.report import account, certainty, course, mount
 from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.pictures import chart
@@ -221,8 +222,8 @@ def _histogram(pattern: Pattern, width: int, blocks: str, *, colour: bool) -> li
     return render_table(rows, width, colour=colour)
 
 
-def streams(checkpoint: Checkpoint) -> list[list[Cell]]:
-    """Return a row for each of the first streams, in their order."""
+def streams(checkpoint: Checkpoint, chosen: Sequence[Stream]) -> list[list[Cell]]:
+    """Return a row for each of some of its streams."""
     path = checkpoint.path or ""  # it is told above, under Path
     is_file = any(stream.path == path for stream in checkpoint.streams)
     folder = f"{path.rpartition('/')[0] if is_file else path.rstrip('/')}/" if path else ""
@@ -237,13 +238,16 @@ def streams(checkpoint: Checkpoint) -> list[list[Cell]]:
             Cell("SEEN BY", clean(stream.seen_by), drop=3),
             Cell("PATH", clean(stream.path.removeprefix(folder)), minimum=16),
         ]
-        for stream in checkpoint.streams[:MAX_ROWS]
+        for stream in chosen
     ]
 
 
 def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     last_ns = checkpoint.moments.last_data_ns
-    lines = [*render_table(streams(checkpoint), width, colour=colour), *_rest(len(checkpoint.streams))]
+    lines = [
+        *render_table(streams(checkpoint, checkpoint.streams[:MAX_ROWS]), width, colour=colour),
+        *_rest(len(checkpoint.streams)),
+    ]
     if last_ns is None or all(stream.end_ns <= last_ns for stream in checkpoint.streams):
         return lines
     lasts = "A stream lasts until its file was synced, closed or renamed; the last byte was written at"

@@ -182,10 +182,10 @@ def _copies(number: int) -> str:
 
 
 def _damaged(moved_aside: Sequence[str]) -> str:
-    """Return what is not told here because its database was damaged; the newest is the last."""
-    kept = "its database was damaged, and is kept"
+    """Return what is not told here because its database could not be used; the newest is the last."""
+    kept = "its database could not be used, and is kept"
     if len(moved_aside) > 1:
-        kept = f"{len(moved_aside)} databases were damaged and are kept, the newest"
+        kept = f"{len(moved_aside)} databases could not be used and are kept, the newest"
     return f"what was recorded before is not in this report: {kept} as {clean(moved_aside[-1])}"
 
 

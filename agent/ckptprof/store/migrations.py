@@ -118,7 +118,7 @@ def check_version(connection: Connection, where: str) -> int:
     if version != LATEST and version not in STEPS:
         raise StoreDamagedError(
             f"{where} was written by a ckptprof between releases (schema {version}; 0.1.0 has 4, this one {LATEST})",
-            hint="what records next keeps it aside, and begins a new one",
+            hint="the ckptprof that wrote it reads it; what records here next keeps it aside",
         )
     _check_schema(connection, where)
     return version

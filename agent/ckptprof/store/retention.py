@@ -145,7 +145,7 @@ def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> No
 def shrink(connection: Connection, max_bytes: int) -> None:
     """Drop the oldest until no more than `max_bytes` are used: timelines, roll-ups, measures, and events last.
 
-    Of events those of the user go who has the most bytes: who saves strips.without end pushes out nobody else's.
+    Of events those of the user go who has the most bytes: who saves without end pushes out nobody else's.
     """
     shrink_timelines(connection, max_bytes)
     _shrink_events(connection, max_bytes, compiled.SHRINK_MEASURES)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ from tests.patience import LIFETIME, PATIENCE_SECONDS
 from ckptprof.errors import RecordingError
 from ckptprof.recording import FileWriter, Header
 from ckptprof.service.commands.replaying import replay
+from ckptprof.store.migrations import APPLICATION_ID
 from ckptprof_collectors.samples import Frame
 
 STREAMS = Path(__file__).resolve().parents[2] / "fixtures" / "streams"
@@ -120,6 +123,18 @@ def test_impossible_counters_end_the_replay_with_their_line(tmp_path: Path, db: 
     assert replayed.damage is not None
     assert f"line {number + 1} cannot be judged: " in str(replayed.damage)
     assert "what came before that was used; " in (replayed.damage.hint or "")
+
+
+def test_a_database_that_is_kept_aside_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of a version between releases: its checkpoints are where the line says."""
+    db = tmp_path / "x.db"
+    with contextlib.closing(sqlite3.connect(db)) as made:
+        made.executescript(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 5")
+
+    replay(recorded(tmp_path / "x.gz"), str(db))
+
+    (kept,) = tmp_path.glob("x.db.damaged-*")
+    assert f"it is kept as {kept}, and a new one is begun" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63)])

@@ -164,8 +164,8 @@ def database(db: str | Path) -> tuple[Session | None, Check]:
         fix = "run as its owner or root"
         return None, Check("database", "fail", f"{db}: {error.strerror or error}", fix)
     if damaged := moved_aside(path):
-        text = f"{shown(path)} can be read, but one before it was damaged and is kept as {shown(damaged[-1])}"
-        fix = f"look at the disk below it, take what you need with --db {shown(damaged[-1])}, and remove it"
+        text = f"{shown(path)} can be read, but one before it could not be used and is kept as {shown(damaged[-1])}"
+        fix = f"take what you need with --db {shown(damaged[-1])}, which says what is wrong with it, and remove it"
         return newest, Check("database", "warn", text, fix)
     if (log := log_bytes(path)) > _LARGE_LOG_BYTES:
         text = f"{shown(path)} can be read, but its log has {units.size(log)}: a reader keeps it from beginning anew"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from pathlib import Path
 
 import psutil
 
 from ckptprof import units
 from ckptprof.cli.checks import remedies
+from ckptprof.errors import CkptprofError
 from ckptprof.report.doctor import Check
 from ckptprof.service.probing.apart import NoAnswerError, Say, apart
 from ckptprof_collectors import hostfacts
@@ -59,15 +61,16 @@ def other_processes(fs: KernelFs, *, uid: int, patience_seconds: float = _PATIEN
     tried: list[str] = []
     try:
         readable, refused = apart(
-            lambda say: _tried(fs, uid, say), str(fs.proc), heard=tried.append, patience_seconds=patience_seconds
-        )
-    except NoAnswerError as error:
+            lambda say: _tried(fs, uid, say, time.monotonic() + patience_seconds), str(fs.proc), heard=tried.append,
+            patience_seconds=patience_seconds,
+        )  # fmt: skip
+    except (CkptprofError, OSError) as error:
         who = f"process {tried[-1]}" if tried else "a process"
-        if not error.hangs:
-            text = f"{who} was not read within {patience_seconds:g} s: this host is too busy to tell"
-            return Check("processes", "note", text, error.hint)
-        text = f"{who} holds whoever reads its files in /proc: what other processes do was not tried"
-        return Check("processes", "warn", text, "end it, or the file server that it waits for")
+        if isinstance(error, NoAnswerError) and error.hangs:
+            text = f"{who} holds whoever reads its files in /proc: what other processes do was not tried"
+            return Check("processes", "warn", text, "end it, or the file server that it waits for")
+        text = f"{who} was not read within {patience_seconds:g} s: this host is too busy to tell"
+        return Check("processes", "note", text, "try again when this host is less busy")
     if readable:
         return Check("processes", "ok", "byte counters and open files of other users' processes can be read")
     if refused:
@@ -76,11 +79,16 @@ def other_processes(fs: KernelFs, *, uid: int, patience_seconds: float = _PATIEN
     return Check("processes", "note", "there is no process of another user, so it is not known whether one can be read")
 
 
-def _tried(fs: KernelFs, uid: int, say: Say) -> tuple[int, int]:
-    """Return how many could be read and how many not; the first that can be read ends it. Says whom it reads."""
+def _tried(fs: KernelFs, uid: int, say: Say, until: float) -> tuple[int, int]:
+    """Return how many could be read and how many not; the first that can be read ends it. Says whom it reads.
+
+    Raises TimeoutError at `until` (time.monotonic), however often it has said something.
+    """
     refused = 0
     with hostfacts.reading(fs.proc), contextlib.suppress(OSError):
         for pid in sorted(psutil.pids()):
+            if time.monotonic() > until:
+                break
             say(str(pid))
             with contextlib.suppress(psutil.Error, OSError):  # it ended meanwhile
                 process = psutil.Process(pid)
@@ -95,6 +103,8 @@ def _tried(fs: KernelFs, uid: int, say: Say) -> tuple[int, int]:
                     return 1, refused
             if refused >= _LOOKED_AT:
                 break
+    if not refused and time.monotonic() > until:
+        raise TimeoutError("processes of other users were not read in time")
     return 0, refused
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from ckptprof.diagnose.accounts.parts import BUSY, CALLS, Part, Parts
 from ckptprof.diagnose.sight import MOST, NS, Sight, seconds, some
 from ckptprof.measures import ProcessMeasure, ThreadMeasure
+from ckptprof.model import Stream
 
 _ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by looks, outside of calls
 _LOOKED = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # the name that looks have for it
@@ -181,10 +182,13 @@ def ranks(sight: Sight) -> tuple[Rank, ...]:
     for one in sight.measures.processes:
         if one.bytes and one.first_ns is not None and one.last_ns is not None:
             movers[one.pid] = one.bytes, one.first_ns, one.last_ns
+    streams: dict[int, list[Stream]] = {}
+    for stream in whole.streams:
+        if stream.bytes:
+            streams.setdefault(stream.pid, []).append(stream)
     found = []
     for pid, (moved, first_ns, last_ns) in movers.items():
-        streams = [one for one in whole.streams if one.pid == pid and one.bytes]
-        bulk = [one for one in streams if one.bytes >= _SHARE * moved]
+        bulk = [one for one in streams.get(pid, ()) if one.bytes >= _SHARE * moved]
         start_ns = min((one.start_ns for one in bulk), default=first_ns)
         end_ns = min(last_ns, max((one.end_ns for one in bulk), default=last_ns))
         within = [min(max(at_ns, whole.start_ns), latest_ns) for at_ns in (start_ns, end_ns)]
@@ -214,9 +218,10 @@ def critical(sight: Sight) -> CriticalPath:
 
 
 def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasure | None:
-    for rank in reversed(ranks(sight)):
+    found = ranks(sight)
+    for rank in reversed(found):
         mine = [one for one in threads if one.pid == rank.pid]
-        if mine and rank.bytes >= _SHARE * max(sight.moved, 1) / max(1, len(ranks(sight))):
+        if mine and rank.bytes >= _SHARE * max(sight.moved, 1) / max(1, len(found)):
             return foremost(mine)
     return foremost(threads)
 

@@ -287,7 +287,8 @@ def _ranks(late: Sequence[Lateness]) -> list[list[Cell | Meter]]:
 def _files(one: Checkpoint) -> list[list[Cell | Meter]]:
     style, whole_ns = "read" if one.kind is Kind.RESTORE else "written", max(1, one.end_ns - one.start_ns)
     told: list[list[Cell | Meter]] = []
-    for stream, cells in zip(one.streams, show.streams(one), strict=False):
+    largest = sorted(one.streams, key=lambda stream: (-stream.bytes, stream.path))[: show.MAX_ROWS]
+    for stream, cells in zip(largest, show.streams(one, largest), strict=True):
         x = min(100.0, max(0.0, 100 * (stream.start_ns - one.start_ns) / whole_ns))
         width = min(100.0 - x, max(0.2, 100 * (stream.end_ns - stream.start_ns) / whole_ns))
         told.append([*cells, Meter("From start to end", style, round(x, 3), round(width, 3))])

@@ -17,6 +17,7 @@ from ckptprof.model import Checkpoint, Report, Session, Watched
 from ckptprof.recording import Header, read_file
 from ckptprof.report import why
 from ckptprof.report.summary import ordered
+from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside
 from ckptprof.store.timeline import TimelineBuilder, Window
 from ckptprof.store.writer import StoreWriter
@@ -101,6 +102,8 @@ def _store(
     db: str, header: Header, end_ns: int, checkpoints: list[Checkpoint], windows: list[Window]
 ) -> list[Checkpoint]:
     writer = StoreWriter(db)
+    if writer.moved_aside is not None:
+        messages.warn(f"{writer.why_aside}: it is kept as {writer.moved_aside}, and a new one is begun")
     try:
         writer.begin_session(
             Session(

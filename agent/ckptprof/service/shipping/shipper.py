@@ -263,7 +263,7 @@ def _status(events: int, taken: Taken) -> str:
 
 def to_server(target: Target, password_file: Path | None = None) -> Way:
     """Return the way to a PostgreSQL server."""
-    from ckptprof.store.fleet.connecting import connected, told  # noqa: PLC0415 # SQLAlchemy: a collector needs none
+    from ckptprof.store.fleet.connecting import connected, told  # noqa: PLC0415 # a collector needs none
     from ckptprof.store.fleet.sink import Sink  # noqa: PLC0415 # likewise
 
     @contextmanager
