@@ -67,22 +67,21 @@ def test_only_known_variables_are_read() -> None:
 
 
 def test_the_shell_above_a_process_is_described() -> None:
-    """With its parent and its rank, up to the interpreter that started it."""
-    wait = [sys.executable, "-c", "input()"]
+    """With its parent and its rank, up to the interpreter that started it: not this one, which tests may rename."""
+    run = "import subprocess, sys; subprocess.run(['/bin/sh', '-c', '\"$0\" -c \"input()\"; true', sys.executable])"
     with subprocess.Popen(
-        ["/bin/sh", "-c", '"$@"; true', "sh", *wait], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        env={**os.environ, "RANK": "2"},
-    ) as shell:  # fmt: skip
-        child = _child_of(shell.pid)
-        process = Process(KernelFs(), child)
+        [sys.executable, "-c", run], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "RANK": "2"}
+    ) as interpreter:
+        shell = _child_of(interpreter.pid)
+        process = Process(KernelFs(), _child_of(shell))
         try:
             found = starters(process)
         finally:
             process.close()
-            shell.communicate(b"\n")
+            interpreter.communicate(b"\n")
 
-    assert [info.pid for info in found] == [shell.pid]
-    assert (found[0].program, found[0].environment["RANK"], found[0].parent_pid) == ("sh", "2", os.getpid())
+    assert [info.pid for info in found] == [shell]
+    assert (found[0].program, found[0].environment["RANK"], found[0].parent_pid) == ("sh", "2", interpreter.pid)
 
 
 def _child_of(pid: int) -> int:
