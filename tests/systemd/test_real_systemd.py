@@ -53,7 +53,7 @@ trace.close()
 ASK_AND_SET = """
 import ctypes, json, platform, struct
 from ckptprof_collectors.devices.clock import NUMBERS, ask_kernel
-print(json.dumps(["asked", ask_kernel().max_error_us > 0]))
+print(json.dumps(["asked", ask_kernel()[1] > 0]))
 to_set = struct.pack("@Il", 1, 0) + bytes(240)
 call = ctypes.CDLL(None, use_errno=True).syscall
 print(json.dumps(["set", call(NUMBERS[platform.machine()], to_set), ctypes.get_errno()]))
