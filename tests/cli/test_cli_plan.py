@@ -116,7 +116,7 @@ def test_question_narrows(db: str, printed: Printed) -> None:
     newest = json.loads(printed("--db", db, "--limit", "1", "--json")[1])
 
     assert (other["job"], other["saves"]) == ("eval", 1)
-    assert other["basis"]["cost_seconds"]["text"] == "no stall was seen: duration of 1 sync save"
+    assert other["basis"]["cost_seconds"]["text"] == "no stall observed: duration of 1 sync save"
     assert recent["saves"] == 2
     assert newest["basis"]["interval_today_seconds"] is None
 
@@ -158,9 +158,9 @@ def test_steps_and_speeds(printed: Printed) -> None:
     [
         (
             ["--cost", "3h", "--mttf", "2h"],
-            "a save blocks training for 10,800 s, and it is only 7,200 s from one failure",
+            "a save blocks training for 10,800 s, but failures are only 7,200 s apart failure",
         ),
-        (["--cost", "30s"], "how often a failure comes is not known"),
+        (["--cost", "30s"], "the failure rate is unknown"),
         (["--cost", "-30s", "--mttf", "3h"], "--cost must be more than 0"),
         (["--cost", "0s", "--mttf", "3h"], "--cost must be more than 0"),
         (["--cost", "nan s", "--mttf", "3h"], "--cost is not a number"),
@@ -173,7 +173,7 @@ def test_steps_and_speeds(printed: Printed) -> None:
         (["--gpus", "0", "--cost", "1s"], "--gpus must be more than 0"),
         (["--gpus", "1e400", "--cost", "1s"], "--gpus '1e400' is no number of things"),
         (["--mttf", "1e400h", "--cost", "1s"], "--mttf inf is more than there is"),
-        (["--size", "1TB", "--parameters", "1B", "--mttf", "3h"], "--size and --parameters both say the same thing"),
+        (["--size", "1TB", "--parameters", "1B", "--mttf", "3h"], "--size and --parameters exclude say the same thing"),
         (["--size", "1TB", "--mttf", "3h", "--path", "/", "--free", "1TB"], "--path and --free both"),
         (["--size", "1TB", "--mttf", "3h", "--path", "/nowhere/at/all"], "No such file or directory"),
         (["--size", "1TB", "--mttf", "3h", "--path", "a\0b"], "null"),
