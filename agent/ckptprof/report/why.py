@@ -71,7 +71,7 @@ class ExplainedReport(ReportDocument, frozen=True, kw_only=True):
 def headline(judged: Judged) -> str:
     """Return the line of an event that is no checkpoint."""
     reasons = "; ".join(f"{reason.weight:+.2f} {reason.text}" for reason in judged.evidence)
-    return clean(f"not a checkpoint ({judged.score:+.2f}): {_what(judged)}: {reasons or 'no evidence'}")
+    return clean(f"no checkpoint ({judged.score:+.2f}): {_what(judged)}: {reasons or 'no evidence'}")
 
 
 def nearest(rejected: Iterable[Judged]) -> str | None:
@@ -166,7 +166,7 @@ def _name(judged: Judged, reported: Checkpoint | None) -> str:
         return f"{reported.kind.value} {reported.id}"
     if judged.decision.is_copy_or_stream and judged.decision.override is not None:
         return f"{judged.decision.hypothesis.value}, reported by its written side"
-    return f"not a checkpoint ({judged.score:+.2f})"
+    return f"no checkpoint ({judged.score:+.2f})"
 
 
 def _later(judged: Judged, reported: Checkpoint | None) -> str:
