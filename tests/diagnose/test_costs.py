@@ -101,7 +101,12 @@ def test_what_was_broken_off_is_counted_apart() -> None:
 
 @pytest.mark.parametrize(
     ("share", "words"),
-    [(0.03, "within SNIA's limit of 5 %"), (0.1, "below the 12 %"), (0.2, "below the 43 %"), (0.5, "above the 43 %")],
+    [
+        (0.03, "within SNIA's limit of 5 %"),
+        (0.1, "below the field average of 12 %"),
+        (0.2, "below the reported maximum of 43 %"),
+        (0.5, "above the reported maximum of 43 %"),
+    ],
 )
 def test_shares_are_put_into_words(share: float, words: str) -> None:
     """SNIA's rule, and what was reported."""
@@ -124,7 +129,7 @@ def test_the_first_advice_is_what_most_of_the_lost_time_asks_for() -> None:
     assert told is not None
     assert (told.limit, told.count, told.seconds) == (Limit.SERIALIZE, 1, pytest.approx(55))
     assert told.share == pytest.approx(55 / 96)
-    assert told.sentence == "1 of 4 checkpoints was serialisation-bound: 55.0 of 1 min 36 s lost."
+    assert told.sentence == "1 of 4 checkpoints was serialisation-bound: 55.0 s of 1 min 36 s lost."
     assert told.remedy is not None
     assert "thread_count" in told.remedy
 

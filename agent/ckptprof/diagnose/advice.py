@@ -106,9 +106,8 @@ def _part(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) -> str
     if not sum(every):
         return ""
     lost, whole = seconds(_lost(mine, limit)), seconds(sum(every))
-    number, unit = lost.rsplit(" ", 1)
-    shown = number if whole.endswith(f" {unit}") else lost
-    part = f"all {whole} lost" if lost == whole else f"{shown} of {whole} lost"
+    same_unit = lost.split()[1:] == whole.split()[1:]
+    part = f"all {whole} lost" if lost == whole else f"{lost.split()[0] if same_unit else lost} of {whole} lost"
     starved = _lost(mine, Limit.CPU) if limit is not Limit.CPU else 0.0
     part += f", and {seconds(starved)} more waiting for a CPU" if starved >= _CROWDED * sum(every) else ""
     unseen = len(judged) - len(every)

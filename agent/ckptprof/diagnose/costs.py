@@ -69,10 +69,10 @@ def judged(share: float) -> str:
     if share <= SNIA_SHARE:
         return "within SNIA's limit of 5 %"
     if share <= mean:
-        return "above SNIA's limit of 5 %, below the 12 % that is the average in the field"
+        return "above SNIA's limit of 5 %, below the field average of 12 %"
     if share <= worst:
-        return "above the 12 % that is the average in the field, below the 43 % that is the highest reported"
-    return "above the 43 % that is the highest reported in the field"
+        return "above the field average of 12 %, below the reported maximum of 43 %"
+    return "above the reported maximum of 43 %"
 
 
 def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None:
