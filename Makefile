@@ -66,6 +66,7 @@ lint: $(VENV)/.installed ## style, types and import directions
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/python tests/suite/budget.py
+	$(VENV)/bin/python tests/suite/english.py
 
 budget: $(VENV)/.installed ## lower the figures of lines in pyproject.toml to what is reached
 	$(VENV)/bin/python tests/suite/budget.py --lower

@@ -16,13 +16,14 @@ from pathlib import Path
 
 SUFFIXES = (".py", ".sql", ".js", ".css", ".html", ".j2")
 PRODUCT = ("agent", "collectors", "dashboards", "deploy")
-TABLE = re.compile(r"(?<=\[tool\.ckptprof\.lines\]).*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+TABLE = r"(?<=\[tool\.ckptprof\.{}\]).*?(?=^\[|\Z)"
+LINES = re.compile(TABLE.format("lines"), re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r'^"([^"]+)" = ([\d_]+)', re.MULTILINE)
 
 
-def table(text: str) -> dict[str, int]:
-    """Return the figure of each package, by its path."""
-    found = TABLE.search(text)
+def figures_of(text: str, table: str = "lines") -> dict[str, int]:
+    """Return the figures of a table of pyproject.toml: of each package by its path."""
+    found = re.search(TABLE.format(table), text, re.MULTILINE | re.DOTALL)
     return {} if found is None else {path: int(figure) for path, figure in FIGURE.findall(found[0])}
 
 
@@ -40,7 +41,7 @@ def count(root: Path, packages: list[str]) -> Counter[str]:
 
 def lowered(text: str, lines: Counter[str]) -> str:
     """Return pyproject.toml with each figure that is higher than the lines replaced by them."""
-    return TABLE.sub(
+    return LINES.sub(
         lambda found: FIGURE.sub(lambda row: f'"{row[1]}" = {min(int(row[2]), lines[row[1]])}', found[0]), text, count=1
     )
 
@@ -49,11 +50,11 @@ def main(root: Path, *, lower: bool) -> int:
     """Print what is over, or what is left; return the exit code."""
     settings = root / "pyproject.toml"
     text = settings.read_text(encoding="utf-8")
-    figures = table(text)
+    figures = figures_of(text)
     lines = count(root, list(figures))
     if lower:
         settings.write_text(lowered(text, lines), encoding="utf-8")
-        figures = table(lowered(text, lines))
+        figures = figures_of(lowered(text, lines))
     over = {package: lines[package] - figure for package, figure in figures.items() if lines[package] > figure}
     for package, more in over.items():
         print(  # noqa: T201 - a tool
