@@ -8,11 +8,14 @@ gives one verdict, a mode and the spans in which its trainer was blocked:
   by its Python stacks, or by its CPU time against its own rhythm, in this order (`training_activity`). Async saves
   block it only while the state is copied, before the first byte (`state_in_memory`).
 - Neither: as the previous save of its series, if most was written by others; else the mode is unknown.
-| The verdicts are then combined. The mode is the one with most bytes; certain verdicts (from stacks, GPUs or calls)
+
+The verdicts are then combined. The mode is the one with most bytes; certain verdicts (from stacks, GPUs or calls)
 outvote those from rhythm alone. Ranks wait for each other, so a sync save blocks training for as long as its slowest
 rank. In an async save a rank may pause for its own reasons, so the median counts.
-| Invariant: `stall_ns` is the length of `blocked`, or None where nothing shows it; a limitation then says why.
-| Example: a loop forks a child that writes for 3 s. The trainer copies its state for 0.2 s, trains for 2.5 s, then
+
+Invariant: `stall_ns` is the length of `blocked`, or None where nothing shows it; a limitation then says why.
+
+Example: a loop forks a child that writes for 3 s. The trainer copies its state for 0.2 s, trains for 2.5 s, then
 waits for the child before its next save. The first save is async with a stall of 0.2 s, and that wait is `awaited`: it
 is counted for the next save, which it delays.
 """

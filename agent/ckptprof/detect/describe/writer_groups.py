@@ -1,18 +1,21 @@
 """Which process trains, and which of its threads, children and daemons transfer the bytes for it.
 
 The model. Each process that wrote (or read) a part is assigned to a trainer: itself, or the topmost active ancestor of
-the same job and rank that may train. A group is one trainer with three sums of bytes and times: `own`, by its main
-thread; `others`, by its other threads and by other processes; `unknown`, by the trainer's process, but by a thread that
-could not be identified. `stall` classifies groups by these sums.
-| How a thread is identified, in this order: by traced calls (`Transfer.threads`); by the counters of the main thread,
+the same job and rank that may train. A group is one trainer with three sums of bytes and times: those of its main
+thread; those of its other threads and of other processes; and those of an unknown thread of the trainer's process.
+`stall` classifies groups by these sums.
+
+How a thread is identified, in this order: by traced calls (`Transfer.threads`); by the counters of the main thread,
 which must have grown by half of the part; for a mapping, by the calls in which samples found the main thread. Counters
-of a thread cover all of its files, so a part that lasts far longer than what was already assigned to the main thread
-(`mine`), while its counters stand still, is not its own.
-| Invariant: each part counts in exactly one group. Times of a staging file count for who wrote it, its
+of a thread cover all of its files. So a part that went on long after what is already assigned to the main thread, while
+the counters of the main thread stood still, is not its own.
+
+Invariant: each part counts in exactly one group. The times of a staging file count for the thread that wrote it, its
 bytes do not: they are those of the final file.
-| Example: rank 0 writes `config.json` and starts a child that writes 2 GB of weights. Both belong to one group with the
-trainer rank 0: `own` has the config, `others` the weights, `roles` {rank 0: trainer, child: child}, and `started` the
-time from the birth of the child to its first byte.
+
+Example: rank 0 writes `config.json` and starts a child that writes 2 GB of weights. Both belong to one group, with rank
+0 as trainer: the config counts for its main thread, the weights for others, and the time from the birth of the child to
+its first byte is kept, since training may wait for it.
 """
 
 from __future__ import annotations
