@@ -37,10 +37,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Directory:
-    """The name of a folder that contains one whole checkpoint; `step` as in `Mark`.
-
-    If the name is not specific (a bare number), `below` must be found in the path below that folder.
-    """
+    """The name of a folder with one whole checkpoint; if not specific, `below` must be found in the path below."""
 
     folder: re.Pattern[str]
     below: re.Pattern[str] | None = None

@@ -75,7 +75,6 @@ class _Place:
 
 
 def _any_of(found: Iterable[re.Pattern[str]]) -> re.Pattern[str]:
-    """Join expressions into one that matches where any of them does: it fails fast."""
     flat = ("(?:" + re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) + ")" for pattern in found)
     return re.compile("|".join(dict.fromkeys(flat)) or r"(?!)")
 
@@ -95,7 +94,6 @@ def _endings(pattern: re.Pattern[str]) -> tuple[str, ...] | None:
 def _sorted_by_ending(
     marks: _Marks,
 ) -> tuple[dict[str, tuple[re.Pattern[str], _Marks]], tuple[re.Pattern[str], _Marks]]:
-    """Index the marks by ending, then those for any other ending; each with one expression of all."""
     known = {ending for _, mark in marks for ending in _endings(mark.file) or ()}
 
     def of(ending: str | None) -> tuple[re.Pattern[str], _Marks]:
@@ -316,7 +314,6 @@ def _directory(shared_directory: str, folder: str, file: str, own: int | None) -
 
 
 def _across_ranks(path: str, step: int | None) -> str:
-    """Directory of all ranks, where each rank has the folder in a folder of its own."""
     above, _, _ = path.rpartition("/")
     if step is None or words.RANK_FOLDER.fullmatch(above.rpartition("/")[2]) is None:
         return path
@@ -350,10 +347,7 @@ def step_of(part: str) -> int | None:
 
 
 def _loose_step(stem: str) -> int | None:
-    """Find the only number of a name, before its first dot or right after that, unless it numbers a part.
-
-    A number with a decimal point is a rate, a score or a version: `ema_0.9999`, `acc_97.3`, `llama-3.2-1b`.
-    """
+    """Find the only number of a name, before its first dot, unless it numbers a part, or is a decimal (`acc_97.3`)."""
     named = words.NUMBER_OF_MODEL.match(stem)
     if named is not None and not words.PART.search(stem):
         return int(named[1] or named[2])

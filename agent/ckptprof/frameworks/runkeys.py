@@ -103,15 +103,12 @@ def job_key(run: Run) -> str:
 
 
 def _agents(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Return (number of torchrun agents, one on each node; the index of the agent that started this)."""
+    """Return (torchrun agents, one on each node; index of the agent that started this)."""
     return _number(environment, "GROUP_WORLD_SIZE"), _number(environment, "GROUP_RANK")
 
 
 def _kubernetes(environment: Mapping[str, str], meeting: str | None) -> Run | None:
-    """Identify the run of a rank in a pod: by the meeting place of the ranks, else by the owner of the pods.
-
-    Pods of one owner may train independently: they are one run only if it has ranks outside of this pod.
-    """
+    """Identify the run of a rank in a pod: by the meeting place, else by the owner, if ranks are in several pods."""
     nodes, node = _agents(environment)
     node = _number(environment, "JOB_COMPLETION_INDEX") if node is None else node
     if meeting is not None:
@@ -240,10 +237,7 @@ def is_here(host: str) -> bool:
 
 
 def _plain(host: str) -> str:
-    """Normalise a host as all nodes may call it: no case, brackets and domain; "" for the local host.
-
-    An address stays as it is, and a name of Kubernetes keeps its namespace: others have jobs of equal names.
-    """
+    """Normalise a host: no case, brackets, domain (but the namespace of Kubernetes); "" for the local host."""
     host = host.strip().lower().strip("[]").rstrip(".")
     try:
         address = ipaddress.ip_address(host)

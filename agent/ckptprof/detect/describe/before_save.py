@@ -48,7 +48,6 @@ def before_of(draft: Draft) -> BeforeMeasure | None:
 
 
 def _helpers_busy(draft: Draft, writer: ProcessKey, span: Span) -> float | None:
-    """Cores used by all children of the writer; None if no child was sampled."""
     world = draft.world
     children = [process for process in world.histories if world.jobs.parent(process) == writer]
     used = [usage.busy for process in children if (usage := world.usage.used(process, *span)) is not None]
@@ -56,10 +55,7 @@ def _helpers_busy(draft: Draft, writer: ProcessKey, span: Span) -> float | None:
 
 
 def _gathered(draft: Draft, first_ns: int) -> Inflow | None:
-    """Bytes received just before the first byte by the only writer of several ranks, which may be busy with them.
-
-    Only its own sockets count: other processes of the host may fill an interface.
-    """
+    """Bytes received right before the first byte by the only writer of several ranks, by its own sockets."""
     jobs, writers = draft.world.jobs, list(draft.writers)
     if len(writers) > 1 or (jobs.ranks(writers[0]) or 1) == 1:
         return None
@@ -83,8 +79,7 @@ def _ranks(draft: Draft) -> list[ProcessKey]:
 def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]:
     """When the main thread of a rank paused right before the first byte, compared with its last minute.
 
-    A rank that writes nothing counts, too: it waits for the one that writes. If it resumed in between, only the pause
-    after that counts. Empty if it often pauses for as long.
+    Also of a rank that waits for the one that writes, since it last ran. Empty if it often pauses for as long.
     """
     book, own = draft.world.trainers, draft.candidate
     saves = book.saves(first_ns - BASELINE_NS, first_ns)

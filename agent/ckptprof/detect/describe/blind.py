@@ -110,7 +110,6 @@ def _of_files(candidate: Candidate, files: int) -> Iterator[str]:
 
 
 def _is_guessed(part: Transfer) -> bool:
-    """More of the mapping was touched than the trace observed, or it was not traced."""
     sums = part.operations
     return part.is_mapped and (sums is None or part.bytes > sums.bytes - sums.silent_bytes)
 

@@ -264,7 +264,6 @@ def _metadata_of(candidate: Candidate, world: World) -> Metadata:
 
 
 def _born(candidate: Candidate, clock: Clock) -> int | None:
-    """Files created during the candidate; None if the file system has no birth times."""
     births = {
         part.path: clock.mono(part.fact.birth_ns)
         for part in candidate.parts

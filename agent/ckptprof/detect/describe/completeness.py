@@ -132,10 +132,7 @@ def _is_whole(candidate: Candidate, large: Sequence[Transfer], alike: Sequence[C
 
 
 def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
-    """Yield the files that end before their format does, if they were inspected after their last write.
-
-    Volumes that split(1) makes of one stream may end anywhere.
-    """
+    """Yield truncated files, if inspected after their last write; volumes that split(1) makes may end anywhere."""
     found = [_VOLUME.fullmatch(path) for path in {part.path for part in candidate.parts}]
     stems = Counter(one[1] for one in found if one)
     begun = {one[1] for one in found if one and _FIRST_VOLUME.fullmatch(one[2])}
@@ -213,10 +210,7 @@ def _marker(candidate: Candidate) -> str | None:
 
 
 def _lacks_marker(usual: list[str | None], candidate: Candidate, known: Knowledge) -> bool:
-    """Earlier saves had a marker, and this one's was written by no process.
-
-    Polling may miss the writer of a few bytes; the file system shows that they were written.
-    """
+    """Whether earlier saves had a marker and this one has none; polling may miss its writer, but not its file."""
     if not all(usual) or _marker(candidate) is not None:
         return False
     folder = candidate.directory.partition("#")[0]

@@ -139,7 +139,6 @@ def _related(draft: Draft) -> Iterable[tuple[Endpoint, Traffic, str]]:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """Sum; None if one value is unknown."""
     total = 0.0
     for value in values:
         if value is None:

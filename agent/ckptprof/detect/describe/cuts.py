@@ -79,7 +79,7 @@ def _begun_unseen(candidate: Candidate) -> Transfer | None:
 
 
 def _lacks_others(candidate: Candidate, known: Knowledge) -> bool:
-    """Files carry ranks and living ranks wrote none, or it is a copy of an unobserved original."""
+    """Whether files carry ranks and living ranks wrote none, or it is a copy of an unobserved original."""
     names = [part.name for part in candidate.parts]
     if all(name.alias and name.framework is not None and name.framework.copies_whole for name in names):
         return True
@@ -106,7 +106,7 @@ def _at_end(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]
 
 
 def _is_traced_until(part: Transfer, failed_ns: int) -> bool:
-    """Traced and still open when the trace failed: its close was not observed."""
+    """Whether it was traced and still open when the trace failed: its close was not observed."""
     return part.operations is not None and part.closed_ns is None and part.first_ns <= failed_ns
 
 

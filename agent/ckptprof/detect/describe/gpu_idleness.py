@@ -63,7 +63,6 @@ def _since_it_trains(periods: list[_Period]) -> list[_Period]:
 
 
 def _runs(flags: list[bool]) -> list[tuple[bool, int, int]]:
-    """(flag, first, last) of each run of equal flags."""
     found, at = [], 0
     for flag, run in groupby(flags):
         count = len(list(run))

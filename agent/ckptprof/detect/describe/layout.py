@@ -101,7 +101,7 @@ def hidden_of(engine: str | None, world: World) -> tuple[str, ...]:
 
 
 def _is_hidden(candidate: Candidate, world: World) -> bool:
-    """Most bytes were transferred by no call, by processes that have the driver open."""
+    """Whether most bytes were transferred by no call, by processes that have the driver open."""
     users = [process for process in candidate.processes if world.gpudirect.is_used_by(process)]
     parts = [part for part in candidate.parts if part.process in users and part.operations is None]
     moved = sum(part.bytes for part in parts if not part.is_mapped)

@@ -51,7 +51,6 @@ def measures_of(draft: Draft) -> Measures:
 
 
 def _busiest_child(draft: Draft, span: Span) -> float | None:
-    """Cores used by the busiest child of the writers, of those that lived through most of the time."""
     world, least_ns = draft.world, MOST_SHARE * (span[1] - span[0])
     used = [
         usage.busy

@@ -57,10 +57,7 @@ def _staging(staged: list[Transfer]) -> Iterator[Overhead]:
 
 
 def _rewrites(candidate: Candidate, known: Knowledge) -> Iterator[Overhead]:
-    """Yield bytes written more than once to the same place: more bytes than the file has.
-
-    Under polling a process that inherits an open file seems to write it; only its own counters prove that it did.
-    """
+    """Yield bytes written more than once; a polled process may only seem to write a file that it inherited."""
     sums: dict[str, tuple[int, int]] = {}  # what was written of each file, and its size
     for part in candidate.parts:
         if not part.is_mapped:
@@ -137,10 +134,7 @@ def _consolidated(parts: list[Transfer]) -> list[Transfer]:
 
 
 def _duplicates(parts: list[Transfer]) -> list[Transfer]:
-    """Files that one process wrote to two checkpoints under equal names, in equal sizes.
-
-    Two folders of one checkpoint are parts of it: the weights and their average, an actor and a critic.
-    """
+    """Files written to two checkpoints, equal in name and size; two folders of one checkpoint are parts of it."""
     pairs: dict[tuple[str, str], list[Transfer]] = {}
     for first, *others in _alike(parts, lambda part: (part.file_name, part.bytes)):
         for later in others:

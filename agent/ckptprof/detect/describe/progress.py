@@ -40,10 +40,7 @@ def _looks_of(part: Transfer) -> Sequence[Look]:
 
 
 def _rank_of(parts: Sequence[Transfer], seen: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Sort key: first the largest file of each process, the process that ended last first.
-
-    Otherwise one rank with many files would hide the others.
-    """
+    """Sort key: the largest file of each process first, or one rank with many files would hide the others."""
     ends: dict[object, int] = {}
     for part in parts:
         ends[part.process] = max(part.end_ns, ends.get(part.process, 0))
@@ -57,7 +54,6 @@ def _rank_of(parts: Sequence[Transfer], seen: Sequence[int]) -> dict[int, tuple[
 
 
 def _shares(numbers: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the points that each stream may keep; unused quota goes to the others."""
     left = _ALL_POINTS
     for done, (place, number) in enumerate(sorted(numbers.items(), key=lambda pair: pair[1])):
         share = min(number, MAX_POINTS, left // (len(numbers) - done))

@@ -149,7 +149,6 @@ class Revisions:
         return now
 
     def _durable(self, awaited: _Awaited, *, over: bool) -> Checkpoint:
-        """Add when it was durable; if it has ended and is not durable, add that limitation."""
         checkpoint, blind = awaited.checkpoint, awaited.blind
         if checkpoint.durable_ns is not None:
             return checkpoint

@@ -154,7 +154,7 @@ def _shared(candidate: Candidate, known: Knowledge) -> str | None:
 
 
 def _is_written_twice(one: Transfer, other: Transfer, wholes: Wholes) -> bool:
-    """Two processes wrote the same bytes at the same time; ranks may share a file piece by piece."""
+    """Whether two processes wrote the same bytes at the same time; ranks may share a file piece by piece."""
     if one.process == other.process or one.start_ns > other.end_ns or other.start_ns > one.end_ns:
         return False
     here, there = one.stretch, other.stretch

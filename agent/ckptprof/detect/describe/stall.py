@@ -80,8 +80,6 @@ class Stall:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """How one process that trains was blocked."""
-
     bytes: int
     mode: Mode | None
     stall_ns: int | None
@@ -217,10 +215,7 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
 
 
 def _is_made_by_others(span: Span, group: WriterGroup, known: Knowledge) -> bool:
-    """While it paused, the process received as much as it then wrote, by read(2) and from no file.
-
-    A pool of processes that compresses or pickles returns the results by pipes.
-    """
+    """Whether it received what it then wrote by read(2) from no file, while it paused: from a pool, by pipes."""
     start_ns, end_ns = span
     if start_ns >= min(one[0] for one in group.own.spans):
         return False
@@ -230,7 +225,7 @@ def _is_made_by_others(span: Span, group: WriterGroup, known: Knowledge) -> bool
 
 
 def _is_packed(span: Span, trainer: ProcessKey, candidate: Candidate, known: Knowledge) -> bool:
-    """Children of the process read what it had saved while it paused: they pack or send it."""
+    """Whether children of the process read what it had saved while it paused: they pack or send it."""
     files, jobs, recent = {part.file for part in candidate.parts}, known.world.jobs, known.transfers.recent
     read = (
         one.used_size
@@ -282,7 +277,7 @@ def _read_for_it(trainer: ProcessKey, first_ns: int, known: Knowledge) -> list[S
 
 
 def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -> bool:
-    """Its job started to write files of the same names as soon as it ended, and that save is not reported yet."""
+    """Whether its job started to write files of the same names as soon as it ended, in a save not yet reported."""
     since_ns, until_ns = candidate.end_ns - EDGE_NS, candidate.end_ns + AT_ONCE_NS
     if known.world.trainers.saved_within(since_ns, until_ns):
         return False
@@ -300,7 +295,6 @@ def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -
 
 
 def _largest(candidate: Candidate) -> str:
-    """Path of its largest file, which identifies its series."""
     return max(candidate.parts, key=lambda part: part.bytes).path
 
 
@@ -369,10 +363,7 @@ def _untold(group: WriterGroup, who: str, activity: TrainingActivity, before: Mo
 
 
 def _went_on(activity: TrainingActivity, foreign: list[Span], still: list[Span], *, mostly_own: bool) -> bool:
-    """Whether samples show it training while others wrote: before it waited for them, or after its own part.
-
-    A thread that is blocked by what others write for it waits from their first byte to their last.
-    """
+    """Whether samples show it training while others wrote; blocked, it waits from their first byte to their last."""
     if not foreign or not still:
         return False
     start_ns, end_ns = foreign[0][0], foreign[-1][1]

@@ -91,7 +91,7 @@ class StateInMemory:
         return start_ns if abs(kept.grown_bytes) * 2 <= size else None  # if less, it has exited
 
     def _rose(self, start_ns: int, first_ns: int) -> bool:
-        """Its memory hardly ever fell before its maximum: pieces are freed as they are joined."""
+        """Whether its memory hardly ever fell before its maximum: pieces are freed as they are joined."""
         looks = self._usage.memory(self._process, start_ns, first_ns)
         top = max(range(len(looks)), key=lambda at: looks[at].level_bytes, default=0)
         before = looks[: top + 1]
@@ -120,10 +120,7 @@ def _chain(grown: list[tuple[int, int, int]], first_ns: int, least_bytes: int) -
 def _faster(
     chain: list[tuple[int, int, int]], grown: list[tuple[int, int, int]], since_ns: int, first_ns: int
 ) -> list[tuple[int, int, int]]:
-    """Select what of a chain grew at another pace than before, which is training.
-
-    The start is the one that makes the two paces most likely.
-    """
+    """Select what of a chain grew at another pace than before (training), by the most likely start."""
     all_bytes, own = sum(one[2] for one in grown), 0
     likely = []
     for one in chain:

@@ -108,7 +108,6 @@ def _add_sessions(acts: dict[int, Act], stream: Transfer, *, own: bool) -> None:
 
 
 def _add_calls(draft: Draft, process: ProcessKey, acts: dict[int, Act]) -> None:
-    """Add the calls of its threads on names and disks during the candidate."""
     world = draft.world
     found = world.calls.spent(process, draft.candidate.start_ns, draft.candidate.end_ns)
     for tid, calls in found.items():
@@ -174,7 +173,6 @@ def _by_main(draft: Draft, main: Act, moved: int, others: list[Act]) -> int:
 
 
 def _weight(act: Act) -> float:
-    """How often samples found it at the data, else its CPU time."""
     if act.use is None:
         return 1.0
     met = act.use.looks_in

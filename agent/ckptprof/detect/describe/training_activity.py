@@ -196,7 +196,6 @@ class TrainingActivity:
         return blocked
 
     def _idle_gpu(self) -> list[Span] | None:
-        """Idle spans of the GPU that was idle longest; None if no GPU shows any."""
         save = self.start_ns, self.end_ns
         uses = self.book.gpu_uses(self.process)
         told = [idle_spans(points, save, self._is_at_other_save) for points in uses]
@@ -240,7 +239,6 @@ class TrainingActivity:
         return what != "training" and not (what == "named" and self._rhythm_at(stretches, at_ns) is False)
 
     def _rhythm_at(self, stretches: Sequence[Stretch], at_ns: int) -> bool | None:
-        """Whether it paused at a time; None if unknown."""
         one = next((one for one in stretches if one.start_ns <= at_ns < one.end_ns), None)
         return None if one is None else self._is_still(one)
 

@@ -103,7 +103,6 @@ def _rise(looks: list[MemoryLook], least_bytes: float) -> list[MemoryLook]:
 
 
 def _trend(looks: list[MemoryLook]) -> float:
-    """Growth of the mean level from the first half of the samples to the second."""
     middle = len(looks) // 2
     return mean(one.level_bytes for one in looks[middle:]) - mean(one.level_bytes for one in looks[: middle or 1])
 
@@ -113,5 +112,4 @@ def _is_near(look: MemoryLook) -> bool:
 
 
 def _kept_ns(steps: list[MemoryLook]) -> int:
-    """How long it retained most of the memory that it touched."""
     return sum(one.end_ns - one.start_ns for one in steps if one.grown_bytes >= MOST_SHARE * one.touched_bytes)

@@ -44,7 +44,6 @@ class _Calls:
         self.tids.insert(place, event.tid)
 
     def began_ns(self, place: int) -> int:
-        """Start of a call; of an untimed call its end."""
         spent_ns = self.spent_ns[place]
         return self.ends_ns[place] - (0 if isnan(spent_ns) else int(spent_ns))
 
@@ -52,7 +51,6 @@ class _Calls:
         self.ends_ns, self.spent_ns, self.tids = self.ends_ns[number:], self.spent_ns[number:], self.tids[number:]
 
     def between(self, start_ns: int, end_ns: int) -> tuple[int, int]:
-        """Index range of the calls that ended in a time."""
         return bisect_left(self.ends_ns, start_ns), bisect_right(self.ends_ns, end_ns)
 
     def by_thread(self, start_ns: int, end_ns: int) -> dict[int, Spent]:
@@ -119,10 +117,7 @@ class FileCalls:
         return found
 
     def deletions(self, process: ProcessKey, start_ns: int, until_ns: int, gap_ns: int) -> Span | None:
-        """Find the run of deletions by the main thread from a time on, each soon after the one before.
-
-        A file that it creates in between ends the run.
-        """
+        """Find the run of deletions by the main thread from a time on; a file that it creates ends the run."""
         calls = self._calls[process, "unlinked"]
         first_ns, last_ns = None, start_ns
         for place in range(*calls.between(start_ns, until_ns)):
@@ -138,10 +133,7 @@ class FileCalls:
         return None if first_ns is None else (first_ns, last_ns)
 
     def creates_ns(self, process: ProcessKey, start_ns: int, until_ns: int) -> int:
-        """When the main thread created its first file in a time, at most `until_ns`.
-
-        With that it goes on to something else: a database creates and deletes its journal with each commit.
-        """
+        """Time of the first file that the main thread creates, at most `until_ns`: then it does something else."""
         calls = self._calls[process, "created"]
         made = (calls.began_ns(place) for place in range(*calls.between(start_ns, until_ns))
                 if calls.tids[place] == process[0])  # fmt: skip

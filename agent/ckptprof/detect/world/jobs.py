@@ -178,7 +178,6 @@ class Jobs(Processes):
                 break
 
     def _rename(self, group: _Group, info: ProcessInfo, top: ProcessInfo) -> None:
-        """Rename a group that a shell gave its name after a program that one of its processes runs now."""
         if group.program.removeprefix("-") not in RUNNERS or is_runner(info):
             return
         if self._holders.get(group.name) is group:
@@ -209,7 +208,6 @@ class Jobs(Processes):
         return self._starts(holder.top, group.top) or self._starts(group.top, holder.top)
 
     def _starts(self, above: ProcessInfo, below: ProcessInfo) -> bool:
-        """Whether one is a shell or launcher above the other; a script above it may save for itself."""
         for_others = is_launcher(above) or not is_script(above)
         return for_others and key_of(above) in {key_of(info) for info in self.ancestors(below)}
 

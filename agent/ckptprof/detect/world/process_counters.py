@@ -207,11 +207,7 @@ class ProcessHistory:
         return sum(interval.returned_bytes for interval in self.between(start_ns, end_ns))
 
     def loaded_bytes(self, start_ns: int, end_ns: int) -> int:
-        """Bytes that it may have read of large files not observed open: those returned in large pieces.
-
-        Page faults fetch libraries; a file that they read stays mapped, and is observed. Small calls return modules,
-        logs and /proc.
-        """
+        """Bytes that it may have read of large files not observed open: small calls return modules, logs and /proc."""
         around = self.between(start_ns, end_ns)
         return sum(one.returned_bytes for one in around if one.returned_bytes >= one.reads * _PIECE_BYTES)
 

@@ -180,7 +180,6 @@ class ProcessUsage:
 
 
 def _is_own(past: CounterHistory, start_ns: int, end_ns: int) -> bool:
-    """Whether a process ran in a time, mostly in user mode."""
     counts = past.difference(start_ns, end_ns)
     return counts is not None and counts[_Column.USER] >= MOST_SHARE * max(MANY, counts[_Column.TICKS])
 

@@ -214,7 +214,6 @@ def is_forked(parent: ProcessInfo, child: ProcessInfo) -> bool:
 
 
 def _may_fork(one: ProcessInfo, child: ProcessInfo) -> bool:
-    """Whether a fork of one process would look like the child."""
     same = one.program == child.program and one.environment == child.environment and one.uid == child.uid
     return same and one.start_ticks < child.start_ticks and one.cgroup == child.cgroup
 
@@ -244,10 +243,7 @@ def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
 
 
 def title(*family: ProcessInfo) -> str:
-    """Choose the program that names the job: the first script of a family, from the leaf upwards.
-
-    A shell or another program that only runs the next one names nothing.
-    """
+    """Choose the program that names the job: the first script of a family, from the leaf upwards; never a shell."""
     for info in family:
         if info.program.endswith(".py"):
             return info.program

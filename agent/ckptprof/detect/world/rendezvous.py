@@ -66,10 +66,7 @@ def place(environment: Mapping[str, str]) -> tuple[str | None, ...]:
 
 
 def meeting(environment: Mapping[str, str], cgroup: str | None) -> tuple[str, ...] | None:
-    """Where the ranks of the job meet: equal for all of them; None: unknown.
-
-    The address of the local host means another place in each container.
-    """
+    """Where the ranks of the job meet, equal for all; None: unknown. Local addresses differ by container."""
     port = environment.get("MASTER_PORT")
     if port and "RANK" in environment:
         host = environment.get("MASTER_ADDR", "")

@@ -29,10 +29,7 @@ class Starvation:
         return sum(max(0, min(end, end_ns) - max(start, start_ns)) for start, end in self._spans)
 
     def during(self, start_ns: int, end_ns: int, *, polled: bool = False) -> list[str]:
-        """Limitation of what happened in a time; empty if the sampler was on time.
-
-        Under polling it may have started before it was first sampled, or gone on after the last sample.
-        """
+        """Limitation of what happened in a time, if `polled` also at its edges; empty if the sampler was on time."""
         late_ns = self.late_ns(start_ns, end_ns)
         if late_ns >= max(1, min(NEAR_NS, end_ns - start_ns)):
             return [f"what went on in {late_ns / 1e9:.1f} s of it: {_WHY}"]

@@ -64,7 +64,6 @@ class _Thread(CounterHistory):
         return self._values[now] > (self._values[now - width] if look else 0)
 
     def met(self, start_ns: int, end_ns: int) -> dict[str, int]:
-        """Count the samples in a time by class of calls."""
         low, high = bisect_left(self.times, start_ns), bisect_right(self.times, end_ns)
         if low >= high:
             return {}
@@ -169,9 +168,9 @@ class ThreadLooks:
     def row(
         self, process: ProcessKey, words: frozenset[str], start_ns: int, until_ns: int, gap_ns: int
     ) -> tuple[int, int, int] | None:
-        """Find the run of samples (number, from, to) of the main thread in some classes of calls from a time on.
+        """Find the run (number, from, to) of samples of the main thread in some calls, each soon after another.
 
-        Each soon after the previous one. The run extends half-way to the neighbouring samples.
+        The run extends half-way to the neighbouring samples.
         """
         thread = self._threads.get(process, {}).get(process[0])
         if thread is None:

@@ -151,11 +151,7 @@ class TrainingThreads:
     def stretches(
         self, process: ProcessKey, start_ns: int, end_ns: int, least_ns: int = SPACING_NS
     ) -> Sequence[Stretch]:
-        """List the stretches of its main thread in a time, each at least `least_ns` long.
-
-        Results before its last sample are cached: while a save is recognised and classified they are queried many
-        times.
-        """
+        """List the stretches of its main thread in a time, each at least `least_ns` long; cached if they are final."""
         times = self._of(process).times
         if times.last_ns <= end_ns:
             return self._stretches(process, start_ns, end_ns, least_ns)
@@ -183,10 +179,7 @@ class TrainingThreads:
         return found
 
     def recent(self, process: ProcessKey, start_ns: int, end_ns: int) -> Iterator[Stretch]:
-        """Yield the result of `stretches`, last first, computing only what is consumed.
-
-        A stretch ends where two samples are far enough apart, however earlier ones are divided.
-        """
+        """Yield the result of `stretches`, last first, computing only what is consumed."""
         times, until_ns, reach_ns = self._of(process).times.times, end_ns, _USUAL_NS // 2
         while until_ns - reach_ns > start_ns:
             low, high = bisect_left(times, until_ns - reach_ns), bisect_left(times, until_ns)

@@ -201,10 +201,7 @@ class World:
         return sum(len(history.intervals) for history in self.histories.values())
 
     def drop_stalest(self) -> list[ProcessKey]:
-        """Drop the half of the processes that was read longest ago, if there are too many; return them.
-
-        The exit of a process that the sampler no longer watches is not reported.
-        """
+        """Drop the half of too many processes that was read longest ago; return them. Their exits are not reported."""
         if len(self.histories) <= MAX_HISTORIES:
             return []
         by_age = sorted(self.histories, key=lambda key: self.histories[key].last_ns)

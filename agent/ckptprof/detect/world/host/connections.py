@@ -101,10 +101,7 @@ class Connections:
     def sent_bytes_about(
         self, start_ns: int, end_ns: int, owners: Collection[ProcessKey], ports: Collection[int]
     ) -> int:
-        """Bytes sent by some processes to some ports, from the sample before a time to the one after another.
-
-        When they were sent between two samples is unknown: what takes less than a second is not evenly spread.
-        """
+        """Bytes sent by some processes to some ports, from the sample before a time to the one after another."""
         pasts = [past for one, past in self._pasts.items() if one.owner in owners and one.port in ports and past]
         return sum(
             looks[-1][1][_Column.ACKED] - looks[0][1][_Column.ACKED]

@@ -172,7 +172,6 @@ class DeviceCounters:
         return Written(round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES), busy_ns)
 
     def _limits(self, device: str, users: Users, *, writes: bool) -> tuple[int | None, int | None]:
-        """Find the lowest limits on a device for some processes: bytes and operations per second."""
         info = self.infos.get(device)
         number = f"{info.major}:{info.minor}" if info is not None else None
         told = [

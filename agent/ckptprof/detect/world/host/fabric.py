@@ -77,7 +77,6 @@ def _of_port(link: LinkMeasure, past: CounterHistory, start_ns: int, end_ns: int
 
 
 def _with_pauses(link: LinkMeasure, past: CounterHistory, start_ns: int, end_ns: int) -> LinkMeasure:
-    """Add to a RoCE port what the interface of the same port counts on the wire."""
     added = _added(past, start_ns, end_ns)
     if added is None:
         return link

@@ -33,9 +33,9 @@ class GpuTraffic:
                 past.add(samples.at_ns, (one.sent_bytes,))
 
     def sent_bytes(self, processes: Iterable[ProcessKey], start_ns: int, end_ns: int) -> int | None:
-        """Bytes sent by the GPUs of some processes, from the sample before a time to the one after another.
+        """Bytes sent by the GPUs of some processes, from the sample before a time to the last or one after another.
 
-        Up to the last sample if none is after it; None: no GPU was sampled both before the first time and since.
+        None: no GPU was sampled both before the first time and since.
         """
         gpus = {gpu for process in processes for gpu in self._used[process]}
         found = [

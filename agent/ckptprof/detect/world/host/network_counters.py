@@ -68,12 +68,9 @@ class NetworkCounters:
         return tuple(one for _, one in sorted(moved, key=lambda pair: -pair[0])[:MAX_TOLD])
 
     def around(self, start_ns: int, end_ns: int) -> dict[str, tuple[int, int]]:
-        """Bytes (received, sent) of each interface, from the sample before a time to the one after another.
-
-        Without RDMA ports: these have a slash in their name, which no interface has (net/core/dev.c, dev_valid_name).
-        """
+        """Bytes (received, sent) of each interface, from the sample before a time to the one after another."""
         found = {}
-        for name, meter in sorted(self._meters.items()):
+        for name, meter in sorted(self._meters.items()):  # RDMA ports have a slash (net/core/dev.c, dev_valid_name)
             pair = meter.around(start_ns, end_ns) if "/" not in name else None
             if pair is not None:
                 (received, sent), (received_after, sent_after) = pair
@@ -118,7 +115,6 @@ class NetworkCounters:
         )
 
     def _shaped(self, name: str, start_ns: int, end_ns: int) -> tuple[int | None, int | None, int | None]:
-        """Measure drops, overlimits and the largest backlog: a parent's numbers include those of its children."""
         pasts = [past for key, past in self._qdiscs.items() if key[0] == name and past.first_ns < end_ns]
         counts = [count for past in pasts if (count := past.difference(start_ns, end_ns)) is not None]
         drops, overlimits = (max((round(count[i]) for count in counts), default=None) for i in (0, 1))

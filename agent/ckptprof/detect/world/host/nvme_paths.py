@@ -20,8 +20,6 @@ GONE = "gone"  # its controller was removed
 
 
 class _State(NamedTuple):
-    """State of a path from a time on."""
-
     since_ns: int
     state: str | None
     ana_state: str | None

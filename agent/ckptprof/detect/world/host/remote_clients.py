@@ -144,7 +144,6 @@ class RemoteClients:
         )
 
     def _by_kind(self, last: ClientSample, start_ns: int, end_ns: int) -> dict[str, _Added]:
-        """Growth of the counters of each kind of operation, over all targets."""
         found: dict[str, _Added] = {}
         for target, operation in _operations(last):
             row = _Row((last.major, last.minor), target, operation.kind)
@@ -226,13 +225,11 @@ def _history(width: int, rising: int | None = None) -> Callable[[], CounterHisto
 
 
 def _operations(one: ClientSample) -> Iterable[tuple[str, ClientOperation]]:
-    """Yield all operations with their target, "" for those of the whole mount."""
     yield from (("", operation) for operation in one.operations)
     yield from ((place.name, operation) for place in one.targets for operation in place.operations)
 
 
 def _has(one: ClientSample, row: _Row) -> bool:
-    """Whether a sample contains a row."""
     if row.target:
         place = next((place for place in one.targets if place.name == row.target), None)
         return place is not None and (not row.kind or any(each.kind == row.kind for each in place.operations))
@@ -292,15 +289,11 @@ def _operation(kind: str, counts: _Added) -> OperationMeasure:
 
 
 def _weight(one: OperationMeasure) -> tuple[float, int]:
-    """Rank operations by their total time, else by their number."""
     return (one.seconds or one.server_seconds or 0.0) * one.count, one.count
 
 
 def _held(one: ServerMeasure) -> tuple[bool, float, int]:
-    """Rank servers: first those that do not answer, then by the time of their operations, then by bytes.
-
-    A server that does not answer completes nothing.
-    """
+    """Rank servers: first those that do not answer, which complete nothing, then by total time, then by bytes."""
     is_lost = bool(one.timeouts) or not one.is_reached
     moved = (one.read_bytes or 0) + (one.written_bytes or 0)
     return is_lost, (one.seconds or 0.0) * (one.operations or 0), moved
