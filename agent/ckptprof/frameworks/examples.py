@@ -1,7 +1,7 @@
-"""How an entry shows what its framework does to files: one save, file by file, as its source writes them.
+"""Examples: one save of each framework, file by file, as its source writes them.
 
-Tests play these to the detector at both levels, as two saves and a restore. `{step}` stands for the step, `{rank}` for
-the rank (`{rank1}`: counted from one), each with a width if need be (`{step:07}`); `filled` puts the numbers in.
+Tests replay them through the detector at both levels, as two saves and a restore. `{step}` stands for the step,
+`{rank}` for the rank (`{rank1}`: counted from one), each with an optional width (`{step:07}`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from posixpath import commonpath
 from typing import Any
 
-SMALL = 0.01  # MiB: a note beside the weights
+SMALL = 0.01  # MiB: metadata beside the weights
 
 # first bytes
 TORCH_ZIP = b"PK\x03\x04" + bytes(12)
@@ -32,14 +32,14 @@ class Write:
     path: str  # below the root
     mib: float
     rank: int = 0
-    temporary: str | None = None  # the path that it is written under
+    temporary: str | None = None  # path during the write
     magic: bytes | None = None
-    held_s: float = 0.0  # in fsync
+    held_s: float = 0.0  # seconds in fsync
 
 
 @dataclass(frozen=True)
 class Save:
-    """One save: its files in the order in which they are written, and what is to be told of it."""
+    """One save: its files in the order of writing, and what the detector must report of it."""
 
     files: tuple[Write, ...]
     path: str | None = None  # below the root; None: its one file, or the folder of all, but for markers
@@ -50,24 +50,24 @@ class Save:
 
     @property
     def name(self) -> str:
-        """What a report calls it, below the root."""
+        """Path in reports, below the root."""
         if self.path is not None:
             return self.path
         return commonpath([file.path for file in self.files if file.mib != SMALL])
 
     @property
     def ranks(self) -> int:
-        """The number of ranks that write it."""
+        """Number of ranks that write it."""
         return max(file.rank for file in self.files) + 1
 
 
 def save(*files: Write, **told: Any) -> Save:
-    """Return a save of these files."""
+    """Make a save of these files."""
     return Save(files, **told)
 
 
 def filled(text: str, **numbers: int) -> str:
-    """Return a name with its numbers in place; those that are not given stay open."""
+    """Fill the numbers into a name; those that are not given stay open."""
 
     def number(hole: re.Match[str]) -> str:
         return f"{numbers[hole[1]]:0{hole[2] or 0}}" if hole[1] in numbers else hole[0]
@@ -76,7 +76,7 @@ def filled(text: str, **numbers: int) -> str:
 
 
 def each(file: Write, ranks: int = 2) -> tuple[Write, ...]:
-    """Return the same file of every rank."""
+    """Repeat a file for every rank."""
 
     def of(rank: int) -> Write:
         def name(text: str) -> str:
@@ -89,16 +89,16 @@ def each(file: Write, ranks: int = 2) -> tuple[Write, ...]:
 
 
 def tensor(path: str, mib: float = 40, temporary: str | None = None) -> Write:
-    """Return a file of torch.save."""
+    """Make a file of torch.save."""
     return Write(path, mib, temporary=temporary, magic=TORCH_ZIP)
 
 
 def safetensors(path: str, mib: float = 40) -> Write:
-    """Return a file of safetensors, written under a name of its own and renamed."""
+    """Make a file of safetensors, written under a temporary name and renamed."""
     return Write(path, mib, temporary=path.rpartition("/")[0] + "/.tmpAb3X9k", magic=SAFETENSORS)
 
 
 def dcp(folder: str, mib: float = 40) -> tuple[Write, ...]:
-    """Return the files of PyTorch DCP: each is synced, .metadata is renamed into place last."""
+    """Make the files of PyTorch DCP: each is synced, .metadata is renamed into place last."""
     metadata = Write(f"{folder}/.metadata", SMALL, temporary=f"{folder}/.metadata.tmp", held_s=0.01)
     return (*each(Write(f"{folder}/__{{rank}}_0.distcp", mib, held_s=0.05)), metadata)

@@ -1,4 +1,4 @@
-"""Formats of files, by first bytes and endings: those that frameworks write, and those that hold no model."""
+"""File formats, by first bytes and endings: those that frameworks write, and those that contain no model."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 from ckptprof.frameworks.table import FRAMEWORKS
 
-COMPRESSED = "compressed"  # the format of a file that is packed, whatever is within
+COMPRESSED = "compressed"  # the format of a compressed file, whatever its content
 _MAGICS = tuple(pair for framework in FRAMEWORKS for pair in framework.magics)
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, bzip2, xz, zstd, LZ4
 _ZIPS = (".zip", ".whl", ".jar", ".docx", ".xlsx")  # other zips are torch.save's
-# what others unpack from
+# archives, which other programs unpack
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2", ".gz", ".zst", ".xz", ".bz2", ".7z")
 SQLITE_LOGS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")  # write-ahead logs (sqlite.org/fileformat.html, 4.1)
 
-# what holds no model
+# files without a model
 DUMPS = re.compile(r"/core(?:[.-][^/]*)?$|\.(?:core|dmp|mdmp|hprof|crash|vmcore|kdump)(?:\.\d+)?$", re.IGNORECASE)
 OTHER_ENDINGS = re.compile(
     r"\.(?:sst|ldb|mdb|rdb|aof|ibd|frm|myd|myi|tsm|tsi|wandb|rrd|dbf|duckdb|parquet|orc|avro|arrow|feather|lance|"
@@ -24,7 +24,7 @@ OTHER_ENDINGS = re.compile(
     r"(?:[.-]\d+)?$|/data\.mdb$|\.db-(?:wal|shm|journal)$|\.sqlite-\w+$",
     re.IGNORECASE,
 )
-TEXTS = (".json",)  # of these, that hold models as well: XGBoost's `model.json`; by a step alone, traces of profilers
+TEXTS = (".json",)  # may also contain models: XGBoost's `model.json`; with a step alone, traces of profilers
 OTHER_MAGICS: tuple[tuple[int, bytes, str], ...] = (  # (offset, bytes there, what it is)
     (0, b"\x7fELF", "a program or a core dump"),
     (0, b"\x1f\x8b", "gzip"),
@@ -53,7 +53,7 @@ COMPRESSIONS = {"gzip": ".gz", "bzip2": ".bz2", "xz": ".xz"}  # may be around a 
 
 
 def file_format(magic: bytes | None, path: str) -> str | None:
-    """Return the format that the first bytes of a file show; None if they are unknown or could not be read."""
+    """Identify the format by the first bytes of a file; None if unknown, or if they could not be read."""
     if not magic:
         return None
     if magic.startswith(b"PK\x03\x04"):

@@ -1,4 +1,4 @@
-"""What a framework's entry says. To add one: a `Framework` in a file of `known/`."""
+"""The entry of a framework. To add one: a `Framework` in a file of `known/`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKED = f"(?:{COMPRESSED_ENDING})?"  # after the ending of a format: `pickle.du
 
 
 class Layer(IntEnum):
-    """How much of a save a name decides: what trains decides over what it saves with, and that over the format."""
+    """How much of a save a name decides: the trainer over the library that it saves with, that over the format."""
 
     FORMAT = 1  # torch.save, safetensors, numpy: anybody's
     LIBRARY = 2  # PyTorch DCP, PEFT, TensorFlow: a layout of its own
@@ -24,11 +24,11 @@ class Layer(IntEnum):
 
 @dataclass(frozen=True)
 class Mark:
-    """A file that is named as one framework names it.
+    """A file named as one framework names it.
 
-    `file` must match the whole name of the file, `inside` (searched in the path of its folder) must be found, too.
-    Named groups tell `step`, `rank`, `rank1` (counted from one) and `world` (the number of ranks); the group `below`
-    of `inside` is a part of the folder that lies below what holds the whole checkpoint.
+    `file` must match the whole name of the file, `inside` must be found in the path of its folder. Named groups are
+    `step`, `rank`, `rank1` (counted from one) and `world` (the number of ranks); the group `below` of `inside` is the
+    part of the folder below the folder of the whole checkpoint.
     """
 
     file: re.Pattern[str]
@@ -37,10 +37,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Directory:
-    """The name of a folder that holds one whole checkpoint; `step` as in `Mark`.
-
-    Where the name says too little (a bare number), `below` must be found in the path below that folder.
-    """
+    """The name of a folder with one whole checkpoint; if not specific, `below` must be found in the path below."""
 
     folder: re.Pattern[str]
     below: re.Pattern[str] | None = None
@@ -49,9 +46,9 @@ class Directory:
 
 @dataclass(frozen=True)
 class Temporary:
-    """A mark of names that are not to last, searched in one part of a path; what it matches is not in the final name.
+    """A pattern of temporary names, searched in one part of a path; what it matches is not in the final name.
 
-    `word`, in small letters, is in each name that `mark` matches: most names are done with by looking for words.
+    `word`, in small letters, is part of each name that `mark` matches: most names are rejected by a search for words.
     """
 
     word: str
@@ -60,7 +57,7 @@ class Temporary:
 
 @dataclass(frozen=True)
 class Companion:
-    """A file without which others are no checkpoint: `name`, in the folder of those that `of` is found in."""
+    """A required file: without `name`, files of the same folder that match `of` are no checkpoint."""
 
     of: re.Pattern[str]
     name: str
@@ -68,7 +65,7 @@ class Companion:
 
 @dataclass(frozen=True)
 class Code:
-    """Files of Python code, as stacks show them: expressions of the ends of their paths, without `.py`."""
+    """Files of Python code in stacks: expressions for the ends of their paths, without `.py`."""
 
     saves: tuple[str, ...] = ()  # a thread that is in one saves
     background: tuple[str, ...] = ()  # a thread that is in one saves while training goes on
@@ -78,7 +75,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Framework:
-    """How one framework names, writes and reads its checkpoints; the comment above it names the source."""
+    """How one framework names, writes and reads its checkpoints; the comment above an entry gives the source."""
 
     name: str
     files: tuple[Mark, ...]
@@ -113,25 +110,25 @@ class Framework:
 
     @property
     def weak(self) -> bool:
-        """Whether data sets and results bear such names, too."""
+        """Data sets and results have such names, too."""
         return self.weight < 0.5
 
 
 def mark(file: str, inside: str | None = None) -> Mark:
-    """Return a mark, its expressions compiled."""
+    """Make a mark with compiled expressions."""
     return Mark(re.compile(file), re.compile(inside) if inside is not None else None)
 
 
 def directory(folder: str, below: str | None = None, bare: str | None = None) -> Directory:
-    """Return the name of a directory, its expressions compiled."""
+    """Make a directory with compiled expressions."""
     return Directory(re.compile(folder), re.compile(below) if below is not None else None, bare)
 
 
 def temporary(word: str, mark: str) -> Temporary:
-    """Return a mark of temporary names, its expression compiled."""
+    """Make a temporary with a compiled expression."""
     return Temporary(word, re.compile(mark))
 
 
 def companion(of: str, name: str) -> Companion:
-    """Return a companion, its expression compiled."""
+    """Make a companion with a compiled expression."""
     return Companion(re.compile(of), name)

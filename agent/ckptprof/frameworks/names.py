@@ -1,4 +1,19 @@
-"""What the path of a file says: its framework, its step, its rank, and which checkpoint it is a part of."""
+"""What the path of a file shows: its framework, step and rank, and which checkpoint it is a part of.
+
+The model. A path is read from the file upwards. Marks of temporary names are removed first, so that a file has the same
+properties before and after its rename. Then:
+1. Framework: the first entry of `table` whose mark matches the file name (and its folder, if it requires that). Marks
+   are indexed by file ending, since every file of every process is parsed.
+2. Step: from the mark, else from the words of the file name (`step_500`), else from its folders, at most four up.
+3. Checkpoint: the folder of the framework or of the step; without one, the folder of the file with # and its step.
+   Folders of single ranks are skipped, so that the files of all ranks share one `directory`.
+4. Words: hints of checkpoints, of state, of data sets, of formats that contain no model.
+
+Invariant: `directory` is equal for all files of one checkpoint, and if `certain`, differs between two checkpoints of a
+job without regard to time.
+
+Example: /out/step_500/rank_1/model.pt.tmp is torch.save, step 500, rank 1, directory /out/step_500, certain, temporary.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +27,38 @@ from ckptprof.frameworks.formats import file_format
 from ckptprof.frameworks.knowledge import Framework, Mark
 from ckptprof.frameworks.table import BY_NAME, FRAMEWORKS
 
-_MAX_DIGITS = 12  # of a number that counts; a longer one is a hash, a date, or meant to overflow somebody's integer
-_MAX_DEPTH = 64  # folders of a path that are looked at, from the deepest
+_MAX_DIGITS = 12  # of a number that counts; a longer one is a hash, a date, or an attempt to overflow an integer
+_MAX_DEPTH = 64  # folders of a path that are parsed, from the deepest
 _DIGIT = re.compile(r"\d", re.ASCII)
 _NUMBER = re.compile(r"\d+")
-_STEP_DEPTH = 4  # as far above a file a folder may tell its step
+_STEP_DEPTH = 4  # how far above a file a folder may have its step
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What one path says."""
+    """What one path shows."""
 
     framework: Framework | None
     step: int | None
     rank: int | None
-    directory: str  # that files of one checkpoint share; with # and its step where a file alone has one
-    file_directory: str  # its folder, by its final name; of chunks and the like the folder that holds all of them
-    certain: bool  # the directory carries a step or the framework's own folder: no time need tell saves apart
+    directory: str  # shared by the files of one checkpoint; with # and the step if only the file has one
+    file_directory: str  # its folder, by its final name; of chunks the folder of all of them
+    certain: bool  # the directory has a step or is the framework's own: it alone distinguishes saves
     hint: bool  # a word for checkpoints is in it
     data: bool  # a word for data sets or results is in it
     state: bool  # a word for what a restart needs is in the name of the file
-    yielded: bool  # by a model: it is called a result, and no state; a step, or a rhythm, is of both
-    never: bool  # a log, a database, an archive: no checkpoint, but if its first bytes are those of its framework
+    yielded: bool  # named as the output of a model, and not as state; both may have a step or a rhythm
+    never: bool  # a log, a database, an archive: no checkpoint, unless its first bytes are those of its framework
     temporary: bool
     commit: bool  # its appearance completes a checkpoint
     begin: bool = False  # it is there from before the first byte until the checkpoint is complete
-    alias: bool = False  # the name is used anew for each save: last.ckpt, best.pt, latest
-    staging: bool = False  # named by Python's tempfile: what is written there is copied or renamed to its place
-    world: int | None = None  # how many ranks the name says that there are
-    piece: tuple[int, int] | None = None  # its number, and how many files of its kind the name says that there are
+    alias: bool = False  # the name is reused for each save: last.ckpt, best.pt, latest
+    staging: bool = False  # named by Python's tempfile: copied or renamed to its place later
+    world: int | None = None  # number of ranks, from the name
+    piece: tuple[int, int] | None = None  # its number, and the number of files of its kind, from the name
 
     def is_further(self, own: Name) -> bool:
-        """Return whether it is a further name of a checkpoint that has one of its `own`, with its step: `latest`."""
+        """Whether it is an alias (`latest`) of a checkpoint that has one of its `own` names, with a step."""
         return self.alias and self.step is None and own.step is not None
 
 
@@ -51,7 +66,7 @@ class Name:
 class _Place:
     path: str  # without the marks of temporary names
     directories: tuple[tuple[str, int | None, re.Pattern[str] | None], ...]  # the deepest first
-    steps: tuple[tuple[str, int], ...]  # the folders that tell a step, whatever framework, the deepest first
+    steps: tuple[tuple[str, int], ...]  # the folders with a step, of any framework, the deepest first
     rank: int | None
     shared_directory: str  # the path without folders of single ranks at its end
     hint: bool  # in its last two parts
@@ -60,7 +75,6 @@ class _Place:
 
 
 def _any_of(found: Iterable[re.Pattern[str]]) -> re.Pattern[str]:
-    """Return one expression that matches where any of these does: cheap to fail."""
     flat = ("(?:" + re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) + ")" for pattern in found)
     return re.compile("|".join(dict.fromkeys(flat)) or r"(?!)")
 
@@ -70,7 +84,7 @@ _ENDING = re.compile(r"\\\.(?:(\w+)|\(\?:(\w+(?:\|\w+)*)\))$")  # an expression 
 
 
 def _endings(pattern: re.Pattern[str]) -> tuple[str, ...] | None:
-    """Return the endings, one of which any name that the expression matches has; None: it may be any."""
+    """List endings of which any matching name has one; None: it may have any."""
     if re.sub(r"\((?:[^()]|\([^()]*\))*\)", "", pattern.pattern).count("|"):  # the whole is a choice
         return None
     found = _ENDING.search(pattern.pattern)
@@ -80,7 +94,6 @@ def _endings(pattern: re.Pattern[str]) -> tuple[str, ...] | None:
 def _sorted_by_ending(
     marks: _Marks,
 ) -> tuple[dict[str, tuple[re.Pattern[str], _Marks]], tuple[re.Pattern[str], _Marks]]:
-    """Return for each ending the marks that can match, and those for any other ending; each with all of them in one."""
     known = {ending for _, mark in marks for ending in _endings(mark.file) or ()}
 
     def of(ending: str | None) -> tuple[re.Pattern[str], _Marks]:
@@ -113,7 +126,7 @@ _MAYBE_TEMPORARY = (
 
 @lru_cache(maxsize=2048)
 def read_name(path: str) -> Name:
-    """Return what `path` (absolute) says."""
+    """Parse an absolute path."""
     above, _, last = path.rpartition("/")
     place = _place(above)
     file, temporary = _settled(last)
@@ -161,24 +174,24 @@ def read_name(path: str) -> Name:
 
 
 def settled_path(path: str) -> str:
-    """Return a path without the marks of temporary names: what a file is to be called in the end."""
+    """Remove the marks of temporary names: the final path of a file."""
     above, _, last = path.rpartition("/")
     return f"{_place(above).path}/{_settled(last)[0]}"
 
 
 def is_begin(path: str) -> bool:
-    """Return whether a file of this name exists while a checkpoint is written, and is deleted when that is complete."""
+    """Whether a file of this name exists while a checkpoint is written, and is deleted when that is complete."""
     folder, _, file = path.rpartition("/")
     return _marked(_BEGINS, folder, file)
 
 
 def is_temporary_of_framework(path: str) -> bool:
-    """Return whether the file has a mark of temporary names that a framework is known for."""
+    """Whether the file name has a mark of temporary names of a known framework."""
     return _TEMPORARY_OF_FRAMEWORKS.search(path.rpartition("/")[2]) is not None
 
 
 def is_alias(path: str) -> bool:
-    """Return whether the name is used anew for every save (last, best, latest): it says nothing of which save it is."""
+    """Whether the name is reused for every save (last, best, latest), so that it identifies none."""
     return read_name(path).alias
 
 
@@ -192,7 +205,7 @@ def _number(groups: dict[str, str | None], name: str) -> int | None:
 
 
 def _piece(groups: dict[str, str | None], file: str) -> tuple[int, int] | None:
-    """Return (number, of how many): the rank, where the framework's names tell how many there are, else `2-of-8`."""
+    """Return (number, total): the rank, where the framework's names have the number of ranks, else `2-of-8`."""
     number, whole = _number(groups, "rank"), _number(groups, "world")
     if number is None or whole is None:
         found = words.PIECE.search(file)
@@ -208,7 +221,7 @@ def _may_be_temporary(path: str) -> bool:
 
 
 def _settled(part: str) -> tuple[str, bool]:
-    """Return one part of a path without the marks of a temporary name, and whether there were any."""
+    """Remove the marks of a temporary name from one part of a path; the flag says whether there were any."""
     settled = _TEMPORARY.sub("", part) if _may_be_temporary(part) else part
     if settled == part:
         return part, False
@@ -251,7 +264,7 @@ def _place(folder: str) -> _Place:
 
 
 def _directories(part: str) -> list[tuple[int | None, re.Pattern[str] | None]]:
-    """Return (step, what must be below) of those whose folders are called so; one without conditions is enough."""
+    """List (step, what must be below) of the matching folders; one without conditions is enough."""
     found: dict[tuple[int | None, re.Pattern[str] | None], None] = {}
     for directory in _DIRECTORIES:
         matched = directory.folder.fullmatch(part)
@@ -262,7 +275,7 @@ def _directories(part: str) -> list[tuple[int | None, re.Pattern[str] | None]]:
 
 
 def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, str | None], str]:
-    """Return the framework, the groups of its mark, and the folder that holds the whole, as far as the mark knows."""
+    """Find the framework, the groups of its mark, and the folder of the whole checkpoint, if the mark has it."""
     any_of_them, marks = _BY_ENDING.get(file.rpartition(".")[2], _ENDLESS)
     if any_of_them.fullmatch(file) is None:
         return None, {}, place.shared_directory
@@ -281,13 +294,13 @@ def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, st
 
 
 def _directory(shared_directory: str, folder: str, file: str, own: int | None) -> tuple[str, int | None, bool]:
-    """Return (unit, step, certain): the folder of a framework, or with a step, else folder and step of the file."""
+    """Find (unit, step, certain): the folder of a framework, or with a step, else folder and step of the file."""
     place = _place(shared_directory)
     found = None
     for path, step, below in place.directories:
         if below is not None and below.search(f"{folder}/{file}"[len(path) + 1 :]) is None:
             continue
-        if found is None or (step is not None and step == found[1]):  # the same step further up: one save of both
+        if found is None or (step is not None and step == found[1]):  # the same step further up: one save
             found = (path, step)
     if found is not None:
         path, step = found
@@ -301,7 +314,6 @@ def _directory(shared_directory: str, folder: str, file: str, own: int | None) -
 
 
 def _across_ranks(path: str, step: int | None) -> str:
-    """Return the directory of all ranks, where each has the folder in a folder of its own."""
     above, _, _ = path.rpartition("/")
     if step is None or words.RANK_FOLDER.fullmatch(above.rpartition("/")[2]) is None:
         return path
@@ -322,23 +334,20 @@ def _rank(groups: dict[str, str | None], place: _Place, file: str) -> int | None
 
 
 def _step_of_folder(part: str, above: str) -> int | None:
-    """Return the step that a folder's name tells, a bare number only in a folder of checkpoints."""
+    """Step in the name of a folder; a bare number counts only in a folder of checkpoints."""
     if part.isascii() and part.isdigit():
         return int(part) if len(part) <= _MAX_DIGITS and words.STEP_FOLDERS.fullmatch(above) else None
     return step_of(part)
 
 
 def step_of(part: str) -> int | None:
-    """Return the number that counts training in one part of a path; None if there is none."""
+    """Find the number that counts training in one part of a path; None if there is none."""
     found = words.STEP_WORDS_FIRST.search(part) or words.STEP.search(part)
     return int(found[1]) if found else None
 
 
 def _loose_step(stem: str) -> int | None:
-    """Return the only number of a name, up to its first dot or right after that, unless it is that of a part.
-
-    What a dot and a digit follow is a rate, a score or a version: `ema_0.9999`, `acc_97.3`, `llama-3.2-1b`.
-    """
+    """Find the only number of a name, before its first dot, unless it numbers a part, or is a decimal (`acc_97.3`)."""
     named = words.NUMBER_OF_MODEL.match(stem)
     if named is not None and not words.PART.search(stem):
         return int(named[1] or named[2])
@@ -352,16 +361,16 @@ def _loose_step(stem: str) -> int | None:
 
 
 def shape(path: str) -> str:
-    """Return the path with every number replaced, so that the saves of a series have the same shape."""
+    """Replace every number of the path by #, so that the saves of a series have one shape."""
     return _NUMBER.sub("#", "/".join(path.rsplit("/", 2)[-2:]))
 
 
 def framework_of(files: Iterable[tuple[str, int, bytes | None]], programs: Collection[str] = ()) -> str | None:
-    """Return the framework that a checkpoint's files are named by.
+    """Identify the framework by which a checkpoint's files are named; None: no name matches.
 
-    `files` are (path, bytes moved, first bytes or None), `programs` the names of the programs that moved them. Of the
-    frameworks that the names fit, what trains goes before what it saves with, and that before a mere format; of equals,
-    the one with most bytes wins. A name that the file's first bytes belie does not count. None: no name fits.
+    `files` are (path, bytes transferred, first bytes or None), `programs` the names of the programs that transferred
+    them. Of the matching frameworks a trainer wins over a library, and that over a format; of equals, the one with most
+    bytes. A name contradicted by the file's first bytes does not count.
     """
     moved: dict[str, int] = {}
     for path, size, magic in files:

@@ -1,10 +1,10 @@
-"""What tells a folder on every host that has it mounted: knowledge as data, from its mount and its inode alone.
+"""Keys of folders, equal on every host that has them mounted: from the mount and the inode alone, as data.
 
-Each kind of file system that many hosts mount calls itself the same on all of them, in a way of its own; and of most a
-folder has one inode number everywhere: NFS has its server's (fileid), Lustre makes it of the FID
-(`lustre/llite/llite_lib.c`), BeeGFS and Gluster of the entry's id, GPFS, CephFS, Weka and JuiceFS keep it.
-FUSE daemons without numbers of their own invent them, on each host others: there the path below the mount tells.
-Nothing is resolved: a server that one host calls by its name and another by its address has two keys.
+Each kind of network file system has a name that is equal on all hosts, and in most a folder has one inode number
+everywhere: NFS has its server's (fileid), Lustre derives it from the FID (`lustre/llite/llite_lib.c`), BeeGFS and
+Gluster from the entry's id, GPFS, CephFS, Weka and JuiceFS store it. FUSE daemons without inode numbers invent them on
+each host: there the path below the mount is used. Nothing is resolved: a server that one host calls by name and another
+by address has two keys.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ckptprof_collectors.samples import MountInfo
 
 
 class Kind(NamedTuple):
-    """How a kind of file system is told from others of its kind."""
+    """How a file system is distinguished from others of its kind."""
 
     name: str
-    called: Callable[[str], str | None]  # what hosts call it alike, from the source of a mount; None: nothing
-    by_path: bool = False  # inodes are numbered by each host for itself
+    called: Callable[[str], str | None]  # its name on all hosts, from the source of a mount; None: unknown
+    by_path: bool = False  # each host invents its own inode numbers
 
 
 def _of_server(source: str) -> str | None:
-    """Read `host:/path`, `[fe80::1]:/path`; nothing of a server that each host calls itself."""
+    """Read `host:/path`, `[fe80::1]:/path`; None for a server under a name that means the local host."""
     host, colon, path = source.rpartition(":/")
     host = _plain(host)
     return f"{host}:/{path.rstrip('/')}" if colon and not is_here(host) else None
@@ -44,13 +44,13 @@ def _of_share(source: str) -> str | None:
 
 
 def _after_servers(source: str) -> str | None:
-    """Read `10.0.0.1@o2ib:10.0.0.2@o2ib:/scratch/sub` (lustre), `host1,host2/name` (wekafs): each names its own."""
+    """Read `10.0.0.1@o2ib:10.0.0.2@o2ib:/scratch/sub` (lustre), `host1,host2/name` (wekafs) without the servers."""
     _, slash, path = source.partition("/")
     return path.strip("/").partition("/")[0] or None if slash else None
 
 
 def _of_volume(source: str) -> str | None:
-    """Read `host:/volume/sub`, `host:volume` (gluster); volumes are as good as random by their inodes."""
+    """Read `host:/volume/sub`, `host:volume` (gluster); inodes of two volumes are practically never equal."""
     return source.rpartition(":")[2].strip("/").partition("/")[0] or None
 
 
@@ -63,7 +63,7 @@ _CEPH = re.compile(r"[^@/]*@(?P<cluster>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{
 
 
 def _of_cluster(source: str) -> str | None:
-    """Read `user@fsid.name=/path` (since 5.16); before, it was a list of monitors, which may have several of them."""
+    """Read `user@fsid.name=/path` (since 5.16); before, it was a list of monitors, each with several names."""
     found = _CEPH.match(source)
     return f"{found['cluster']}.{found['name']}" if found else None
 
@@ -74,7 +74,7 @@ def _after_colon(source: str) -> str | None:
 
 
 def _of_remote(source: str) -> str | None:
-    """Read `user@host:/path`, `user@host:` (sshfs): what does not begin at the root is in that user's home."""
+    """Read `user@host:/path`, `user@host:` (sshfs): a relative path is in that user's home."""
     where, colon, path = source.partition(":")
     if source.rpartition("@")[2].startswith("["):
         where, colon, path = source.partition("]:")
@@ -86,7 +86,7 @@ def _of_remote(source: str) -> str | None:
 
 
 def _of_bucket(source: str) -> str | None:
-    """Return the source: a bucket, a remote with its path; daemons without any name themselves."""
+    """Use the source: a bucket, or a remote with its path; None for daemons without a name."""
     return source if source not in {"gcsfuse", "goofys", "geesefs", "rclone"} else None
 
 
@@ -117,16 +117,16 @@ _CLUSTERED = frozenset(("gfs2", "ocfs2"))  # on a device that several hosts have
 def place_of(
     folder: tuple[int, int], path: str, mounts: Sequence[MountInfo], host: str, told: str | None = None
 ) -> Place:
-    """Return the place of a folder of this st_dev and inode, which is on one of these mounts.
+    """Identify the place of a folder with this (st_dev, inode) on one of these mounts.
 
-    `host` is what no other running kernel calls itself: the key of what is not known to be called alike elsewhere.
-    `told`: by the client of the file system, how all of its clients call it.
+    `host` is unique to a running kernel: the key of a folder without a shared name. `told`: the name that all clients
+    of the file system use, by its own client.
     """
     device, inode = folder
     own = f"host:{host}:{device}:{inode}"
     if not mounts:
         return Place(key=own, shared=None)
-    # None: the path is below none of them, as a process in a container calls it
+    # None: the path is below none of them, as in a container
     above = [mount for mount in mounts if f"{path}/".startswith(f"{mount.mount_point.rstrip('/')}/")]
     nearest = max(above, key=lambda mount: len(mount.mount_point), default=None)
     fs_type, source = (nearest or mounts[0]).fs_type, (nearest or mounts[0]).source
@@ -145,7 +145,7 @@ def place_of(
 
 
 def file_system_of(key: str) -> str:
-    """Return what the keys of all folders on one file system that nodes share have in common."""
+    """Shorten the key of a folder to the part that all folders of its shared file system have in common."""
     kind, _, rest = key.partition(":")
     by_path = any(one.by_path for one in KINDS.values() if one.name == kind)
     called = rest.partition(":/")[0] if by_path else rest.rpartition(":")[0]
@@ -153,7 +153,7 @@ def file_system_of(key: str) -> str:
 
 
 def _plain(host: str) -> str:
-    """Return a host without case and brackets; its domain stays: servers of two sites have the same names."""
+    """Normalise a host: no case, no brackets; its domain stays: servers of two sites may have equal names."""
     host = host.strip().lower().strip("[]").rstrip(".")
     try:
         return str(ipaddress.ip_address(host))

@@ -1,4 +1,4 @@
-"""Programs and libraries, by name: what starts the ranks of a job, runs Python code, trains, or only moves files."""
+"""Programs and libraries, by name: launchers, interpreters, training libraries, and tools that only move files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LAUNCHERS = frozenset(
         *(program for framework in FRAMEWORKS for program in framework.launchers),
     )
 )  # fmt: skip
-# (rank, size) as each launcher sets them, the most particular first
+# (rank, size) as each launcher sets them, the most specific first
 RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -26,7 +26,7 @@ RANK_VARIABLES = (
 )
 # beginnings of the names of processes that run Python code
 INTERPRETERS = ("python", "pt_main_thread", "pt_elastic", "torchrun", "accelerate", "deepspeed", "pypy")
-# programs that run another one: a job is named by what they run
+# programs that run another one, by which a job is named
 RUNNERS = frozenset(
     (
         "ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh",
@@ -36,14 +36,14 @@ RUNNERS = frozenset(
         "conda", "docker-init", "dumb-init", "mamba", "micromamba", "pipenv", "pixi", "poetry", "tini", "uv",
     )
 )  # fmt: skip
-# what multiprocessing and its kin run in the processes that they start by exec
+# modules that multiprocessing and the like run in the processes that they start by exec
 HELPERS = ("multiprocessing.", "multiprocess.", "billiard.", "joblib.", "loky.", "torch._inductor.")
 # libraries that a process may have loaded: a new one is named in RUNTIME_MARKS of the collectors' process.py, too
 TRAINING_RUNTIMES = frozenset(("torch", "jax", "tensorflow", "paddle", "mindspore", "mxnet"))
 NUMERIC_RUNTIMES = frozenset(("numpy", "safetensors"))
 GPU_RUNTIMES = frozenset(("cuda", "hip", "nccl", "gpu"))
-# programs that train nothing: some move files, some make or serve what is theirs
-# copy, pack, unpack, upload, download: what looks like a checkpoint in their hands is a copy of one
+
+# copy, pack, unpack, upload, download: a checkpoint that they write is a copy
 MOVERS = frozenset(
     (
         "cp", "mv", "dd", "install", "rsync", "scp", "sftp", "sftp-server", "ftp", "lftp", "tar", "bsdtar", "cpio",
@@ -57,7 +57,7 @@ MOVERS = frozenset(
         "scrub", "cpg", "xcp", "robocopy", "ditto", "umount.fuse", "unsquashfs", "mksquashfs", "skopeo", "ollama",
     )
 )  # fmt: skip
-# make, install, serve, test, log, dump: whatever they write is theirs
+# make, install, serve, test, log, dump: what they write is no checkpoint
 OTHERS = frozenset(
     (
         "pip", "pip3", "uv", "poetry", "pdm", "conda", "conda-build", "mamba", "micromamba", "pixi", "apt", "apt-get",

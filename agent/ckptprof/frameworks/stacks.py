@@ -1,4 +1,4 @@
-"""Code, as the stacks of Python show it: files that save, feed, wait or train, and words in the names of functions."""
+"""Code in Python stacks: files that save, feed, wait or train, and words in the names of functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAVE_WORDS = frozenset(
      "snapshot", "persist", "serialize", "serialization")
 )  # fmt: skip
 
-# what has such words and saves nothing: tensors that are kept for the backward pass, and layers that are computed again
+# such words without a save: tensors retained for the backward pass, and recomputed layers
 OF_TENSORS = re.compile(r"save_for_backward|saved_tensors|save_on_cpu|saved_activ")
 RECOMPUTES = re.compile(
     r"/torch/utils/checkpoint\.py$|activation_checkpoint|checkpoint_wrapper\.py$|/jax/_src/ad_checkp"
@@ -40,7 +40,7 @@ WAITS = re.compile(
 WAIT_WORDS = frozenset(("wait", "join", "drain", "finalize", "finish", "block", "sync", "synchronize"))
 FEEDS = re.compile(r"/torch/utils/data/|/grain/|/tensorflow/python/data/|/datasets/|/webdataset/|/nvidia/dali/")
 TRAINS = re.compile(r"/torch/(?:optim/(?!.*state_dict)\w+|autograd/__init__|nn/modules/\w+|nn/functional)\.py$")
-COMPUTES = re.compile(r"(?:^|\.)block_until_ready$")  # waits for the device: JAX computes there what training asked for
+COMPUTES = re.compile(r"(?:^|\.)block_until_ready$")  # waits for the device, which computes a training step of JAX
 
 # files and functions that are not of the program itself
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<(?!stdin)")
@@ -48,7 +48,7 @@ OUTER = frozenset(("main", "<module>", "<lambda>"))  # in every stack
 
 CUFILE = re.compile(r"/torch/cuda/gds\.py$|/kvikio/|/cuda/bindings/cufile")  # code that moves data by cuFile
 
-# what a thread that writes is at: by words in the name of its function, then by its file
+# what a writing thread does: by words in the name of its function, then by its file
 GATHERS = re.compile(
     r"/torch/distributed/(?:distributed_c10d|_functional_collectives|c10d_logger)\.py$|/mpi4py/|multihost_utils"
 )

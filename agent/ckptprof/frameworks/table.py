@@ -1,4 +1,4 @@
-"""All frameworks that are known by name: of two that a name fits, the one that stands first."""
+"""All known frameworks: if a name matches two, the first one counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONSOLIDATED = frozenset(framework.consolidated for framework in FRAMEWORKS if f
 
 
 def libraries(name: str | None) -> frozenset[str]:
-    """Return what a job has that saves by this framework: itself, what it is built on, and what it uses; or nothing."""
+    """Libraries of a job that saves by this framework: itself, its base, and what it uses; empty if unknown."""
     known = BY_NAME.get(name or "")
     if known is None:
         return frozenset()
@@ -30,6 +30,6 @@ def libraries(name: str | None) -> frozenset[str]:
 
 
 def weight_of(name: str) -> float:
-    """Return how much it is worth as evidence that files are named as this framework names them, 0.15 to 0.6."""
+    """Weight, as evidence, of names of this framework: 0.15 to 0.6."""
     entry = BY_NAME.get(name)
     return entry.weight if entry is not None else _UNKNOWN_WEIGHT

@@ -1,10 +1,10 @@
-"""The words of names: what people call checkpoints, steps, ranks, data sets, and names that are not to last."""
+"""The words in names: for checkpoints, steps, ranks, data sets, and temporary names."""
 
 from __future__ import annotations
 
 import re
 
-# a number that counts training, as people write it: step-500, ckpt_3, epoch=2-step=700, iter_0000500, checkpoint.12
+# numbers that count training: step-500, ckpt_3, epoch=2-step=700, iter_0000500, checkpoint.12
 STEP = re.compile(
     r"(?:^|[^a-z])(?:global[-_]?steps?|steps?|iter(?:ation)?s?|updates?|ckpts?|checkpoints?|snapshots?|epochs?|ep)"
     r"[-_=.]{0,2}(?!0\.\d)(\d{1,12})(?![\da-z])",  # no fraction, as of a loss
@@ -20,7 +20,7 @@ NUMBER_OF_MODEL = re.compile(  # Keras's, and guided-diffusion's
 )
 DECIMAL = re.compile(r"\d\.\d")
 ANY_NUMBER = re.compile(r"(?:^|[-_=.])(\d{1,12})(?=$|[-_.])")
-# what tells the parts of one save apart, number and all
+# what distinguishes the parts of one save, with the number
 PART_NUMBER = re.compile(
     r"(?:^|[-_.])(?:(?:[a-z]{1,4}[-_])?rank[-_=]?\d+|world[-_]?size[-_=]?\d+|shard[-_=]?\d+(?:[-_]?of[-_]?\d+)?|"
     r"\d+[-_]?of[-_]?\d+)(?![\da-z])",
@@ -35,7 +35,7 @@ NUMBERED_PIECE = re.compile(
 )  # of a data set
 RANK_FOLDER = re.compile(r"(?:[a-z]{1,4}[-_])?rank[-_=]?\d{1,7}", re.IGNORECASE)
 ALIAS = re.compile(r"(?:^|[-_.])(?:last|latest|\d*best|final|current|newest)(?=$|[-_.])", re.IGNORECASE)
-NAMELESS = re.compile(r"#\d+")  # as the kernel calls files that are made without a name (fs/dcache.c)
+NAMELESS = re.compile(r"#\d+")  # the kernel's names of unnamed files (fs/dcache.c)
 STAGING = re.compile(r"^tmp[a-z0-9_]{8}$")  # Python's tempfile
 
 MAYBE_TEMPORARY = ("tmp", "temp", "part", "incompl", "unfin", "writing", "progress", "~")
@@ -46,7 +46,7 @@ TEMPORARY = re.compile(
     r"|(?:[._-]tmp|\.temp|[._-]partial)(?=\.[A-Za-z][A-Za-z0-9]{0,12}$)"
     r"|^\.?(?:tmp|temp|partial|writing|incomplete)[-_.](?=(?:global_?)?(?:step|ckpt|checkpoint|epoch|iter|model|snapshot))"
 )
-# words that people give to what they restore from: what it is, and when or which of several it was
+# words for what a restart needs; _HINTS adds words for a time or a choice
 _STATES = frozenset(
     (
         "ckpt", "ckpts", "checkpoint", "checkpoints", "snapshot", "snapshots", "model", "models", "weight", "weights",
@@ -57,7 +57,7 @@ _STATES = frozenset(
 _HINTS = _STATES | {
     "step", "steps", "epoch", "epochs", "iter", "iters", "iteration", "best", "last", "latest", "final", "resume",
 }  # fmt: skip
-# words that people give to what a model is trained on or what it yields
+# words for training data and for the output of a model
 _DATA = frozenset(
     (
         "data", "dataset", "datasets", "dataloader", "train", "training", "val", "valid", "validation", "test", "tests",
@@ -67,7 +67,7 @@ _DATA = frozenset(
         "preprocessed", "profile", "trace", "pred", "preds", "logits", "probs", "latents", "oof",
     )
 )  # fmt: skip
-# of these, what a model yields; in the singular they are of its parts, too: `feature_extractor`, `image_encoder`
+# of these, the output of a model; in the singular they also name its parts: `feature_extractor`, `image_encoder`
 _YIELDS = frozenset(
     (
         "samples", "features", "embeddings", "images", "labels", "prediction", "predictions", "outputs", "results",
@@ -76,7 +76,7 @@ _YIELDS = frozenset(
 )  # fmt: skip
 _OF_RUNS = frozenset(("train", "training", "test", "tests", "eval", "output", "outputs", "result", "results"))
 _SPLITS = frozenset(("train", "training", "val", "valid", "validation", "test", "tests", "eval"))
-_OF_MODELS = frozenset(("shard", "shards", "embedding", "embeddings"))  # too, in the folder of a step
+_OF_MODELS = frozenset(("shard", "shards", "embedding", "embeddings"))  # in the folder of a step
 _WORD = re.compile(r"[a-z]+")
 _NEVER = re.compile(
     r"\.(?:log|txt|csv|tsv|jsonl|out|err|db|sqlite3?|db-wal|wal|journal|arrow|parquet|tfevents[^/]*|lock|pid|sock|html|md|"
@@ -86,12 +86,12 @@ _NEVER = re.compile(
     r"(?:\.\d+)?$|/events\.out\.tfevents\.|/core(?:\.\d+)?$",
     re.IGNORECASE,
 )
-COMPRESSED_ENDING = r"\.(?:gz|bz2|xz|zst|lz4)"  # it may be around anything
+COMPRESSED_ENDING = r"\.(?:gz|bz2|xz|zst|lz4)"  # around any format
 _COMPRESSION = re.compile(COMPRESSED_ENDING + r"(?:\.\d+)?$", re.IGNORECASE)
 
 
 def is_never(path: str, *, speaks_for_it: bool) -> bool:
-    """Return whether a name is of what holds no model; `speaks_for_it`: something does, where it is only compressed."""
+    """Whether a name is of a format without a model; `speaks_for_it`: it has other evidence, and is only compressed."""
     content = _COMPRESSION.sub("", path)
     if content == path:
         return _NEVER.search(path) is not None
@@ -99,23 +99,23 @@ def is_never(path: str, *, speaks_for_it: bool) -> bool:
 
 
 def hints(part: str) -> bool:
-    """Return whether a word for checkpoints is in it."""
+    """Whether it contains a word for checkpoints."""
     return not _HINTS.isdisjoint(_WORD.findall(part.lower()))
 
 
 def is_of_state(part: str) -> bool:
-    """Return whether a word for what a restart needs is in it, and not only when it was, or which of several."""
+    """Whether it contains a word for what a restart needs, not only a time or a choice."""
     return not _STATES.isdisjoint(_WORD.findall(part.lower()))
 
 
 def is_state_alone(part: str) -> bool:
-    """Return whether a name says what a restart needs, when it was and which of several, and nothing else."""
+    """Whether all its words are for what a restart needs, a time or a choice."""
     said = _WORD.findall(part.lower())
     return not _STATES.isdisjoint(said) and _HINTS.issuperset(said)
 
 
 def is_of_data(part: str, *, in_step: bool = False) -> bool:
-    """Return whether a word for data sets or results is in it; `in_step`: it is a file in the folder of a step."""
+    """Whether it contains a word for data sets or results; `in_step`: a file in the folder of a step."""
     found = _DATA.intersection(said := _WORD.findall(part.lower()))
     if "best" in said:  # valid.acc.best: what it was best at
         found -= _SPLITS
@@ -123,18 +123,18 @@ def is_of_data(part: str, *, in_step: bool = False) -> bool:
 
 
 def is_yielded(part: str, *, in_step: bool = False) -> bool:
-    """Return whether a word for what a model yields is in the name of a file; `in_step` as above."""
+    """Whether the name of a file contains a word for the output of a model; `in_step` as above."""
     found = _YIELDS.intersection(_WORD.findall(part.lower()))
     return bool(found - _OF_MODELS if in_step else found)
 
 
 def is_folder_of_yields(part: str) -> bool:
-    """Return whether a folder is called by what a model yields, and by nothing else: `sd-latents` may be any run."""
+    """Whether all words of a folder are for the output of a model: `sd-latents` may be any run."""
     said = set(_WORD.findall(part.lower()))
     return bool(said & _YIELDS - _OF_RUNS - _OF_MODELS) and said <= _DATA and not any(map(str.isdigit, part))
 
 
 def is_data_folder(part: str) -> bool:
-    """Return whether a folder is called as those of data sets are: `train`, but `train_01` may be any run."""
+    """Whether a folder is named as those of data sets: `train`, but `train_01` may be any run."""
     found = _DATA.intersection(_WORD.findall(part.lower()))
     return part.lower() in _DATA or bool(found - _OF_RUNS)

@@ -1,4 +1,4 @@
-"""What the job did between the moment when training stood still and the first byte of a save."""
+"""What the job did from the moment training paused until the first byte of a save."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.training_threads import BASELINE_NS
 from ckptprof.measures import BeforeMeasure
 
-_UNUSUAL = 2.0  # longer than it stands still otherwise
+_UNUSUAL = 2.0  # times its longest pause without a save
 
 
 def before_of(draft: Draft) -> BeforeMeasure | None:
-    """Return it; None if training was not seen standing still before."""
+    """Measure the pause before the first byte; None for a restore, or if no pause was observed."""
     if not draft.candidate.writes:
         return None
     first_ns = start_ns = min(part.first_data_ns for part in draft.candidate.parts)
@@ -48,7 +48,6 @@ def before_of(draft: Draft) -> BeforeMeasure | None:
 
 
 def _helpers_busy(draft: Draft, writer: ProcessKey, span: Span) -> float | None:
-    """Return the cores used in a time by all children of a process."""
     world = draft.world
     children = [process for process in world.histories if world.jobs.parent(process) == writer]
     used = [usage.busy for process in children if (usage := world.usage.used(process, *span)) is not None]
@@ -56,10 +55,7 @@ def _helpers_busy(draft: Draft, writer: ProcessKey, span: Span) -> float | None:
 
 
 def _gathered(draft: Draft, first_ns: int) -> Inflow | None:
-    """Return what came in right before the first byte for the one writer of several ranks, who may be busy with it.
-
-    By its own sockets: others of the host can fill an interface.
-    """
+    """Bytes received right before the first byte by the only writer of several ranks, by its own sockets."""
     jobs, writers = draft.world.jobs, list(draft.writers)
     if len(writers) > 1 or (jobs.ranks(writers[0]) or 1) == 1:
         return None
@@ -69,7 +65,7 @@ def _gathered(draft: Draft, first_ns: int) -> Inflow | None:
 
 
 def _ranks(draft: Draft) -> list[ProcessKey]:
-    """Return who wrote and the other ranks; not who started them, or loads data for one: that waits always."""
+    """Select the writers and the other ranks, without launchers and data loaders, which always wait."""
     jobs = draft.world.jobs
     found = []
     for process in members_of(draft):
@@ -81,10 +77,9 @@ def _ranks(draft: Draft) -> list[ProcessKey]:
 
 
 def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]:
-    """Return when the main thread of a rank stood still right before the first byte, against its rhythm of a minute.
+    """When the main thread of a rank paused right before the first byte, compared with its last minute.
 
-    Also one that writes nothing: it waits for the rank that does, and if it went on in between, for a slow one until
-    then. None if it often stands still for as long.
+    Also of a rank that waits for the one that writes, since it last ran. Empty if it often pauses for as long.
     """
     book, own = draft.world.trainers, draft.candidate
     saves = book.saves(first_ns - BASELINE_NS, first_ns)
@@ -92,7 +87,7 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]
         lambda one: first_ns - one.end_ns <= AT_ONCE_NS, book.recent(process, first_ns - BASELINE_NS, first_ns)
     )
     if all(one.share >= STILL for one in last):
-        return []  # whatever is usual
+        return []  # it is running
     stretches = [
         one
         for one in book.stretches(process, first_ns - BASELINE_NS, first_ns)

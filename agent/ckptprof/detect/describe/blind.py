@@ -1,4 +1,4 @@
-"""What was out of sight of a checkpoint, each in one sentence."""
+"""Limitations: what could not be observed of a checkpoint, one sentence each."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ckptprof.units import size
 from ckptprof_collectors.samples import OperationKind
 
 _AS_ASKED = (OperationKind.AIO | OperationKind.URING).value  # a flag's own `&` takes ten times as long
-_BESIDE_NS = 300_000_000  # a restore whose first or last files were not seen reads on without a pause
+_BESIDE_NS = 300_000_000  # a restore reads its unobserved first or last files without a pause
 
 
 def blind_of(
     candidate: Candidate, pattern: Pattern, files: int, health: TraceHealthHistory, starvation: Starvation
 ) -> Iterator[str]:
-    """Yield the sentences of what stays out of sight; `unsettled` has what may become known later."""
+    """Yield the limitations known at assembly; `unsettled` has the one that may be resolved later."""
     if candidate.is_sent:
         yield from _of_sent(candidate)
         yield from starvation.during(candidate.start_ns, candidate.end_ns)
@@ -53,7 +53,7 @@ def blind_of(
 
 
 def unsettled(candidate: Candidate) -> str:
-    """Return the sentence where it is not known when a save was durable, or where the bytes of a restore came from."""
+    """Limitation while it is unknown when a save became durable, or where the bytes of a restore came from."""
     if candidate.is_sent and candidate.writes:
         return "when the object store had it on stable storage: it answers within the connections"
     if candidate.is_sent:
@@ -65,13 +65,13 @@ def unsettled(candidate: Candidate) -> str:
 
 
 def not_yet_durable(unwritten_bytes: int) -> str:
-    """Return the sentence of a save that was not on stable storage when the recording ended."""
+    """Limitation of a save that was not yet on stable storage when the recording ended."""
     unwritten = f"{size(unwritten_bytes)} of it was not yet written"
     return f"when it became durable: it was not yet when the watch ended: {unwritten}"
 
 
 def unfound(candidate: Candidate, histories: Histories, written_bytes: int | None) -> list[str]:
-    """Return a sentence if its processes moved far more while it went on than is in the files that polling found."""
+    """Limitation if its processes transferred far more meanwhile than polling found in files; else empty."""
     if candidate.is_sent or any(part.operations is not None for part in candidate.parts):
         return []
     writes = candidate.writes
@@ -110,7 +110,6 @@ def _of_files(candidate: Candidate, files: int) -> Iterator[str]:
 
 
 def _is_guessed(part: Transfer) -> bool:
-    """Return whether more of a mapping was touched than the trace was told of, if it was told of anything."""
     sums = part.operations
     return part.is_mapped and (sums is None or part.bytes > sums.bytes - sums.silent_bytes)
 

@@ -51,7 +51,7 @@ _KINDS = ("created", "renamed", "unlinked", "synced")
 def assemble(
     candidate: Candidate, evidence: list[Evidence], confidence: float, known: Knowledge, *, is_copy: bool = False
 ) -> tuple[Checkpoint, tuple[str, ...], Stall]:
-    """Return the checkpoint, what stays out of sight of it once it is known when it was durable, and its stall."""
+    """Build (checkpoint, the limitations that remain once its durability is known, its stall)."""
     world, clock = known.world, known.world.clock
     ending, cuts = ending_of(candidate, known, is_copy=is_copy), cuts_of(candidate, known)
     status = Status.INCOMPLETE if cuts else ending.status
@@ -142,11 +142,11 @@ def assemble(
 
 
 def _path(candidate: Candidate, *, complete: bool) -> str:
-    """Return the file, or the folder that all files share; a file that is one rank's part stands for its folder.
+    """Find the one file, or the folder that all share; a file that is one rank's part is represented by its folder.
 
-    What completes it may lie beside that folder (`latest`) and is no part of it. Of a folder that was renamed not all
-    files may have been seen under its new name, or none: a step's folder has it once that is `complete`. A copy under a
-    further name (`last.ckpt`) is not the checkpoint.
+    A marker may lie beside that folder (`latest`) and is no part of it. After a folder was renamed, some or all files
+    may have been observed under its old name only: once a save is `complete`, the folder of its step is used. A copy
+    under a further name (`last.ckpt`) is not the checkpoint.
     """
     if candidate.is_sent:
         return candidate.parts[0].path
@@ -173,7 +173,7 @@ def _path(candidate: Candidate, *, complete: bool) -> str:
 
 
 def _place(candidate: Candidate, path: str, world: World) -> Place | None:
-    """Return where its folder lies, as its file system says; None: nobody has looked at that."""
+    """Where its folder lies, as its file system identifies it; None: never inspected."""
     folder = folder_of(path) if any(part.path == path for part in candidate.parts) else path
     facts = [part.fact for part in candidate.parts if part.fact is not None and folder_of(part.fact.path) == folder]
     told = {(fact.device, fact.folder_inode) for fact in facts if fact.folder_inode is not None}
@@ -202,7 +202,7 @@ def _stream(part: Transfer, known: Knowledge, clock: Clock, progress: tuple[Prog
 
 
 def _timeline(candidate: Candidate, known: Knowledge, clock: Clock) -> tuple[Point, ...]:
-    """Return what the candidate's processes moved, interval by interval, cut to its edges and thinned to 600 points."""
+    """Bytes transferred in each interval, clipped to the candidate and thinned to 600 points."""
     points = sorted(points_of(candidate.parts, known.world.histories))
     if len(points) > MAX_POINTS:
         points = _thinned(points, candidate)
@@ -220,10 +220,7 @@ def _thinned(points: list[tuple[int, int, int]], candidate: Candidate) -> list[t
 
 
 def _moments_of(candidate: Candidate, clock: Clock, *, committed: bool) -> Moments:
-    """Return the moments of a save that were seen; one that was not `committed` has no such moment.
-
-    When old ones were cleaned up becomes known later.
-    """
+    """Moments of a save that were observed, without `cleaned_ns`, which becomes known later."""
     if not candidate.writes:
         return Moments()
     first_ns = min(part.first_data_ns for part in candidate.parts)
@@ -239,18 +236,18 @@ def _moments_of(candidate: Candidate, clock: Clock, *, committed: bool) -> Momen
 
 
 def _committed_ns(candidate: Candidate, clock: Clock) -> int | None:
-    """Return when the marker was complete or the last name given; of files without either, when they were closed."""
+    """When the marker was complete or the last file renamed; without either, when all traced files were closed."""
     signs = [part.end_ns for part in candidate.parts if part.name.commit]
     signs += [at_ns for part in candidate.parts if (at_ns := part.renamed_ns(clock)) is not None]
     if signs:
         return max(signs)
-    closed = [part.closed_ns for part in candidate.parts if part.operations is not None]  # else it is a look's time
+    closed = [part.closed_ns for part in candidate.parts if part.operations is not None]  # else a sample's time
     known = [at_ns for at_ns in closed if at_ns is not None]
     return max(known) if len(known) == len(candidate.parts) else None
 
 
 def _metadata_of(candidate: Candidate, world: World) -> Metadata:
-    """Return what else was done: all but what was lost, or which of the files were new."""
+    """Count calls on names: at least that many if events were lost or only polling saw the files."""
     sums = [part.operations for part in candidate.parts if part.operations is not None]
     if not sums:
         born = _born(candidate, world.clock) if candidate.writes else None
@@ -267,7 +264,6 @@ def _metadata_of(candidate: Candidate, world: World) -> Metadata:
 
 
 def _born(candidate: Candidate, clock: Clock) -> int | None:
-    """Return how many of the files were made while it went on; None if the file system does not tell."""
     births = {
         part.path: clock.mono(part.fact.birth_ns)
         for part in candidate.parts

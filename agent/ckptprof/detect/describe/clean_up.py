@@ -1,4 +1,4 @@
-"""What is deleted for a save, and how long the thread that trains goes on deleting in line: by its calls, or looks."""
+"""What is deleted for a save, and how long the main thread goes on deleting: by traced calls, else by samples."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ckptprof.detect.world.world import World
 from ckptprof.model import Mode
 
 _DELETES = frozenset(("unlink",))
-_CLEARS = frozenset(("unlink", "metadata"))  # a tree is listed and looked at as it goes
+_CLEARS = frozenset(("unlink", "metadata"))  # removing a tree lists and stats it, too
 
 
 class Clearing(NamedTuple):
-    """One row of deletions. Times are CLOCK_MONOTONIC."""
+    """One uninterrupted run of deletions. Times are CLOCK_MONOTONIC."""
 
     start_ns: int
     end_ns: int
-    counted: bool  # by its calls
+    counted: bool  # from traced calls, else from samples
 
     @property
     def lasts_ns(self) -> int:
-        """How long it takes."""
+        """Duration."""
         return self.end_ns - self.start_ns
 
 
 def clean_up_of(draft: Draft) -> tuple[int | None, int | None, int | None]:
-    """Return (files, time in the calls) that its processes have deleted of other saves, and how long training waited.
+    """Measure (files of other saves deleted, ns in these calls, ns that training waited for it).
 
-    None: that cannot be seen. Nothing waits for what is deleted beside training.
+    None: not observed. Training waits for nothing that is deleted alongside it.
     """
     candidate, known = draft.candidate, draft.known
     if not candidate.writes:
@@ -51,7 +51,7 @@ def clean_up_of(draft: Draft) -> tuple[int | None, int | None, int | None]:
 
 
 def clearing_after(world: World, processes: Iterable[ProcessKey], end_ns: int, until_ns: int) -> Clearing | None:
-    """Return the row of a process whose main thread began to delete as the save ended; of several the one that is last.
+    """Find the run of deletions that a main thread started as the save ended, of several the last to end.
 
     `until_ns` is the latest end of a call in it.
     """

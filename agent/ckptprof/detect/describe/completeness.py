@@ -1,6 +1,7 @@
-"""Whether a save came to its end: it did not if its writer died, its disk was full, or its last step never came.
+"""Whether a save came to its end: not if its writer died, its disk was full, or its last step is missing.
 
-A save is called incomplete only on what its own files or its series show; what could not be seen is no sign.
+A save is called incomplete only on evidence from its own files or its series. What could not be observed is no
+evidence.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ckptprof.frameworks.words import PART_NUMBER
 from ckptprof.model import Evidence, Status
 from ckptprof.units import size
 
-SOON_NS = 5_000_000_000  # a writer that ends so soon after its last write may have died of it
+SOON_NS = 5_000_000_000  # a writer that exits so soon after its last write may have crashed
 
 
 _VOLUME = re.compile(r"(.+?)([a-z]{2,3}|\d{2,4})")  # as split(1) names what it makes: xaa, xab; x00, x01
@@ -33,14 +34,14 @@ _FIRST_VOLUME = re.compile(r"a+|0+1?")
 
 @dataclass(frozen=True)
 class Ending:
-    """How a save ended, and why that is said; the evidence has no weight in the recognition."""
+    """How a save ended, and the evidence, which has no weight in the recognition."""
 
     status: Status = Status.COMPLETE
     evidence: tuple[Evidence, ...] = ()
 
 
 def ending_of(candidate: Candidate, known: Knowledge, *, is_copy: bool) -> Ending:
-    """Return how a save ended, or a copy, which is of no series; a restore has no such end."""
+    """Classify how a save or a copy ended; a copy belongs to no series, and a restore is always complete."""
     if not candidate.writes:
         return Ending()
     died = [known.world.died_ns(process) for process in candidate.processes]
@@ -63,7 +64,7 @@ def ending_of(candidate: Candidate, known: Knowledge, *, is_copy: bool) -> Endin
 
 
 def _is_renamed_whole(candidate: Candidate, large: list[Transfer], known: Knowledge) -> bool:
-    """Return whether all of it was given its name once the last byte was there: who wrote it took it for whole."""
+    """All large files were renamed after the last byte was written: their writer considered them complete."""
     last_ns = max(part.last_data_ns(known.world.clock) for part in candidate.parts)
     renamed = [part.renamed_ns(known.world.clock) for part in large]
     return bool(renamed) and all(at_ns is not None and at_ns >= last_ns for at_ns in renamed)
@@ -72,7 +73,7 @@ def _is_renamed_whole(candidate: Candidate, large: list[Transfer], known: Knowle
 def _unfinished(
     candidate: Candidate, earlier: list[CompleteSave], known: Knowledge, *, dead: bool, soon: bool
 ) -> Iterator[str]:
-    """Yield what was to come and did not: of a save it is held against `earlier` ones without more files, if any."""
+    """Yield what is missing compared with `earlier` saves, of which those with no more files come first."""
     large = _large(candidate)
     alike = [one for one in earlier if one.files <= len(large)]
     usual = _usual_bytes(alike or earlier)
@@ -100,7 +101,7 @@ def _unfinished(
         return
     ended_ns = max((known.world.ended.get(process, 0) for process in candidate.processes), default=0)
     stuck = [part for part in unstaged if is_temporary(part.path) and part.kept_its_name(ended_ns)]
-    if stuck and not earlier:  # a temporary name stayed until its writers ended
+    if stuck and not earlier:  # a temporary name lasted until its writers exited
         yield f"{stuck[0].file_name} never got its final name"
     if _marker(candidate) is None and (lacking := lacking_pieces(candidate)) and _is_all_seen(candidate, known):
         yield f"{lacking[0]} of the {lacking[1]} files that its names tell of were never written"
@@ -112,7 +113,7 @@ def _unfinished(
 
 
 def _without_room(earlier: Sequence[CompleteSave], moved: int) -> Iterator[str]:
-    """Yield that the save before left too little room: what the job deletes when it fails hides that it was full."""
+    """Yield that the previous save left too little free space: a job that fails may delete the file that filled it."""
     usual, room = _usual_bytes(earlier), next((one.free_bytes for one in earlier[-1:]), None)
     if usual is not None and room is not None and moved <= room < WHOLE_SHARE * usual:
         yield f"it has {size(moved)}, where the saves before it have {size(usual)} and left room for {size(room)}"
@@ -123,18 +124,15 @@ def _usual_bytes(earlier: Sequence[CompleteSave]) -> int | None:
 
 
 def _is_whole(candidate: Candidate, large: Sequence[Transfer], alike: Sequence[CompleteSave]) -> bool:
-    """Return whether a save with less than those before it (`alike`: of no more files) is whole all the same."""
+    """Whether a save smaller than earlier ones is complete all the same; `alike`: earlier ones with no more files."""
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
-        return True  # its own framework completed it: what lacks was not seen
+        return True  # its framework marked it complete: missing files were not observed
     whole = all(part.fact is not None and part.fact.whole for part in large)
-    return bool(alike and large) and whole  # none lacks, and each is whole: less was to be saved
+    return bool(alike and large) and whole  # no file is missing, and each is complete: there was less to save
 
 
 def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
-    """Yield the files that end before their own format does; of each only a look at what is left of it counts.
-
-    The volumes that split(1) makes of one stream end anywhere.
-    """
+    """Yield truncated files, if inspected after their last write; volumes that split(1) makes may end anywhere."""
     found = [_VOLUME.fullmatch(path) for path in {part.path for part in candidate.parts}]
     stems = Counter(one[1] for one in found if one)
     begun = {one[1] for one in found if one and _FIRST_VOLUME.fullmatch(one[2])}
@@ -149,7 +147,7 @@ def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
 
 
 def note_complete(candidate: Candidate, past: PastEvents) -> None:
-    """Take note of a save that came to its end: later ones of its series are held against it."""
+    """Record a complete save, with which later ones of its series are compared."""
     large = _large(candidate)
     rooms = [part.fact.free_bytes for part in large if part.fact is not None and part.fact.free_bytes is not None]
     save = CompleteSave(_kept_bytes(candidate), len(large), _marker(candidate), min(rooms, default=None))
@@ -158,11 +156,11 @@ def note_complete(candidate: Candidate, past: PastEvents) -> None:
 
 def _large(candidate: Candidate) -> list[Transfer]:
     least = LITTLE_SHARE * candidate.bytes
-    return [part for part in candidate.parts if part.bytes >= least]  # the rest are notes
+    return [part for part in candidate.parts if part.bytes >= least]  # the rest is metadata
 
 
 def _kept_bytes(candidate: Candidate) -> int:
-    """Return the bytes that were written and are in its files: what was begun anew counts once."""
+    """Bytes written that its files still contain: what was written again counts once."""
     written: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for part in candidate.parts:
@@ -172,7 +170,7 @@ def _kept_bytes(candidate: Candidate) -> int:
 
 
 def lacking_pieces(candidate: Candidate) -> tuple[int, int] | None:
-    """Return (how many, of how many) files are not in a save that its names tell of (`2-of-8`); None: none lacks."""
+    """Count (missing, expected) files by their names (`2-of-8`); None if none is missing."""
     found: dict[tuple[str, str, int], set[int]] = {}
     for part in candidate.parts if candidate.writes else ():
         if part.name.piece is not None:
@@ -191,7 +189,7 @@ def _is_all_seen(candidate: Candidate, known: Knowledge) -> bool:
 
 
 def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:
-    """Return the file without which what was written is no checkpoint, if nobody wrote it."""
+    """Name of a required companion file that no process wrote; None if all are there or unknown."""
     written = {part.path for part in candidate.parts}
     wanted: dict[str, str] = {}  # by their paths
     for part in candidate.parts:
@@ -206,16 +204,13 @@ def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:
 
 
 def _marker(candidate: Candidate) -> str | None:
-    """Return the file that completed a save: its path, or its place in the folder of the save; None: there was none."""
+    """Find the file that completed a save: its path, or relative to the folder of the save; None if there was none."""
     folder = candidate.directory.partition("#")[0] + "/"
     return next((part.path.removeprefix(folder) for part in candidate.parts if part.name.commit), None)
 
 
 def _lacks_marker(usual: list[str | None], candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether all saves before it had a marker, and this one's was not written by anybody.
-
-    Polling may not tell who wrote a few bytes; that they were written their file system says.
-    """
+    """Whether earlier saves had a marker and this one has none; polling may miss its writer, but not its file."""
     if not all(usual) or _marker(candidate) is not None:
         return False
     folder = candidate.directory.partition("#")[0]
@@ -224,5 +219,5 @@ def _lacks_marker(usual: list[str | None], candidate: Candidate, known: Knowledg
 
 
 def kinds(candidate: Candidate) -> frozenset[str]:
-    """Return the shapes of its large files, by which saves of a series are told."""
+    """Shapes of its large files, which identify its series."""
     return frozenset(shape(part.path) for part in _large(candidate)[:8])

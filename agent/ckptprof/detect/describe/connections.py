@@ -1,7 +1,7 @@
-"""The TCP connections that may matter for a checkpoint: those of its mount's server or daemon, and of its processes.
+"""The TCP connections that may matter for a checkpoint: of its mount's server or daemon, and of its processes.
 
-Of a disk behind NVMe over TCP its targets are the server. Where none of these is known, those of a mount that a server
-is behind are told by their bytes.
+For a disk behind NVMe over TCP the servers are its targets. If none of these is known, the connections of a network
+mount are selected by their bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOOPBACK = ("lo",)
 
 @dataclass
 class _Sum:
-    """The endpoints that differ by their owner or the address of this end alone."""
+    """Endpoints that differ only in their owner or local address."""
 
     relation: str
     endpoints: list[Endpoint] = field(default_factory=list)
@@ -35,11 +35,9 @@ class _Sum:
 
     @property
     def moved(self) -> float:
-        """What went over them in both directions."""
         return sum(one.sent_bytes + one.received_bytes for one in self.traffic)
 
     def measure(self, seconds: float) -> ConnectionMeasure:
-        """Return what they came to."""
         first = self.endpoints[0]
         busy = _sum(one.busy_us for one in self.traffic)
         rounds = [one for one in self.traffic if one.rtt_us is not None]
@@ -68,7 +66,7 @@ class _Sum:
 
 
 def connections_of(draft: Draft) -> tuple[ConnectionMeasure, ...]:
-    """Return those that may matter, the ones that moved most first; at most sixteen."""
+    """Measure the connections that may matter, most bytes first; at most sixteen."""
     start_ns, end_ns = draft.candidate.start_ns, draft.candidate.end_ns
     sums: dict[tuple[object, ...], _Sum] = {}
     for endpoint, traffic, relation in _related(draft):
@@ -80,7 +78,7 @@ def connections_of(draft: Draft) -> tuple[ConnectionMeasure, ...]:
 
 
 def sent_of(parts: Collection[Transfer]) -> Sent | None:
-    """Return where parts were sent, or came from; None: they are of files."""
+    """Summarise where parts were sent to or received from; None if they are files."""
     sendings = [part.sending for part in parts if part.sending is not None]
     if not sendings:
         return None
@@ -91,7 +89,7 @@ def sent_of(parts: Collection[Transfer]) -> Sent | None:
         del sums[place]
     counted = [one for one in sendings if one.is_counted]
     number = sum(one.parts for one in counted)
-    # of a restore the last answer of each connection is none yet, if nothing more was asked for
+    # of a restore the last answer of a connection counts only after the next request
     is_all = len(counted) == len(sendings) and (number > 0 or all(part.writes for part in parts))
     open_at_once = [one.connections for one in sendings if one.connections is not None]
     return Sent(
@@ -103,7 +101,7 @@ def sent_of(parts: Collection[Transfer]) -> Sent | None:
 
 
 def hidden(world: World, measures: Measures, writers: Iterable[ProcessKey]) -> tuple[str, ...]:
-    """Return a sentence if the connections with a server may be where nobody looks."""
+    """Limitation if the connections with a server may be in another network namespace; else empty."""
     if measures.mount is None or not measures.mount.remote or measures.connections:
         return ()
     infos = (world.jobs.forked_by(process) for process in writers)
@@ -113,7 +111,6 @@ def hidden(world: World, measures: Measures, writers: Iterable[ProcessKey]) -> t
 
 
 def _related(draft: Draft) -> Iterable[tuple[Endpoint, Traffic, str]]:
-    """Yield the endpoints that may matter, and why."""
     candidate, devices = draft.candidate, draft.world.devices
     mount = devices.mount_of(draft.path)
     addresses = frozenset(mount.addresses) if mount is not None else frozenset()
@@ -142,7 +139,6 @@ def _related(draft: Draft) -> Iterable[tuple[Endpoint, Traffic, str]]:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """Return a sum; None if one of them was not seen."""
     total = 0.0
     for value in values:
         if value is None:

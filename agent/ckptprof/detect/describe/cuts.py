@@ -1,7 +1,7 @@
-"""Whether the watch began or ended, or the trace failed, in the midst of a save: then only a part of it was seen.
+"""Truncation: the recording started or ended, or the trace failed, during a save, so that only a part was observed.
 
-Nothing tells that for sure, so that what may be a part is told as one. A save that its marker completed, or that is as
-large as those of its series before it, was seen to its end.
+There is no proof of that, so a save that may be a part is reported as one. A save that its marker completed, or that is
+as large as earlier ones of its series, was observed to its end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNSEEN = {
 
 
 def cuts_of(candidate: Candidate, known: Knowledge) -> tuple[Evidence, ...]:
-    """Return by what a save was cut, none if it was seen from its begin to its end; restores are not asked."""
+    """Evidence of truncation, empty if a save was observed from start to end; restores are not checked."""
     if not candidate.writes:
         return ()
     cuts = [*_at_begin(candidate, known), *_at_end(candidate, known)]
@@ -35,7 +35,7 @@ def cuts_of(candidate: Candidate, known: Knowledge) -> tuple[Evidence, ...]:
 
 
 def unseen_of(cuts: tuple[Evidence, ...]) -> list[str]:
-    """Return the sentences of what was out of sight."""
+    """Limitations for each truncation."""
     return [UNSEEN[cut.name] for cut in cuts]
 
 
@@ -55,7 +55,7 @@ def _at_begin(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str
 
 
 def _older(candidate: Candidate, known: Knowledge) -> list[ProcessKey]:
-    """Return the processes that lived before the watch began, of its writers and those that they write for."""
+    """Its writers, and the ranks they write for, that started before the recording."""
     world = known.world
     both = [(process, world.jobs.works_for(process)) for process in candidate.processes]
     ticks = world.header.at_ns * world.header.ticks_per_second // 1_000_000_000
@@ -63,7 +63,7 @@ def _older(candidate: Candidate, known: Knowledge) -> list[ProcessKey]:
 
 
 def _begun_unseen(candidate: Candidate) -> Transfer | None:
-    """Return the part of a file whose first bytes were written before anybody looked."""
+    """Find a file whose first bytes were written before the first sample."""
     lows: dict[str, tuple[int, Transfer]] = {}
     for part in candidate.parts:
         stretch = part.stretch
@@ -79,7 +79,7 @@ def _begun_unseen(candidate: Candidate) -> Transfer | None:
 
 
 def _lacks_others(candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether ranks that live wrote no file although files bear ranks, or it is a copy of what was not seen."""
+    """Whether files carry ranks and living ranks wrote none, or it is a copy of an unobserved original."""
     names = [part.name for part in candidate.parts]
     if all(name.alias and name.framework is not None and name.framework.copies_whole for name in names):
         return True
@@ -106,7 +106,7 @@ def _at_end(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]
 
 
 def _is_traced_until(part: Transfer, failed_ns: int) -> bool:
-    """Return whether the trace told of it as long as it could: nobody tells when it is closed."""
+    """Whether it was traced and still open when the trace failed: its close was not observed."""
     return part.operations is not None and part.closed_ns is None and part.first_ns <= failed_ns
 
 

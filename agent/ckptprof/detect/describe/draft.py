@@ -1,4 +1,4 @@
-"""What was concluded of an event before its measures are taken."""
+"""What was concluded about an event before it is measured."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Draft:
     candidate: Candidate
     known: Knowledge
     path: str
-    writers: Mapping[ProcessKey, Writer]  # the one that moved most first
+    writers: Mapping[ProcessKey, Writer]  # most bytes first
     stall: Stall
     durable_ns: int | None
     engine: str | None = None  # of cuFile
 
     @property
     def world(self) -> World:
-        """What was observed."""
+        """Everything observed of the host."""
         return self.known.world

@@ -1,7 +1,7 @@
-"""When files reached stable storage: by their own sync, or by the looks at what of them was not yet written.
+"""When files reached stable storage: by their own sync, or by samples of how much was still unwritten.
 
-And when they were in an object store, too: by who read them back and sent as much. And what a crash before that may
-cost, as the order of a traced save's calls shows.
+Also when they were in an object store, by the process that read them back and sent as much; and what a crash may cost,
+from the order of the calls of a traced save.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Durability:
     """When all files were on stable storage. Times are CLOCK_MONOTONIC."""
 
     at_ns: int | None = None
-    exact: bool = True  # told by syncs; else it was so at the latest then
-    not_before_ns: int | None = None  # the last look at which something was unwritten
-    unwritten_bytes: int = 0  # when last looked at
+    exact: bool = True  # by syncs; else `at_ns` is an upper bound
+    not_before_ns: int | None = None  # the last sample with something unwritten
+    unwritten_bytes: int = 0  # at the last sample
 
 
 def ends_of(parts: Iterable[Transfer], clock: Clock) -> tuple[FileEnd, ...]:
-    """Return the ends of files that were written."""
+    """List the ends of written files."""
     return tuple(
         FileEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns, _stamp_ns(part, clock))
         for part in parts
@@ -61,13 +61,13 @@ def ends_of(parts: Iterable[Transfer], clock: Clock) -> tuple[FileEnd, ...]:
 
 
 def _stamp_ns(part: Transfer, clock: Clock) -> int:
-    """Return the latest stamp that its writing left: the clocks of servers differ from ours."""
+    """Latest modification time left by the writer: clocks of servers differ from ours."""
     stamp_ns = clock.stamp(part.end_ns)
     return stamp_ns if part.fact is None else max(stamp_ns, part.fact.modified_ns)
 
 
 def durability(ends: Iterable[FileEnd], book: Writeback) -> Durability:
-    """Return what is known by now: `at_ns` only if it is known of nearly all bytes and of no file the opposite."""
+    """Estimate durability so far: `at_ns` only if nearly all bytes are known durable, and none is known unwritten."""
     whole = known = unwritten = 0
     times: list[int] = []
     dirty: list[int] = []
@@ -89,7 +89,7 @@ def durability(ends: Iterable[FileEnd], book: Writeback) -> Durability:
         elif looks.clean_ns >= end.last_ns:
             known += end.bytes
             times.append(looks.clean_ns)
-    if not times or unwritten or known < ALL_SHARE * whole:  # of thousands of files the smallest are not followed
+    if not times or unwritten or known < ALL_SHARE * whole:  # the smallest of thousands of files are not followed
         return Durability(unwritten_bytes=unwritten, not_before_ns=max(dirty, default=None))
     return Durability(max(times), exact, max(dirty, default=None))
 
@@ -97,7 +97,7 @@ def durability(ends: Iterable[FileEnd], book: Writeback) -> Durability:
 def writeback_measures(
     found: Durability, path: str, span: tuple[int, int], devices: Devices, wall: Callable[[int], int]
 ) -> dict[str, int | None]:
-    """Return what `Measures` has of the way of a save in `span` to stable storage; `wall`: wall time of a moment."""
+    """Fields of `Measures` on the write-back of a save in `span`; `wall` converts to wall time."""
     told: dict[str, int | None] = {"unwritten_ns": None if found.not_before_ns is None else wall(found.not_before_ns)}
     start_ns, end_ns = span
     chain = devices.chain_of(path) if found.at_ns is not None and found.at_ns > end_ns else ()
@@ -108,7 +108,7 @@ def writeback_measures(
 
 
 def durable_evidence(found: Durability) -> tuple[Evidence, ...]:
-    """Return how exact the time is at which a save was durable, if it is not exact."""
+    """How exact the time of durability is; empty if exact."""
     if found.exact or found.at_ns is None:
         return ()
     text = "its files were asked how much of them was unwritten: nothing was when this was first seen"
@@ -119,7 +119,7 @@ def durable_evidence(found: Durability) -> tuple[Evidence, ...]:
 
 
 def upload_of(event: Event, save: Checkpoint, paths: Collection[str]) -> UploadMeasure | None:
-    """Return what was sent as an upload of a save to these `paths`; None: it is none of it."""
+    """Match what was sent with a save in files at `paths`; None if it is no upload of it."""
     if not is_of_one_state(event.bytes, save.bytes):
         return None
     meanwhile = event.start_ns - BESIDE_NS, event.end_ns
@@ -147,7 +147,7 @@ def upload_of(event: Event, save: Checkpoint, paths: Collection[str]) -> UploadM
 
 
 def frailties_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
-    """Yield what a crash may cost by the order in which a save that is complete was written; only calls tell that."""
+    """Yield what a crash may cost, by the order in which a complete, fully traced save was written."""
     parts = [part for part in candidate.parts if isinstance(part, TracedTransfer) and not part.is_mapped]
     health, clock = known.world.health, known.world.clock
     if not candidate.writes or len(parts) < len(candidate.parts) or health.lost(candidate.start_ns, candidate.end_ns):
@@ -180,7 +180,7 @@ def _given_ns(part: TracedTransfer) -> int:
 
 
 def _unsynced(data: Sequence[TracedTransfer], marker: TracedTransfer | None, known: Knowledge) -> list[TracedTransfer]:
-    """Return what was found unwritten after it was said to be complete: by a marker, or a name that lasts."""
+    """Files still unwritten after the save was marked complete, or after they got their final names."""
     found = []
     for part in data:
         types = {mount.fs_type for mount in known.world.devices.mounts_with(part.file[0])}

@@ -1,7 +1,7 @@
-"""When the GPU of a process that trains stood still: what its driver keeps is the nearest to whether it trains.
+"""When the GPU of a training process was idle, by what its driver recorded: the best evidence of whether it trains.
 
-A driver keeps some seconds: of 0.2 s each, the share in which a kernel ran (of an H200: of 14 s). A GPU that waits for
-those of other ranks runs a kernel all the while, so that only one that stands still tells where ranks are several.
+A driver retains some seconds: the share of time with a running kernel, in periods of 0.2 s (on an H200: 14 s). A GPU
+that waits for the GPUs of other ranks runs a kernel all the time, so with several ranks only an idle GPU is evidence.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from typing import NamedTuple
 from ckptprof.detect.tolerances import CALLS_NS, LATE_NS, LOOK_NS, MANY
 from ckptprof.detect.world.spans import Span, length, overlap_ns
 
-REACH_NS = 20_000_000_000  # before a save, or after it: so far lies what is usual
-STILL = 0.2  # of what is usual
-_LEAST_PERCENT = 10  # a GPU that hardly does anything tells nothing by doing nothing
+REACH_NS = 20_000_000_000  # before and after a save: the baseline
+STILL = 0.2  # of the usual activity
+_LEAST_PERCENT = 10  # below that an idle GPU is no evidence
 
 
 class _Period(NamedTuple):
     start_ns: int
     end_ns: int
-    percent: int  # of it a kernel ran
+    percent: int  # of the time a kernel ran
 
 
 def idle_spans(points: list[tuple[int, int]], save: Span, is_at_save: Callable[[int, int], bool]) -> list[Span] | None:
-    """Return when a GPU stood still for longer than it does without a save; None if that cannot be told.
+    """Find when a GPU was idle for longer than without a save; None if unknown.
 
-    Points are (end of a period in ns, percent of it in which a kernel ran); what `is_at_save` is not usual. Where it
-    never went on, nothing tells whether it stood still for the save: that is told up to the end of the save.
+    Points are (end of a period in ns, percent of it with a running kernel); periods that `is_at_save` are not used as
+    the baseline. If it never resumed, idleness counts up to the end of the save: it is unknown whether the rest was for
+    it.
     """
     periods = [_Period(max(a[0], b[0] - LOOK_NS), b[0], b[1]) for a, b in pairwise(sorted(points))]
     periods = _since_it_trains(
@@ -47,14 +48,14 @@ def idle_spans(points: list[tuple[int, int]], save: Span, is_at_save: Callable[[
     if found[-1][0]:
         runs[-1] = runs[-1][0], max(runs[-1][0], min(runs[-1][1], save[1]))
     aside = [run for run in runs if run[1] < save[0] - LATE_NS and not is_at_save(run[0], run[1] + LATE_NS)]
-    if length(aside) * 3 > length(one[:2] for one in calm):  # it idles often
+    if length(aside) * 3 > length(one[:2] for one in calm):  # it is often idle
         return None
-    pauses = sorted(end_ns - start_ns for start_ns, end_ns in aside)[-2:]  # what it does once is not its way
+    pauses = sorted(end_ns - start_ns for start_ns, end_ns in aside)[-2:]  # one pause may be an exception
     return [run for run in runs if len(pauses) < 2 or run[1] - run[0] > pauses[0] + CALLS_NS]
 
 
 def _since_it_trains(periods: list[_Period]) -> list[_Period]:
-    """Return the periods since many in a row were busy: what was before is its start."""
+    """Periods since many in a row were busy: before that it was starting."""
     for is_busy, first, last in _runs([one.percent >= _LEAST_PERCENT for one in periods]):
         if is_busy and last - first + 1 >= MANY:
             return periods[first:]
@@ -62,7 +63,6 @@ def _since_it_trains(periods: list[_Period]) -> list[_Period]:
 
 
 def _runs(flags: list[bool]) -> list[tuple[bool, int, int]]:
-    """Return (flag, first, last) of each run of equal flags."""
     found, at = [], 0
     for flag, run in groupby(flags):
         count = len(list(run))
@@ -72,7 +72,7 @@ def _runs(flags: list[bool]) -> list[tuple[bool, int, int]]:
 
 
 def _widened(periods: list[_Period], first: int, last: int, usual: float) -> Span:
-    """Return when a run of still periods began and ended, by the shares of the periods beside it."""
+    """Extend a run of idle periods into its neighbours by their idle share."""
     start_ns, end_ns = periods[first].start_ns, periods[last].end_ns
     if first and periods[first - 1].end_ns == start_ns:
         start_ns -= _missing_ns(periods[first - 1], usual)

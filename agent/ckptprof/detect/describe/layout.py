@@ -1,8 +1,8 @@
 """How the bytes of an event were laid out, and the class of that: by bytes, not operations (design section 5).
 
-And by which of its engines cuFile (GPUDirect Storage) moved them between GPU and storage. By its driver, nvidia-fs, no
-call moves a byte: what its process wrote or fetched grows far beyond what calls asked for, while the driver is open.
-The others make ordinary calls: that it was cuFile at all shows in the Python stack of a thread that moves the data.
+Also which engine of cuFile (GPUDirect Storage) transferred them between GPU and storage. With its driver, nvidia-fs, no
+call transfers a byte: what the process wrote or fetched grows far beyond what its calls requested, while the driver is
+open. Other engines make ordinary calls; that it was cuFile shows in the Python stack of a writing thread.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ckptprof.frameworks.stacks import CUFILE
 from ckptprof.model import Pattern, PatternClass
 
 NVFS, P2PDMA, COMPAT = "nvfs", "p2pdma", "compat"
-SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
-_RANDOM_SEQUENTIAL = 0.75  # of random operations every other one goes ahead
+SEEN_SHARE = 0.5  # of the bytes need a known order before a class is named
+_RANDOM_SEQUENTIAL = 0.75  # half of random operations go forward
 _RANDOM_CONSECUTIVE = 0.25
 
 
 def pattern_of(candidate: Candidate, histories: Histories, engine: str | None = None) -> Pattern:
-    """Return the pattern of a candidate that cuFile moved by some `engine`; None wherever it could not be seen."""
+    """Describe the pattern of a candidate transferred by a cuFile `engine`; None for whatever was not observed."""
     total = candidate.bytes
     order, sizes = layout_of(candidate.parts, histories)
     known = order.known
@@ -50,7 +50,7 @@ def pattern_of(candidate: Candidate, histories: Histories, engine: str | None = 
 
 
 def class_of(transfer: Transfer) -> PatternClass | None:
-    """Return the class of a single transfer; None if its operations were not counted."""
+    """Classify a single transfer; None if its operations were not counted."""
     sums = transfer.operations
     if sums is None:
         return None
@@ -77,7 +77,7 @@ def _class_of(order: Order, called_median_bytes: float | None) -> PatternClass |
 
 
 def engine_of(candidate: Candidate, world: World) -> str | None:
-    """Return nvfs, p2pdma or compat; None: nothing shows that cuFile moved it."""
+    """Identify the cuFile engine: nvfs, p2pdma or compat; None without evidence of cuFile."""
     if candidate.is_sent or not candidate.bytes:
         return None
     if _is_hidden(candidate, world):
@@ -91,7 +91,7 @@ def engine_of(candidate: Candidate, world: World) -> str | None:
 
 
 def hidden_of(engine: str | None, world: World) -> tuple[str, ...]:
-    """Return what its driver keeps out of sight, one sentence; none where it was not by the driver."""
+    """Limitation of transfers by nvidia-fs; empty for other engines."""
     if engine != NVFS:
         return ()
     known = world.gpudirect.last
@@ -101,7 +101,7 @@ def hidden_of(engine: str | None, world: World) -> tuple[str, ...]:
 
 
 def _is_hidden(candidate: Candidate, world: World) -> bool:
-    """Return whether its bytes moved by no call, by processes that have the driver open."""
+    """Whether most bytes were transferred by no call, by processes that have the driver open."""
     users = [process for process in candidate.processes if world.gpudirect.is_used_by(process)]
     parts = [part for part in candidate.parts if part.process in users and part.operations is None]
     moved = sum(part.bytes for part in parts if not part.is_mapped)

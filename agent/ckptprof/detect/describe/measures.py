@@ -1,4 +1,4 @@
-"""Puts together what was measured around a checkpoint: the raw material of its diagnosis."""
+"""Assembles what was measured around a checkpoint: the raw material of its diagnosis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ckptprof_collectors.samples import MountInfo
 
 
 def measures_of(draft: Draft) -> Measures:
-    """Return everything that was seen; what was not is None or empty."""
+    """Measure everything; None or empty for what was not observed."""
     candidate, world = draft.candidate, draft.world
     start_ns, end_ns = candidate.start_ns, candidate.end_ns
     acts = acts_of(draft)
@@ -35,7 +35,7 @@ def measures_of(draft: Draft) -> Measures:
         connections=connections_of(draft),
         gpu_sent_bytes=world.gpu_traffic.sent_bytes(members_of(draft), start_ns - held_ns, end_ns)
         if candidate.writes and draft.stall.mode is not Mode.ASYNC
-        else None,  # who trains on meanwhile moves much else
+        else None,  # a job that trains on transfers much else
         gpudirect=world.gpudirect.measure(start_ns, end_ns),
         links=world.devices.links.measures(start_ns, end_ns, writes=candidate.writes),
         mount=_mount(draft, mount) if mount is not None else None,
@@ -51,7 +51,6 @@ def measures_of(draft: Draft) -> Measures:
 
 
 def _busiest_child(draft: Draft, span: Span) -> float | None:
-    """Return the cores used in a time by the busiest child of those that wrote; those that lived through most of it."""
     world, least_ns = draft.world, MOST_SHARE * (span[1] - span[0])
     used = [
         usage.busy
@@ -81,7 +80,7 @@ def _devices(draft: Draft) -> tuple[DeviceMeasure, ...]:
     start_ns, end_ns = candidate.start_ns, candidate.end_ns
     if candidate.writes and chain and draft.durable_ns is not None and draft.durable_ns > end_ns:
         written = disks.written_bytes(chain[0], start_ns, end_ns)
-        if written is not None and written < WHOLE_SHARE * candidate.bytes:  # they write on until it is durable
+        if written is not None and written < WHOLE_SHARE * candidate.bytes:  # write-back continues until it is durable
             end_ns = draft.durable_ns
     infos = [draft.world.jobs.info(process) for process in draft.writers]
     cgroups = frozenset(info.cgroup for info in infos if info is not None and info.cgroup is not None)

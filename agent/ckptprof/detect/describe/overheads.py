@@ -18,7 +18,7 @@ from ckptprof.model import Overhead
 
 @dataclass(frozen=True)
 class Amplification:
-    """What a save wrote in all, what of it is the checkpoint, and the reasons for the rest."""
+    """All bytes that a save wrote, those of the checkpoint, and the reasons for the rest."""
 
     written_bytes: int | None = None
     unique_bytes: int | None = None
@@ -26,7 +26,7 @@ class Amplification:
 
 
 def amplification_of(candidate: Candidate, known: Knowledge) -> Amplification:
-    """Return the amplification of a save; of a restore nothing is known here."""
+    """Measure the amplification of a save; empty for a restore."""
     if not candidate.writes:
         return Amplification()
     staged = list({id(part.staged): part.staged for part in candidate.parts if part.staged is not None}.values())
@@ -57,10 +57,7 @@ def _staging(staged: list[Transfer]) -> Iterator[Overhead]:
 
 
 def _rewrites(candidate: Candidate, known: Knowledge) -> Iterator[Overhead]:
-    """Yield what was written to the same place of a file more than once: more bytes than it has.
-
-    Polled, a process that inherits an open file seems to write it: that it did its counters say.
-    """
+    """Yield bytes written more than once; a polled process may only seem to write a file that it inherited."""
     sums: dict[str, tuple[int, int]] = {}  # what was written of each file, and its size
     for part in candidate.parts:
         if not part.is_mapped:
@@ -91,10 +88,10 @@ def _alike(parts: Iterable[Transfer], key: Callable[[Transfer], Hashable]) -> li
 
 
 def copies_of(parts: list[Transfer]) -> list[Transfer]:
-    """Return the files of the same size whose name is used anew for every save: last.ckpt beside epoch=1-step=100.ckpt.
+    """Find files of equal size whose name is reused for every save: last.ckpt beside epoch=1-step=100.ckpt.
 
-    In the same folder, or in two of which one bears such a name. torch.save writes the name of the file into it, so
-    that in the same folder the sizes differ by some bytes.
+    In the same folder, or in two folders of which one has such a name. torch.save writes the file's name into it, so
+    within one folder sizes may differ by a few bytes.
     """
     again = set(map(id, _nearly_copies(parts)))
     for group in _alike(parts, lambda part: part.bytes):
@@ -115,7 +112,7 @@ def _nearly_copies(parts: list[Transfer]) -> Iterator[Transfer]:
     for sizes in own.values():
         sizes.sort()
     for part in aliases:
-        # of a file little is its own name, which torch.save writes twice for each tensor
+        # torch.save writes the file's name twice for each tensor
         sizes = own.get(_kind(part), [])
         least = bisect_left(sizes, float(part.bytes), key=lambda size: size / ALL_SHARE)
         if least < len(sizes) and ALL_SHARE * sizes[least] <= part.bytes:
@@ -127,7 +124,7 @@ def _kind(part: Transfer) -> Hashable:
 
 
 def _consolidated(parts: list[Transfer]) -> list[Transfer]:
-    """Return the files that were put together from the shards in a folder beside them (PyTorch DCP's HF writer)."""
+    """Files joined from the shards in a folder beside them (PyTorch DCP's HF writer)."""
     shards = [part for part in parts if part.folder.rpartition("/")[2] in SHARDED]
     homes = {part.folder.rpartition("/")[0] for part in shards}
     places = homes | {f"{home}/{folder}" for home in homes for folder in CONSOLIDATED}
@@ -137,10 +134,7 @@ def _consolidated(parts: list[Transfer]) -> list[Transfer]:
 
 
 def _duplicates(parts: list[Transfer]) -> list[Transfer]:
-    """Return the files that one process wrote to two checkpoints under the same names, in the same sizes.
-
-    Two folders of one checkpoint are parts of it: the weights and their average, an actor and a critic.
-    """
+    """Files written to two checkpoints, equal in name and size; two folders of one checkpoint are parts of it."""
     pairs: dict[tuple[str, str], list[Transfer]] = {}
     for first, *others in _alike(parts, lambda part: (part.file_name, part.bytes)):
         for later in others:

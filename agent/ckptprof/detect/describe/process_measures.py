@@ -1,4 +1,4 @@
-"""What each process of the job did from a checkpoint's start to its end, also those that only waited for it."""
+"""What each process of the job did during a checkpoint, including those that only waited for it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ckptprof.detect.world.stacks import act
 from ckptprof.frameworks.programs import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.measures import ProcessMeasure
 
-_PAUSES = "dirty-pauses"  # the program of the trace that tells of them
+_PAUSES = "dirty-pauses"  # the trace program that counts them
 
 
 def processes_of(draft: Draft, acts: list[Act]) -> tuple[ProcessMeasure, ...]:
-    """Return those that moved bytes, most first, then the others of the job, by rank."""
+    """Measure the processes that transferred bytes, most first, then the others of the job, by rank."""
     return tuple(_measure(draft, process, acts) for process in members_of(draft))
 
 
 def members_of(draft: Draft) -> list[ProcessKey]:
-    """Return the processes that were there, so many at most, those that moved most first."""
+    """List the processes of the job, at most MAX_EACH, writers first."""
     jobs = draft.world.jobs
     others = [
         process
@@ -77,7 +77,7 @@ def _measure(draft: Draft, process: ProcessKey, acts: list[Act]) -> ProcessMeasu
 
 
 def _frames(draft: Draft, process: ProcessKey, tids: set[int]) -> Iterator[tuple[tuple[str, str, int], ...]]:
-    """Yield what its writing threads were met at, of one that wrote nothing its main thread."""
+    """Yield the sampled frames of its writing threads, or of its main thread if it wrote nothing."""
     for look in draft.world.trainers.stacks(process, draft.candidate.start_ns, draft.candidate.end_ns):
         for thread in look.threads:
             if thread.tid in tids and thread.frames:

@@ -1,4 +1,4 @@
-"""Where in its file each stream was, and when: few points of few streams, which keep the shape of the whole."""
+"""The offset of each stream in its file over time: few points of few streams, which preserve the shape."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ckptprof.model import Progress
 
 MAX_POINTS = 32  # of a stream
 MAX_STREAMS = 16  # of a checkpoint: as many as are drawn
-_ALL_POINTS = 128  # of a checkpoint: it is to take 2 KB at most
+_ALL_POINTS = 128  # of a checkpoint: 2 KB at most
 
 
 def progress_of(parts: Sequence[Transfer], clock: Clock) -> tuple[dict[int, tuple[Progress, ...]], int]:
-    """Return the points of some parts, by their place, and how many others were seen that are left out."""
+    """Sample the points of some parts, by index, and count the observed parts that are omitted."""
     seen = [place for place, part in enumerate(parts) if _is_seen(part)]
     chosen = sorted(seen, key=_rank_of(parts, seen).__getitem__)[:MAX_STREAMS]
     found = {place: _points_of(parts[place], clock) for place in chosen}
@@ -34,16 +34,13 @@ def _is_seen(part: Transfer) -> bool:
 
 
 def _looks_of(part: Transfer) -> Sequence[Look]:
-    """Return where its process was in it while it was moved; nothing where the position does not tell."""
+    """Select the samples of the position during the transfer; empty if positions are no evidence."""
     looks = [look for look in part.looks if part.start_ns <= look.at_ns <= part.end_ns]
     return looks if looks and not part.is_mapped and uses_position(looks, part.bytes) else ()
 
 
 def _rank_of(parts: Sequence[Transfer], seen: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Return by what those that were seen are ordered: the largest file of the process that ended last is the first.
-
-    The largest of each process come before the second ones, or one rank of many files would hide the others.
-    """
+    """Sort key: the largest file of each process first, or one rank with many files would hide the others."""
     ends: dict[object, int] = {}
     for part in parts:
         ends[part.process] = max(part.end_ns, ends.get(part.process, 0))
@@ -57,7 +54,6 @@ def _rank_of(parts: Sequence[Transfer], seen: Sequence[int]) -> dict[int, tuple[
 
 
 def _shares(numbers: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield how many points each may keep: what some do not need is the others'."""
     left = _ALL_POINTS
     for done, (place, number) in enumerate(sorted(numbers.items(), key=lambda pair: pair[1])):
         share = min(number, MAX_POINTS, left // (len(numbers) - done))

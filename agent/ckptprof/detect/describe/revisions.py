@@ -1,4 +1,4 @@
-"""What becomes known of a save after it was reported: when it was durable and uploaded, when old ones were deleted."""
+"""What becomes known after a save was reported: when it was durable, uploaded, and old ones deleted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAX_ENDS = 1024  # of one save, the largest files
 @dataclass(slots=True)
 class _Awaited:
     checkpoint: Checkpoint
-    blind: tuple[str, ...]  # without what is said of when it was durable
+    blind: tuple[str, ...]  # without the sentence on durability
     start_ns: int  # CLOCK_MONOTONIC, as is the next
     end_ns: int
     ends: tuple[FileEnd, ...]
@@ -49,26 +49,26 @@ class _Awaited:
     shapes: frozenset[str]
     paths: frozenset[str]
     processes: tuple[ProcessKey, ...]
-    lost: bool = False  # a file of it was deleted again: it will never be durable
-    seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
-    is_cleaned: bool = False  # what is deleted from now on is not deleted for it
+    lost: bool = False  # a file was deleted again: it will never be durable
+    seen: tuple[int, int] = (-1, -1)  # versions of writeback and removals when last compared
+    is_cleaned: bool = False  # later deletions are not its clean-up
     uploads: tuple[UploadMeasure, ...] = ()
 
     def wall(self, mono_ns: int) -> int:
-        """Return the wall time of a moment, by the clock as it was when the save was told."""
+        """Wall time of a moment, by the clock as it was when the save was reported."""
         return mono_ns + self.checkpoint.end_ns - self.end_ns
 
 
 class Revisions:
-    """Keeps the saves that were reported, bounded in number and time, and what is learnt of their files."""
+    """The saves that were reported, bounded in number and time, and what is learnt of their files."""
 
     def __init__(self, known: Knowledge) -> None:
         self._known = known
-        self._noted: dict[str, _Awaited] = {}  # held, or about to be reported
+        self._noted: dict[str, _Awaited] = {}  # deferred, or about to be reported
         self._awaited: dict[str, _Awaited] = {}
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of files that are gone."""
+        """Ingest the files that a frame shows deleted."""
         gone = {fact.path for fact in samples.of(FileFact) if fact.missing}
         gone.update(
             event.path for event in samples.of(FileLifeEvent) if event.kind == "unlinked" and event.path is not None
@@ -77,7 +77,7 @@ class Revisions:
             awaited.lost = awaited.lost or not gone.isdisjoint(awaited.paths)
 
     def note(self, candidate: Candidate, checkpoint: Checkpoint, blind: tuple[str, ...]) -> None:
-        """Remember the files of a save that is about to be told, or held; `blind` lacks the sentence on durability."""
+        """Record a save that is about to be reported or deferred; `blind` lacks the sentence on durability."""
         if checkpoint.kind is not Kind.SAVE:
             return
         if checkpoint.mode is not Mode.ASYNC:
@@ -91,13 +91,14 @@ class Revisions:
         ))  # fmt: skip
 
     def sent(self, event: Event) -> None:
-        """Take what went to an object store: of the last save whose files were read for it, that is an upload."""
+        """Record a transfer to an object store as an upload of the last save whose files were read for it."""
 
         def order(awaited: _Awaited) -> tuple[bool, int]:
             return awaited.start_ns <= event.start_ns, awaited.end_ns
 
         over = (one for one in (*self._noted.values(), *self._awaited.values()) if one.end_ns <= event.end_ns)
-        for awaited in sorted(over, key=order, reverse=True):  # files may be written over: it is of what was in them
+        # files may be overwritten: the upload contains what they contained then
+        for awaited in sorted(over, key=order, reverse=True):
             upload = upload_of(event, awaited.checkpoint, awaited.paths)
             if upload is not None:
                 if len(awaited.uploads) < MAX_UPLOADS:
@@ -105,7 +106,7 @@ class Revisions:
                 return
 
     def follow(self, reported: list[Checkpoint], now_ns: int | None) -> list[Checkpoint]:
-        """Take what is told now; return it with the revisions of what was told before. None: the recording is over."""
+        """Return the checkpoints reported now, and revisions of earlier ones. `now_ns` None: the recording ended."""
         self._keep(reported)
         new = {checkpoint.uid: checkpoint for checkpoint in reported}
         revised = []
@@ -136,7 +137,6 @@ class Revisions:
             _put(self._awaited, awaited)
 
     def _revision(self, awaited: _Awaited, now_ns: int | None) -> Checkpoint:
-        """Return the checkpoint with what is new of it; `now_ns` None: there is no later."""
         versions = (self._known.transfers.writeback.version, self._known.transfers.removals.version)
         seen, over = versions == awaited.seen, now_ns is None
         now = self._durable(awaited, over=over) if over or not seen else awaited.checkpoint
@@ -149,7 +149,6 @@ class Revisions:
         return now
 
     def _durable(self, awaited: _Awaited, *, over: bool) -> Checkpoint:
-        """Return it with when it was durable; `over`: if it is not, that is said."""
         checkpoint, blind = awaited.checkpoint, awaited.blind
         if checkpoint.durable_ns is not None:
             return checkpoint
@@ -171,13 +170,11 @@ class Revisions:
         return msgspec.structs.replace(awaited.checkpoint.measures or Measures(), **told)
 
     def _cleaned_up(self, awaited: _Awaited, checkpoint: Checkpoint, now_ns: int | None) -> tuple[Checkpoint, bool]:
-        """Return it with its clean-up, and whether no more of that is just going on."""
+        """Add its clean-up; the flag says whether that is settled."""
         next_ns = self._next_ns(awaited)
         row = self._row(awaited, next_ns)
         cleaned_ns = max(filter(None, (self._cleaned_ns(awaited, next_ns), row.end_ns if row else None)), default=None)
-        is_sure = (
-            row is None or row.counted
-        )  # else the next look at its thread, whenever it comes, says how long it was
+        is_sure = row is None or row.counted  # else its duration is known at the next sample of the thread
         awaited.is_cleaned = is_sure and now_ns is not None and now_ns - next_ns >= LOOSE_GAP_NS
         if cleaned_ns is None or awaited.wall(cleaned_ns) == checkpoint.moments.cleaned_ns:
             return checkpoint, now_ns is None or now_ns - awaited.end_ns >= LOOSE_GAP_NS
@@ -190,7 +187,6 @@ class Revisions:
         return checkpoint, True
 
     def _measured(self, awaited: _Awaited, checkpoint: Checkpoint, row: Clearing | None, until_ns: int) -> Checkpoint:
-        """Return it with what its clean-up took until a time."""
         files = spent_ns = None
         if row is None or row.counted:
             removals = self._known.transfers.removals
@@ -212,13 +208,13 @@ class Revisions:
         )
 
     def _row(self, awaited: _Awaited, next_ns: int) -> Clearing | None:
-        """Return the deletion that blocked training right after the save; beside it, nothing was blocked by it."""
+        """Find the deletion that blocked training right after the save; None if it ran alongside training."""
         if awaited.checkpoint.mode is Mode.ASYNC:
             return None
         return clearing_after(self._known.world, awaited.processes, awaited.end_ns, next_ns)
 
     def _cleaned_ns(self, awaited: _Awaited, next_ns: int) -> int | None:
-        """Return when the last old file of its kind was deleted for it, which is before the next save of the kind."""
+        """When the last old file of its kind was deleted for it, before the next save of that kind."""
         kind = awaited.shapes, awaited.paths, awaited.start_ns
         removals, job = self._known.transfers.removals, awaited.checkpoint.job
         found_ns = removals.last_ns(*kind, awaited.end_ns + COMMIT_NS, job)
@@ -227,7 +223,7 @@ class Revisions:
         return removals.last_ns(*kind, min(found_ns, next_ns), job)
 
     def _next_ns(self, awaited: _Awaited) -> int:
-        """Return when its writers began to write the next of the kind; if they have not, until when they clean up."""
+        """When its writers started the next save of the kind; without one, until when clean-up is expected."""
         until_ns = awaited.end_ns + COMMIT_NS
         later = [
             transfer.first_ns
@@ -240,7 +236,6 @@ class Revisions:
 
 
 def _put(awaited: dict[str, _Awaited], new: _Awaited) -> None:
-    """Add one; the oldest make room for it."""
     files = sum(len(one.paths) for one in awaited.values())
     while awaited and (len(awaited) >= MAX_EACH or files > MAX_REMEMBERED):
         files -= len(awaited.pop(next(iter(awaited))).paths)
@@ -248,7 +243,7 @@ def _put(awaited: dict[str, _Awaited], new: _Awaited) -> None:
 
 
 def newest(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """Return each checkpoint once, as it was reported last, in the place where it was reported first."""
+    """Each checkpoint once: its latest revision, in the place of its first report."""
     found: dict[str, Checkpoint] = {}
     for checkpoint in checkpoints:
         known = found.get(checkpoint.uid)

@@ -1,4 +1,4 @@
-"""Why a checkpoint that looks whole may restore wrongly, as far as that was seen."""
+"""Why a checkpoint that looks complete may restore wrongly, as far as observed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _SAID = {  # as strerror(3) does
     errno.EFBIG: "file too large",
     errno.EIO: "input/output error",
 }
-_NAMED = 3  # ranks by their numbers; of more only how many there are
+_NAMED = 3  # ranks listed by number; of more only their count
 
 
 def risks_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
-    """Yield the risks of what was written; what could not be seen is none."""
+    """Yield the risks of a save as evidence."""
     if not candidate.writes:
         return
     shared = _shared(candidate, known)
@@ -49,19 +49,19 @@ def risks_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
 
 
 def failed_parts(candidate: Candidate, known: Knowledge) -> list[Transfer]:
-    """Return what was not written or not stored, as a call failed, and was not written anew later."""
+    """List the files that a failed call left unwritten or unstored, unless they were written again later."""
     parts = candidate.parts if candidate.writes else ()
-    begun_ns: dict[str, int] = {}  # the last of each path
+    begun_ns: dict[str, int] = {}  # the last start of each path
     for part in parts:
         begun_ns[part.path] = max(begun_ns.get(part.path, part.start_ns), part.start_ns)
-    # of one that is over in no time its own begin is no later one
+    # if it ended at once, its own start is no later one
     failed = [p for p in parts if p.error is not None and not p.start_ns < p.end_ns <= begun_ns[p.path]]
     later = Successors(parts if failed else ())
     return [p for p in failed if not later.supersede(p, known)]
 
 
 class Successors:
-    """What some files of a save are, by whose place each may have taken: looked up once for each that failed."""
+    """Later files that may have replaced a failed one, indexed once for all failures."""
 
     def __init__(self, parts: Iterable[Transfer]) -> None:
         rows: dict[str, list[Transfer]] = {}
@@ -69,17 +69,17 @@ class Successors:
             rows.setdefault(part.path, []).append(part)
             if part.earlier_path is not None and read_name(part.earlier_path).staging:
                 rows.setdefault(f"{part.folder}/", []).append(part)
-        # by place: when each began, and the size of the largest of it and those after it
+        # by place: start times, and the largest size from each on
         self._rows: dict[str, tuple[list[int], list[int]]] = {}
         for place, row in rows.items():
             largest = [*accumulate((one.stored_size for one in reversed(row)), max)][::-1]
             self._rows[place] = [one.start_ns for one in row], largest
 
     def supersede(self, attempt: Transfer, known: Knowledge) -> bool:
-        """Return whether one took the place of another that had a temporary name: it was written again.
+        """Whether a file with a temporary name was written again.
 
-        The later one has the name that the first was to have in the end, or both began under names of Python's
-        tempfile, and the first was deleted.
+        The later one has the final name of the first, or both have names of Python's tempfile and the first was
+        deleted.
         """
         if not is_temporary(attempt.path) and not attempt.name.staging:
             return False
@@ -89,14 +89,14 @@ class Successors:
         return is_gone and attempt.name.staging and self._has_later(f"{attempt.folder}/", attempt)
 
     def _has_later(self, place: str, attempt: Transfer) -> bool:
-        """Return whether one of a place began when the attempt was over, and came to be as large."""
+        """Whether a file of that place started after the attempt ended, and became as large."""
         starts, largest = self._rows.get(place, ((), ()))
         first = bisect_left(starts, attempt.end_ns)
         return first < len(largest) and largest[first] >= attempt.bytes
 
 
 def failures_of(failed: Sequence[Transfer]) -> str:
-    """Return what the last call that failed said of the last of some files, and how many more there are."""
+    """Describe the last failure, and count the other files."""
     last = failed[-1]
     error = last.error or 0
     said = _SAID.get(error) or errno.errorcode.get(error) or f"error {error}"
@@ -104,9 +104,9 @@ def failures_of(failed: Sequence[Transfer]) -> str:
 
 
 def on_full_disk(parts: Iterable[Transfer], known: Knowledge) -> list[Transfer]:
-    """Return the files beside which no room was left, of which nothing says that they are whole.
+    """List files on a full file system that are not known to be complete.
 
-    What their process began to write there after one, before that was looked at, shows that there was some then.
+    Data that their process started to write there after a file, before that was inspected, is evidence of free space.
     """
     found: list[Transfer] = []
     begun_ns: dict[tuple[ProcessKey, int], list[int]] = {}  # by process and device, ascending
@@ -136,7 +136,7 @@ def _more(files: int) -> str:
 
 
 def _shared(candidate: Candidate, known: Knowledge) -> str | None:
-    """Return which file several processes wrote, each all of it; None: none, as far as that was seen."""
+    """Describe the file that several processes each wrote in full; None if none was observed."""
     by_path: dict[str, list[Transfer]] = {}
     for part in candidate.parts if len(candidate.processes) > 1 else ():
         by_path.setdefault(part.path, []).append(part)
@@ -154,7 +154,7 @@ def _shared(candidate: Candidate, known: Knowledge) -> str | None:
 
 
 def _is_written_twice(one: Transfer, other: Transfer, wholes: Wholes) -> bool:
-    """Return whether two processes wrote the same bytes of a file at a time; ranks may share a file piece by piece."""
+    """Whether two processes wrote the same bytes at the same time; ranks may share a file piece by piece."""
     if one.process == other.process or one.start_ns > other.end_ns or other.start_ns > one.end_ns:
         return False
     here, there = one.stretch, other.stretch
@@ -165,26 +165,26 @@ def _is_written_twice(one: Transfer, other: Transfer, wholes: Wholes) -> bool:
 
 
 class Wholes:
-    """Tells which files of a candidate one process wrote whole."""
+    """Which files of a candidate one process wrote in full."""
 
     def __init__(self, candidate: Candidate, known: Knowledge) -> None:
         self._parts, self._known = candidate.parts, known
-        self._written: dict[ProcessKey, Overlaps] = {}  # all that a process wrote of it
+        self._written: dict[ProcessKey, Overlaps] = {}  # spans and sizes written by a process
 
     def has(self, part: Transfer) -> bool:
-        """Return whether a process was seen at a file, and wrote as much beside its others; who inherits it not."""
+        """Whether a process wrote all of a file besides its others; one that only inherited it did not."""
         if part.is_credited or part.stored_size <= HEADER_BYTES:
             return False
         if part.process not in self._written:
             own = (one for one in self._parts if one.process == part.process)
             self._written[part.process] = Overlaps((one.span, one.stored_size) for one in own)
-        elsewhere = max(0, self._written[part.process].weight(part.span) - part.stored_size)  # its own is among them
+        elsewhere = max(0, self._written[part.process].weight(part.span) - part.stored_size)  # without its own size
         wrote = counted_evenly(self._known.world.histories[part.process], *part.span, writes=True)
         return wrote - elsewhere >= MOST_SHARE * part.stored_size
 
 
 def _replaced(candidate: Candidate, known: Knowledge) -> str | None:
-    """Return which file another rank had just written, all of which is gone now."""
+    """Describe the file that another rank wrote just before, and that was overwritten."""
     rank = known.world.jobs.rank
     own = {rank(process) for process in candidate.processes}
     for part in nlargest(MAX_EACH, candidate.parts, key=lambda part: part.bytes):

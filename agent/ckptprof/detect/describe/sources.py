@@ -1,8 +1,9 @@
 """Where the bytes of a restore came from: the page cache, or a device or the network.
 
-A process's `read_bytes` in /proc/PID/io rise when it has pages fetched, by calls, read-ahead and page faults alike:
-from block devices (block/blk-core.c, submit_bio), NFS (fs/nfs/read.c, nfs_readahead) and ZFS. Other clients of remote
-storage fetch in threads of their own or do not count: what was counted came from there, but little says nothing.
+`read_bytes` in /proc/PID/io rise when pages are fetched for a process, by calls, read-ahead and page faults alike: from
+block devices (block/blk-core.c, submit_bio), NFS (fs/nfs/read.c, nfs_readahead) and ZFS. Other clients of remote
+storage fetch in threads of their own or do not count: bytes that were counted came from there, but a low count is no
+evidence.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from ckptprof.frameworks.places import COUNTED, IN_MEMORY
 from ckptprof.measures import MountMeasure
 from ckptprof_collectors.samples import MountInfo
 
-_FAULT_BYTES = 1 << 20  # of them may come with one page fault
+_FAULT_BYTES = 1 << 20  # of code that one page fault may fetch
 
 
 @dataclass(frozen=True)
 class Source:
-    """Of a restore."""
+    """Where the bytes of a restore came from."""
 
     storage_bytes: int | None = None
     unique_bytes: int | None = None
@@ -34,14 +35,14 @@ class Source:
 
 
 class _Fetched(NamedTuple):
-    """What came from storage while a checkpoint was read, and how much of it may have been code instead."""
+    """Bytes fetched from storage during a restore, and how many may have been code instead."""
 
     fetched_bytes: int
     code_bytes: int
 
 
 def source_of(candidate: Candidate, histories: Histories, mount: MountInfo | None) -> Source:
-    """Return where the bytes came from; of a save nothing. `mount`: the one that its files are on, if known."""
+    """Classify the source of a restore; empty for a save. `mount`: the mount of its files, if known."""
     unique = 0 if candidate.writes else _unique_bytes(candidate.parts)
     if unique <= 0:
         return Source()
@@ -59,9 +60,9 @@ def source_of(candidate: Candidate, histories: Histories, mount: MountInfo | Non
 
 
 def told_by_client(source: Source, candidate: Candidate, mount: MountMeasure | None) -> Source:
-    """Return where the bytes came from, if only the client of its mount tells: from its servers, or from here.
+    """Refine the source by the mount's client: from its servers, or from local memory.
 
-    The client counts for everybody: where others read much of the same mount meanwhile, it tells nothing.
+    A client counts for all processes: if others read much of the mount at the same time, it proves nothing.
     """
     if source.cache is not None or not source.unique_bytes or candidate.writes or mount is None:
         return source
@@ -77,7 +78,7 @@ def told_by_client(source: Source, candidate: Candidate, mount: MountMeasure | N
 
 
 def _unique_bytes(parts: list[Transfer]) -> int:
-    """Return the distinct bytes: of each file at most its size, or the stretches that were read of it."""
+    """Distinct bytes: per file at most its size, or the ranges that were read."""
     by_file: dict[FileKey, list[Transfer]] = {}
     for part in parts:
         by_file.setdefault(part.file, []).append(part)

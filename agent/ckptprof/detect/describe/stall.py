@@ -1,8 +1,23 @@
 """Whether training was blocked by a save, and for how long.
 
-The thread that trains is blocked while it writes itself; while others write, if it stands still against its own
-rhythm, or if its Python stack is in the code of the save. None: nothing could tell.
-Who went on, then waits for the end of a save to begin the next one at once is blocked by that one, which is `awaited`.
+The model. One process of a rank trains; threads, children or daemons may write for it (`writer_groups`). Each group
+gives one verdict, a mode and the spans in which its trainer was blocked:
+- Its main thread wrote everything: mode sync, blocked from the first byte to the last, and for adjacent pauses:
+  memory that it built or had built by helpers before, deletions, packing, waits for other ranks.
+- Others wrote: sync if the trainer paused for most of that time, async if it went on. Pauses are shown by its GPU,
+  by its Python stacks, or by its CPU time against its own rhythm, in this order (`training_activity`). Async saves
+  block it only while the state is copied, before the first byte (`state_in_memory`).
+- Neither: as the previous save of its series, if most was written by others; else the mode is unknown.
+
+The verdicts are then combined. The mode is the one with most bytes; certain verdicts (from stacks, GPUs or calls)
+outvote those from rhythm alone. Ranks wait for each other, so a sync save blocks training for as long as its slowest
+rank. In an async save a rank may pause for its own reasons, so the median counts.
+
+Invariant: `stall_ns` is the length of `blocked`, or None where nothing shows it; a limitation then says why.
+
+Example: a loop forks a child that writes for 3 s. The trainer copies its state for 0.2 s, trains for 2.5 s, then
+waits for the child before its next save. The first save is async with a stall of 0.2 s, and that wait is `awaited`: it
+is counted for the next save, which it delays.
 """
 
 from __future__ import annotations
@@ -23,9 +38,9 @@ from ckptprof.frameworks.programs import GPU_RUNTIMES
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Evidence, Interval, Mode
 
-_BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gathered, waited for the other ranks
-GATHERED_PART = 4  # of a save is sent to the one who writes it, at least
-LEAST_NS = 20_000_000  # what holds for less is reported as nothing
+_BETWEEN_NS = 1_500_000_000  # shorter gaps between own files: it serialises, gathers, waits for other ranks
+GATHERED_PART = 4  # at least this part (1/4) of a save is sent to its writer
+LEAST_NS = 20_000_000  # shorter blocking is reported as none
 MAX_BLOCKED = 32  # intervals of one checkpoint
 _UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
 _REUSED = "how long it built what it wrote in memory that it had from an earlier save: that looks like training"
@@ -43,17 +58,17 @@ class Stall:
     evidence: tuple[Evidence, ...]
     blind: tuple[str, ...]
     roles: Mapping[ProcessKey, str]  # of its writers: trainer | thread | child | daemon
-    spans: Sequence[Span]  # when the leading one of those that train stood still, whether that was for the save or not
+    spans: Sequence[Span]  # pauses of the leading trainer, for the save or not
     blocked: Sequence[Span]  # what `stall_ns` counts
-    rooms: Mapping[ProcessKey, int]  # the bytes that it took each to copy its state
-    awaited: Span | None  # when training waited for its end to begin the next save, which is blocked for that
-    has_awaited: bool = False  # `blocked` has the wait for the end of the save before
-    deleting_ns: int = 0  # after its last byte it ran for so long in the kernel alone, as who deletes does
-    packing: Sequence[Span] = ()  # when it waited for children that read what it had saved
-    is_made_by_others: bool = False  # what it wrote came to it by pipes, while it stood still before
+    rooms: Mapping[ProcessKey, int]  # bytes of memory in which each copied its state
+    awaited: Span | None  # wait for its end before the next save, counted for that one
+    has_awaited: bool = False  # `blocked` includes the wait for the end of the previous save
+    deleting_ns: int = 0  # after its last byte, in kernel mode only: deletions
+    packing: Sequence[Span] = ()  # waits for children that read what it had saved
+    is_made_by_others: bool = False  # helpers sent what it wrote by pipes, while it paused
 
     def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> tuple[int | None, Sequence[Span]]:
-        """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
+        """Return (stall_ns, blocked) including the time in which a sync writer received the state from other ranks."""
         if before is None or self.stall_ns is None or self.mode is not Mode.SYNC or len(self.roles) > 1:
             return self.stall_ns, self.blocked
         if (before.received_bytes or 0) * GATHERED_PART < candidate.bytes:
@@ -65,17 +80,15 @@ class Stall:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """Of one process that trains."""
-
     bytes: int
     mode: Mode | None
     stall_ns: int | None
     text: str = ""
     blind: tuple[str, ...] = ()
-    spans: Sequence[Span] = ()  # when it stood still
+    spans: Sequence[Span] = ()  # pauses
     blocked: Sequence[Span] = ()  # for the checkpoint
-    certain: bool = False  # by what it was seen doing, not by its rhythm alone
-    room_bytes: int = 0  # that it took to copy its state
+    certain: bool = False  # by stacks, GPUs or calls, not by its rhythm alone
+    room_bytes: int = 0  # of memory in which it copied its state
     awaited: Span | None = None
     deleting_ns: int = 0
     packing: Sequence[Span] = ()
@@ -83,14 +96,14 @@ class _Verdict:
 
 
 def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
-    """Return how training was blocked while the candidate went on; ranks wait for the one that is blocked longest."""
+    """Classify how training was blocked by a candidate: for ranks, by the one that was blocked longest."""
     groups = writer_groups(candidate, known)
     roles = {process: role for group in groups for process, role in group.roles.items()}
     before = known.past.mode(candidate.job, _largest(candidate), frozenset(roles.values()))
     verdicts = [_judge(group, candidate, known, before) for group in groups]
     rooms = {group.trainer: verdict.room_bytes for group, verdict in zip(groups, verdicts, strict=True)}
     certain = [one for one in verdicts if one.mode is not None and one.certain]  # ranks save in one way
-    least = LITTLE_SHARE * sum(one.bytes for one in verdicts)  # the rhythm of who wrote but a note tells little
+    least = LITTLE_SHARE * sum(one.bytes for one in verdicts)  # a rank that wrote almost nothing is weak evidence
     deciding = certain or [one for one in verdicts if one.bytes >= least]
     told = {mode: sum(one.bytes for one in deciding if one.mode is mode) for mode in (Mode.SYNC, Mode.ASYNC)}
     mode = max(told, key=lambda one: told[one]) if any(told.values()) else None
@@ -102,12 +115,12 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     evidence = (Evidence(name="mode", weight=0.0, text=leading.text),) if leading.text else ()
     telling = [one for one in verdicts if mode is None or one.mode is not None]
     blind = tuple(dict.fromkeys(sentence for one in telling for sentence in one.blind))
-    if mode is Mode.ASYNC:  # each alone may stand still for others; what holds training holds them all
+    if mode is Mode.ASYNC:  # one rank may pause for its own reasons
         held = held[(len(held) - 1) // 2 :][:1] if len(held) * 2 > len(verdicts) else []
     stall_ns, blocked, awaited = held[-1] if held else (None, (), leading.awaited)
     waited = known.past.awaited(candidate.job, candidate.start_ns) if candidate.writes and mode is not None else None
     if waited is not None and stall_ns is None and waited[1] - waited[0] < AT_ONCE_NS:
-        waited = None  # to copy its state may have taken as long
+        waited = None  # copying its state may have taken as long
     if waited is not None:
         blocked = merged([*blocked, waited])
         stall_ns = length(blocked)
@@ -119,7 +132,7 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
 
 
 def intervals(spans: Sequence[Span], stall_ns: int | None) -> tuple[Interval, ...]:
-    """Return when training was blocked; nothing where that is not what was counted, or is in very many pieces."""
+    """Intervals in which training was blocked; empty if they do not sum to `stall_ns`, or are too many."""
     found = [span for span in merged(spans) if span[0] < span[1]]
     if length(found) != stall_ns or len(found) > MAX_BLOCKED:
         return ()
@@ -127,7 +140,7 @@ def intervals(spans: Sequence[Span], stall_ns: int | None) -> tuple[Interval, ..
 
 
 def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
-    """Take note of a save that is over, for those after it: what was done meanwhile is not usual."""
+    """Record a save that ended, so that later ones do not use its time as a baseline."""
     if candidate.writes:
         known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
         if stall.awaited is not None or stall.has_awaited:
@@ -153,15 +166,15 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge, before: M
     first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
     leads = _leads_to_next(group, candidate, known)
     until_ns = candidate.end_ns if leads else None
-    is_known = group.others.bytes * 2 > group.bytes and not candidate.is_sent  # by whom it was written, and where to
+    is_known = group.others.bytes * 2 > group.bytes and not candidate.is_sent  # the writer and the target are known
     before = before if is_known else None
-    # a small file tells only that it is about to begin
+    # a small file only announces the save
     verdict = _beside(group, activity, max(first_ns, start_ns), until_ns=until_ns, before=before)
     return replace(verdict, room_bytes=activity.memory.room_bytes)
 
 
 def _restore(group: WriterGroup, activity: TrainingActivity) -> _Verdict:
-    """Judge a restore: training waits for what its own process reads; while others read, as it was seen."""
+    """Classify a restore: training waits for what its own process reads; otherwise as observed."""
     if group.own.spans or group.unknown.spans or "thread" in group.roles.values():
         read = activity.start_ns, activity.end_ns
         whole = merged([read, *activity.memory.parsed(*read, group.bytes)])
@@ -171,12 +184,12 @@ def _restore(group: WriterGroup, activity: TrainingActivity) -> _Verdict:
 
 
 def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate, known: Knowledge) -> _Verdict:
-    """Judge a group whose trainer wrote everything by its main thread; it waits for the other ranks, too."""
+    """Classify a group whose main thread wrote everything; it also waits for the other ranks."""
     calls = known.world.calls
     until_ns = calls.creates_ns(group.trainer, candidate.end_ns, activity.end_ns + _BETWEEN_NS)
     acts = calls.of_names(group.trainer, activity.start_ns, until_ns)
     spans = merged([*merged(group.own.spans, _BETWEEN_NS), *_writing_between(group, known), *acts], AT_ONCE_NS)
-    most_ns = max(AT_ONCE_NS, length(spans))  # a longer wait beside it is for something else
+    most_ns = max(AT_ONCE_NS, length(spans))  # a longer adjacent wait is for something else
     standing = [*activity.standing_beside(spans), *activity.standing_between(spans)]
     whole = candidate.start_ns, candidate.end_ns
     made = [span for span in standing if _is_made_by_others(span, group, known)]
@@ -190,7 +203,7 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     still = merged([*spans, *standing, *before, *after])
     blind = (_REUSED,) if activity.memory.has_room(group.bytes) else ()
     verdict = _Verdict(group.bytes, Mode.SYNC, length(blocked), text, blind, still, blocked, certain=True)
-    deleting_ns = length(after) if activity.ran(after) else 0  # who syncs, or closes, sleeps
+    deleting_ns = length(after) if activity.ran(after) else 0  # a thread that syncs or closes sleeps
     packing = cut(packing, [(after_ns, max(span[1] for span in blocked))])
     return replace(
         verdict,
@@ -202,10 +215,7 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
 
 
 def _is_made_by_others(span: Span, group: WriterGroup, known: Knowledge) -> bool:
-    """Return whether as much as a process then wrote came to it while it stood still, by read(2) and from no file.
-
-    A pool of processes that compresses or pickles gives back by pipes what is to be written.
-    """
+    """Whether it received what it then wrote by read(2) from no file, while it paused: from a pool, by pipes."""
     start_ns, end_ns = span
     if start_ns >= min(one[0] for one in group.own.spans):
         return False
@@ -215,7 +225,7 @@ def _is_made_by_others(span: Span, group: WriterGroup, known: Knowledge) -> bool
 
 
 def _is_packed(span: Span, trainer: ProcessKey, candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether children of a process read what it had saved while it stood still: it packs that, or sends it."""
+    """Whether children of the process read what it had saved while it paused: they pack or send it."""
     files, jobs, recent = {part.file for part in candidate.parts}, known.world.jobs, known.transfers.recent
     read = (
         one.used_size
@@ -228,7 +238,7 @@ def _is_packed(span: Span, trainer: ProcessKey, candidate: Candidate, known: Kno
 
 
 def _writing_between(group: WriterGroup, known: Knowledge) -> list[Span]:
-    """Return the times between its files in which its thread wrote on all the same: of thousands some are not found."""
+    """Gaps between its files in which its thread went on writing: some of thousands of files are not found."""
     spans = merged(group.own.spans, _BETWEEN_NS)
     found = []
     for before, after in pairwise(spans):
@@ -240,19 +250,19 @@ def _writing_between(group: WriterGroup, known: Knowledge) -> list[Span]:
 
 
 def _in_kernel_after(trainer: ProcessKey, activity: TrainingActivity, known: Knowledge) -> list[Span]:
-    """Return how long it ran on in the kernel, where nobody trains: it moves nothing, it truncates, closes, deletes."""
+    """Time after its last byte in kernel mode, transferring nothing: it truncates, closes or deletes."""
     since_ns = activity.end_ns
     until_ns = known.world.usage.in_kernel_until(trainer, activity.start_ns, since_ns, since_ns + COMMIT_NS)
     if until_ns is None:
         return []
     called = known.world.histories[trainer].between(since_ns + CALLS_NS, until_ns)
-    later = (one for one in called if one.start_ns >= since_ns)  # a look that came late counts its last bytes
+    later = (one for one in called if one.start_ns >= since_ns)  # a late sample counts its last bytes
     moved = sum(one.written_bytes + one.returned_bytes for one in later)
     return [(since_ns, until_ns)] if moved < TELLING_BYTES else []
 
 
 def _read_for_it(trainer: ProcessKey, first_ns: int, known: Knowledge) -> list[Span]:
-    """Return when a process read several of its saves whole, up to its first byte: nobody goes on from two."""
+    """When it read several of its own saves in full before its first byte: it averages or merges them."""
     begin_ns, files = first_ns, set()
     read = known.transfers.recent.moved(trainer, first_ns - COMMIT_NS, first_ns, writes=False)
     for one in sorted((one for one in read if one.start_ns), key=lambda one: one.end_ns, reverse=True):
@@ -267,7 +277,7 @@ def _read_for_it(trainer: ProcessKey, first_ns: int, known: Knowledge) -> list[S
 
 
 def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether its job began to write files of the same names as soon as it was done, not reported yet."""
+    """Whether its job started to write files of the same names as soon as it ended, in a save not yet reported."""
     since_ns, until_ns = candidate.end_ns - EDGE_NS, candidate.end_ns + AT_ONCE_NS
     if known.world.trainers.saved_within(since_ns, until_ns):
         return False
@@ -275,7 +285,7 @@ def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -
     names = {shape_of(part.file_name) for part in candidate.parts}
     return any(
         since_ns <= one.first_ns
-        and one.before_ns <= until_ns  # polled, it was first met later
+        and one.before_ns <= until_ns  # under polling it was first observed later
         and one.used_size >= TELLING_BYTES
         and one.path not in own
         and shape_of(one.file_name) in names
@@ -285,27 +295,28 @@ def _leads_to_next(group: WriterGroup, candidate: Candidate, known: Knowledge) -
 
 
 def _largest(candidate: Candidate) -> str:
-    """Return the path of its largest file, by which it is of a series."""
     return max(candidate.parts, key=lambda part: part.bytes).path
 
 
 def _beside(
     group: WriterGroup, activity: TrainingActivity, first_ns: int, *, until_ns: int | None, before: Mode | None
 ) -> _Verdict:
-    """Judge a group by what the thread that trains did while others wrote, or while it is not known who did.
+    """Classify a group by what its trainer did while others wrote, or while the writer is unknown.
 
-    `until_ns`: the end of the save, if its job began to write something else as soon as it was done. `before`: the mode
-    of the save before of its series, which decides where nothing else tells: a loop saves in one way.
+    `until_ns`: the end of the save, if its job started to write something else right then. `before`: the mode of the
+    previous save of its series, which decides without other evidence: a loop saves in one way.
     """
     by = [role for role in ("child", "daemon") if role in group.roles.values()]
     who = f"a {by[0]} process" if by else "another thread" if group.others.spans else "its process"
     foreign = merged([*group.others.spans, *group.unknown.spans], _BETWEEN_NS)
-    own = [] if activity.went_on(group.own.spans) else group.own.spans  # polled, who wrote is likely, not certain
+    own = (
+        [] if activity.went_on(group.own.spans) else group.own.spans
+    )  # under polling the writer is likely, not certain
     mostly_own = bool(own) and group.own.bytes * 2 > group.bytes
     blocked = activity.blocked(foreign, by_child=bool(by))
-    hidden = group.unknown.bytes * 2 > group.bytes and not activity.was_looked_at  # it may be what went on
+    hidden = group.unknown.bytes * 2 > group.bytes and not activity.was_looked_at  # it may be the thread that went on
     if blocked is None and own and group.own.bytes >= LITTLE_SHARE * group.bytes and activity.book.knows(group.trainer):
-        blocked = foreign  # who writes a part of it waits for the others
+        blocked = foreign  # a thread that writes a part waits for the others
     untold = (blocked is None or (hidden and not blocked)) and not mostly_own
     if untold and before is not Mode.ASYNC:
         return _untold(group, who, activity, before)
@@ -332,7 +343,7 @@ def _beside(
     if staged is None or (untold and not staged):
         return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure, awaited=awaited)
     if staged and group.started and not activity.tells_by_gpu:
-        born_ns = min(span[0] for span in group.started)  # it is held until that is forked
+        born_ns = min(span[0] for span in group.started)  # it is blocked until the child is forked
         staged = merged([*staged, *([(staged[-1][1], born_ns)] if staged[-1][1] < born_ns else [])])
     if staged:
         what = "its GPU stood still" if activity.tells_by_gpu else "its state was copied in memory"
@@ -343,7 +354,7 @@ def _beside(
 
 
 def _untold(group: WriterGroup, who: str, activity: TrainingActivity, before: Mode | None) -> _Verdict:
-    """Return what is told of a group of whose trainer nothing tells: that it waits as `before`, or nothing."""
+    """Classify a group without evidence on its trainer: sync as `before`, or unknown."""
     if before is Mode.SYNC:
         text = f"{who} wrote, and the thread that trains waited: {_AS_BEFORE}"
         return _Verdict(group.bytes, Mode.SYNC, None, text, (_WAITED,))
@@ -352,10 +363,7 @@ def _untold(group: WriterGroup, who: str, activity: TrainingActivity, before: Mo
 
 
 def _went_on(activity: TrainingActivity, foreign: list[Span], still: list[Span], *, mostly_own: bool) -> bool:
-    """Return whether looks met it in training while others wrote: before it waited for them, or after its own part.
-
-    Who is held by what others write for it waits from their first byte to their last.
-    """
+    """Whether samples show it training while others wrote; blocked, it waits from their first byte to their last."""
     if not foreign or not still:
         return False
     start_ns, end_ns = foreign[0][0], foreign[-1][1]
@@ -364,7 +372,7 @@ def _went_on(activity: TrainingActivity, foreign: list[Span], still: list[Span],
 
 
 def _awaiting(blocked: list[Span], written: list[Span], until_ns: int) -> tuple[list[Span], Span | None]:
-    """Return when training was blocked, without the wait for the end that follows after it went on; and that wait."""
+    """Split off the final wait for the end of the save, if it trained before that: (blocked, final wait)."""
     *earlier, last = blocked
     went_on_ns = length(cut(written, [(written[0][0], last[0])])) - length(earlier)
     if last[1] < until_ns - EDGE_NS or went_on_ns < AT_ONCE_NS:
@@ -373,5 +381,5 @@ def _awaiting(blocked: list[Span], written: list[Span], until_ns: int) -> tuple[
 
 
 def _went_on_between(copied: Sequence[Span]) -> bool:
-    """Return whether it trained on after its state was copied, until it had to wait for the end of this save."""
+    """Whether it trained on after its state was copied, until it had to wait for the end of this save."""
     return len(copied) > 1 and copied[-1][0] - copied[-2][1] > AT_ONCE_NS

@@ -1,4 +1,4 @@
-"""What the memory of a process that trains tells of a save: when it copied its state, or built what it wrote."""
+"""What the memory of a training process shows of a save: when it copied its state, or built what it wrote."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.world import World
 
 STAGED_WITHIN_NS = 8_000_000_000
-_AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is reported as none
+_AT_ONCE_BYTES = 32 << 20  # are copied in less time than is reported
 
 
 class StateInMemory:
-    """Of one process, around one save or restore."""
+    """Memory of one process, around one save or restore."""
 
     def __init__(self, world: World, process: ProcessKey, end_ns: int, *, spins: bool) -> None:
-        """`spins`: it waits for its GPU on the CPU; its state is copied from there."""
+        """`spins`: it busy-waits for its GPU, from which its state is copied."""
         self._book, self._usage = world.trainers, world.usage
         self._process, self._end_ns, self._spins = process, end_ns, spins
-        self.room_bytes = 0  # that it took to copy its state
+        self.room_bytes = 0  # of memory in which it copied its state
 
     def copied(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
-        """Return when its memory grew by about the size of the checkpoint, right before its first byte was written.
+        """Find when its memory grew by about the size of the checkpoint, right before its first byte.
 
-        A part of it may go into memory that it had left. None: it grew, but as it does without a save, or by another
-        size; or it may have room from an earlier save; or it grew `long_before`: a process that writes for it has to be
-        sent that, or started first.
+        A part may be copied into memory that was free already. None, unknown: memory grew as it does without a save, or
+        by another size; or it may reuse memory of an earlier save; or it grew `long_before`, since a process that
+        writes for it has to be started or sent the state first.
         """
         from_ns = first_ns - STAGED_WITHIN_NS
         grown = _in_steps(self._growth(from_ns, first_ns), size // 50)
@@ -51,33 +51,33 @@ class StateInMemory:
         if not least * size <= total <= 1.6 * size or usual > 0.3 * total:
             return unknown
         self.room_bytes = total
-        # what is between the copy and the first byte is not known to be blocked
+        # between the copy and the first byte it may have trained
         return [(edge, min(chain[0][1], first_ns))]
 
     def built(self, first_ns: int, size: int) -> list[Span]:
-        """Return when it built in memory what it then wrote."""
-        saved_ns = self._book.saved_until_ns(first_ns) + AT_ONCE_NS  # by then it has given back what it wrote
+        """Find when it built in memory what it then wrote."""
+        saved_ns = self._book.saved_until_ns(first_ns) + AT_ONCE_NS  # by then it has released what it wrote
         since_ns = max(self._book.first_ns(self._process) or 0, saved_ns)
         looks = self._usage.memory(self._process, max(since_ns, first_ns - 2 * REACH_NS), first_ns)
         looks = [one for one in looks if one.start_ns >= since_ns]
         began_ns = self._gave_back(first_ns, size)
-        if began_ns is not None and began_ns > since_ns:  # else it took memory ever since
+        if began_ns is not None and began_ns > since_ns:  # else it allocated memory ever since
             return [(began_ns, first_ns)]
         kept = built_before(looks, first_ns, size)
         self.room_bytes = 0 if kept is None else size
         return [] if kept is None else [kept]
 
     def has_room(self, size: int) -> bool:
-        """Return whether it may have memory left of what it built for an earlier save."""
+        """Whether it may still have the memory in which it built an earlier save."""
         return self._book.has_room(self._process, size)
 
     def parsed(self, start_ns: int, last_ns: int, size: int) -> list[Span]:
-        """Return when it built in memory of what it had read from one time to another."""
+        """Find when it built objects in memory from what it had read in a time."""
         after = built_after(self._usage.memory(self._process, last_ns, last_ns + PATIENCE_NS), start_ns, last_ns, size)
         return [] if after is None else [after]
 
     def _gave_back(self, first_ns: int, size: int) -> int | None:
-        """Return since when its memory grew by what it then wrote, and gave back with the last byte; None if not."""
+        """Since when its memory grew by what it then wrote, and released with the last byte; None if it did not."""
         chain = _chain(_in_steps(self._growth(first_ns - REACH_NS, first_ns), size // 100), first_ns, size // 100)
         if not chain:
             return None
@@ -87,11 +87,11 @@ class StateInMemory:
         if taken is None or kept is None or taken.grown_bytes < MOST_SHARE * size:
             return None
         if taken.grown_bytes * 2 < sum(one[2] for one in chain) and not self._rose(start_ns, first_ns):
-            return None  # training takes memory, and gives it back, in each step
-        return start_ns if abs(kept.grown_bytes) * 2 <= size else None  # if less, it has ended
+            return None  # training allocates and frees memory in each step
+        return start_ns if abs(kept.grown_bytes) * 2 <= size else None  # if less, it has exited
 
     def _rose(self, start_ns: int, first_ns: int) -> bool:
-        """Return whether its memory hardly ever fell up to where it was most: pieces go as they are joined."""
+        """Whether its memory hardly ever fell before its maximum: pieces are freed as they are joined."""
         looks = self._usage.memory(self._process, start_ns, first_ns)
         top = max(range(len(looks)), key=lambda at: looks[at].level_bytes, default=0)
         before = looks[: top + 1]
@@ -104,7 +104,7 @@ class StateInMemory:
 
 
 def _chain(grown: list[tuple[int, int, int]], first_ns: int, least_bytes: int) -> list[tuple[int, int, int]]:
-    """Return how memory grew without a pause until a time, the last first; what grew by less is none of it."""
+    """Continuous growth up to a time, last first; steps below `least_bytes` are skipped."""
     chain: list[tuple[int, int, int]] = []
     edge = first_ns
     for one in reversed(grown):
@@ -120,10 +120,7 @@ def _chain(grown: list[tuple[int, int, int]], first_ns: int, least_bytes: int) -
 def _faster(
     chain: list[tuple[int, int, int]], grown: list[tuple[int, int, int]], since_ns: int, first_ns: int
 ) -> list[tuple[int, int, int]]:
-    """Return what of such a chain grew at another pace than all before: that is training.
-
-    Of all that it may have begun with, it is the one by which the two paces are the most likely.
-    """
+    """Select what of a chain grew at another pace than before (training), by the most likely start."""
     all_bytes, own = sum(one[2] for one in grown), 0
     likely = []
     for one in chain:
@@ -135,7 +132,7 @@ def _faster(
 
 
 def _in_steps(grown: list[tuple[int, int, int]], least_bytes: int) -> list[tuple[int, int, int]]:
-    """Return how memory grew with what came slowly taken together: from look to look it is too little to tell."""
+    """Join slow growth into larger steps: from sample to sample it is too little to classify."""
     steps: list[tuple[int, int, int]] = []
     for one in grown:
         last = steps[-1] if steps else None

@@ -15,10 +15,10 @@ from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.threads import Use, within_span
 from ckptprof.measures import ThreadMeasure
 
-_LAST_TOLD = 8  # of those the ones that ended last, whatever they moved
-_BUSY_SHARE = 0.02  # of its process's time: a thread that used less, and was met in no call, took no part
-_HELPS_SHARE = 0.2  # of one that moved nothing: it compresses for others, or computes
-_SYNC_WEIGHT = 0.25  # of a look that met it in a sync: who writes fast into the page cache is met there alone
+_LAST_TOLD = 8  # of them, those that ended last, whatever their bytes
+_BUSY_SHARE = 0.02  # of the time: a thread with less, and sampled in no call, took no part
+_HELPS_SHARE = 0.2  # without bytes: it compresses for others, or computes
+_SYNC_WEIGHT = 0.25  # of a sample in sync: a fast writer into the page cache is sampled only there
 _AT_FILES = frozenset(("data", "sync", "close", "create", "rename", "unlink", "metadata", "fault"))
 _SYNC = {"synced": "sync"}
 _CALLS = {**_SYNC, "closed-written": "close", "created": "create", "renamed": "rename", "unlinked": "unlink"}
@@ -44,31 +44,31 @@ class Act:
 
     @property
     def main(self) -> bool:
-        """Whether it is the main thread of its process."""
+        """It is the main thread of its process."""
         return self.tid == self.process[0]
 
     @property
     def is_at_files(self) -> bool:
-        """Whether a look met it in a call that is about files."""
+        """A sample found it in a call on files."""
         return self.use is not None and not _AT_FILES.isdisjoint(self.use.looks_in)
 
     def took_part(self, busy: float) -> bool:
-        """Return whether it was met at files, or was on a processor for such a share of the time."""
+        """Whether it was sampled at files, or used this share of the time on a CPU."""
         on_cpu_ns = None if self.use is None else self.use.on_cpu_ns or 0
         return self.is_at_files or (on_cpu_ns is not None and on_cpu_ns >= busy * (self.end_ns - self.start_ns))
 
     def spans(self, start_ns: int, end_ns: int) -> None:
-        """Take note that it was at it from one time to another."""
+        """Extend its time to include a span."""
         self.start_ns, self.end_ns = min(self.start_ns, start_ns), max(self.end_ns, end_ns)
 
     def in_calls(self, call_ns: int | None) -> None:
-        """Add time in calls that moved data; None: they were not timed."""
+        """Add time in calls that transferred data; None: not timed."""
         if call_ns is not None:
             self.data_call_ns = (self.data_call_ns or 0) + call_ns
 
 
 def acts_of(draft: Draft) -> list[Act]:
-    """Return what every thread did, in no order."""
+    """List the acts of all threads, unordered."""
     return [
         act
         for process, parts in by_process(draft.candidate.parts).items()
@@ -80,7 +80,7 @@ def _by_operations(draft: Draft, process: ProcessKey, parts: list[Transfer]) -> 
     acts: dict[int, Act] = {}
     seen: set[int] = set()
     for part in parts:
-        for stream in (part, *part.copied_from):  # its stage among them
+        for stream in (part, *part.copied_from):  # including its staging file
             if stream.process == process and id(stream) not in seen:
                 seen.add(id(stream))
                 _add_sessions(acts, stream, own=stream is part)
@@ -108,7 +108,6 @@ def _add_sessions(acts: dict[int, Act], stream: Transfer, *, own: bool) -> None:
 
 
 def _add_calls(draft: Draft, process: ProcessKey, acts: dict[int, Act]) -> None:
-    """Add what the threads of a process did to names and disks from the candidate's start to its end."""
     world = draft.world
     found = world.calls.spent(process, draft.candidate.start_ns, draft.candidate.end_ns)
     for tid, calls in found.items():
@@ -121,7 +120,7 @@ def _add_calls(draft: Draft, process: ProcessKey, acts: dict[int, Act]) -> None:
 
 
 def _add_others(draft: Draft, process: ProcessKey, acts: dict[int, Act], seen: set[int]) -> None:
-    """Add what they moved of other files meanwhile: what was read back, what is no checkpoint's."""
+    """Add transfers of other files in that time: what was read back, what belongs to no checkpoint."""
     recent = draft.known.transfers.recent
     span = min(act.start_ns for act in acts.values()), max(act.end_ns for act in acts.values())
     for stream in (one for writes in (True, False) for one in recent.moved(process, *span, writes=writes)):
@@ -152,7 +151,7 @@ def _by_looks(draft: Draft, process: ProcessKey, parts: list[Transfer]) -> list[
 
 
 def _share_out(draft: Draft, acts: list[Act], moved: int) -> None:
-    """Give the bytes of a process to its threads: to the main one what it moved itself, to others by their looks."""
+    """Distribute the bytes of a process: to the main thread what it transferred, to the others by their samples."""
     main = next((act for act in acts if act.main), None)
     others = [act for act in acts if act is not main]
     if main is not None:
@@ -165,7 +164,7 @@ def _share_out(draft: Draft, acts: list[Act], moved: int) -> None:
 
 
 def _by_main(draft: Draft, main: Act, moved: int, others: list[Act]) -> int:
-    """Return what the main thread moved itself, as far as that is told; all of it if no other was met at files."""
+    """Bytes transferred by the main thread itself, if known; all if no other thread was sampled at files."""
     alone = not any(act.is_at_files for act in others)
     if alone and (draft.writers[main.process].role != "thread" or main.is_at_files):
         return moved
@@ -174,7 +173,6 @@ def _by_main(draft: Draft, main: Act, moved: int, others: list[Act]) -> int:
 
 
 def _weight(act: Act) -> float:
-    """Return by how much more than others a thread was at the data: looks that met it there, else its time on CPU."""
     if act.use is None:
         return 1.0
     met = act.use.looks_in
@@ -183,7 +181,7 @@ def _weight(act: Act) -> float:
 
 
 def measured(draft: Draft, acts: list[Act]) -> tuple[ThreadMeasure, ...]:
-    """Return them as they are told: those that moved most first, and those that ended last among them."""
+    """Measures of the threads: those with most bytes, and among them those that ended last."""
     acts = sorted(acts, key=lambda act: (-act.bytes, -act.end_ns))
     if len(acts) > MAX_EACH:
         late = sorted(acts[MAX_EACH - _LAST_TOLD :], key=lambda act: -act.end_ns)[:_LAST_TOLD]
@@ -223,7 +221,7 @@ def _measure(draft: Draft, act: Act) -> ThreadMeasure:
 
 
 def _looked(draft: Draft, use: Use) -> dict[str, Any]:
-    """Return what looks met it in where nvidia-fs moves the data: in a call of its driver, which has no word."""
+    """Count samples in the driver of nvidia-fs, whose calls have no class, as data."""
     met = use.looks_in
     if draft.engine != NVFS or "other" not in met:
         return {}

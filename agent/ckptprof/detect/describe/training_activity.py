@@ -1,4 +1,4 @@
-"""How a thread that trains fared while others wrote: by its stacks, else by its time on CPU against its own rhythm."""
+"""What a training thread did while others wrote: by its GPU, its stacks, else its CPU time against its rhythm."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from ckptprof.detect.world.stacks import (
 from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, rhythm_of, wakes
 from ckptprof.detect.world.world import World
 
-_BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
+_BUSY_SHARE = 0.15  # of the time: above that its rhythm is its CPU time, below its wake-ups
 GOES_ON = 0.4
-_RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
-STEADY_SHARE = 0.3  # of a core: who uses less has no rhythm that it could have lost
-_CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
-_HARDLY = 0.05  # of what is usual
-_EDGE_NS = 50_000_000  # of a save: who waited for its end goes on before its last sign was seen
+_RUNS_ON = 0.7  # of its usual CPU time, though it woke less often
+STEADY_SHARE = 0.3  # of a core: with less it has no rhythm to lose
+_CALM_AFTER_NS = 3_000_000_000  # later samples belong to the next save
+_HARDLY = 0.05  # of its usual CPU time
+_EDGE_NS = 50_000_000  # of a save: a waiting thread resumes before its end is observed
 
 
 class TrainingActivity:
-    """Of one process that trains, around one save."""
+    """Activity of one training process around one save."""
 
     def __init__(self, world: World, process: ProcessKey, start_ns: int, end_ns: int, *, spins: bool) -> None:
-        """`spins`: it waits for its GPU on the CPU, so that only standing still tells something, not running."""
+        """`spins`: it busy-waits for its GPU, so that only pauses are evidence, not running."""
         self.book = world.trainers
         self.memory = StateInMemory(world, process, end_ns, spins=spins)
         self._waits = world.threads.waits(process, start_ns, end_ns)
@@ -47,19 +47,19 @@ class TrainingActivity:
         self._spins = spins
         self._rhythm = self.book.rhythm(process, start_ns)
         self._rhythm = self._usual()
-        self.seen = ""  # what was seen, for a person
-        self.background = False  # a library was seen saving in the background, and the thread only waiting for that
+        self.seen = ""  # what was observed, for the report
+        self.background = False  # a library saves in the background, and the thread only waits for it
         self.waited = False  # for the end of a child, for most of the time
-        self._as_usual = False  # it stood still, as it often does
+        self._as_usual = False  # it paused, as it often does
         self._idle = self._idle_gpu()
-        # one that runs a kernel may do so for another process, or wait for the GPUs of other ranks
+        # a busy GPU may work for another process, or wait for the GPUs of other ranks
         self._has_own_gpu = (world.jobs.ranks(process) or 1) == 1 and not self.book.shares_gpu(process)
-        self._by_gpus = False  # its GPUs told
+        self._by_gpus = False  # by its GPUs
         self._doings = self._looks()
         self._pause_ns = self._usual_pause_ns()
 
     def _usual(self) -> Rhythm | None:
-        """Return its rhythm before the save; if it never took that up again, and is not held still, what is now."""
+        """Rhythm before the save; the present one if it changed for good and it is not blocked."""
         before = self._rhythm
         after = self.book.stretches(self.process, self.end_ns, self.end_ns + _CALM_AFTER_NS)
         if before is None or before.share < _BUSY_SHARE or all(map(self._is_still, after)):
@@ -72,25 +72,25 @@ class TrainingActivity:
 
     @property
     def was_looked_at(self) -> bool:
-        """Whether its Python stack was seen while the save went on, or its GPU."""
+        """Its Python stack was sampled during the save, or its GPU decided."""
         return bool(self._doings) or self._by_gpus
 
     @property
     def tells_by_gpu(self) -> bool:
-        """Whether a GPU of its tells when it stood still."""
+        """A GPU of its shows when it was idle."""
         return self._idle is not None
 
     def went_on(self, spans: list[Span]) -> bool:
-        """Return whether its GPU computed for it all the while."""
+        """Whether its GPU computed for it all the time."""
         return self._idle is not None and self._has_own_gpu and not cut(self._idle, spans)
 
     def ran(self, spans: list[Span]) -> bool:
-        """Return whether it ran, or wanted to, for most of some times."""
+        """Whether it ran, or was runnable, for most of these times."""
         found = (one for span in spans for one in self.book.stretches(self.process, *span))
         return sum(one.share * (one.end_ns - one.start_ns) for one in found) >= MOST_SHARE * max(1, length(spans))
 
     def was_training(self, start_ns: int, end_ns: int) -> bool:
-        """Return whether it trained in a time: as each look at its stack met it, else as it always runs."""
+        """Whether it trained in a time: by each sampled stack, else as it always runs."""
         met = [what for at_ns, what in self._doings if start_ns <= at_ns < end_ns]
         if met:
             return all(what == "training" for what in met)
@@ -101,7 +101,7 @@ class TrainingActivity:
 
     @property
     def reason(self) -> str:
-        """Why nothing can be told."""
+        """Why it is unknown whether it was blocked."""
         if not self.book.knows(self.process):
             return "the thread that trains was not looked at"
         if self._as_usual:
@@ -116,16 +116,16 @@ class TrainingActivity:
             if self.start_ns - _EDGE_NS <= one.at_ns <= self.end_ns + _EDGE_NS:
                 what = doing(main_frames(one), calm, sleeps=main_sleeps(one))
                 inside = self.start_ns <= one.at_ns <= self.end_ns - _EDGE_NS
-                if what is not None and (inside or what != "training"):  # at its edges that tells nothing of the rest
+                if what is not None and (inside or what != "training"):  # at its edges that is no evidence for the rest
                     found.append((one.at_ns, what))
                 self.background = self.background or saves_in_background(one)
         self.background = self.background and not any(what in ("saving", "named") for _, what in found)
         return found
 
     def _usual_pause_ns(self) -> int:
-        """Return for how long it stands still when nothing is saved, as it does in collectives: that tells nothing.
+        """Longest usual pause without a save, as in collectives: pauses up to that are no evidence.
 
-        The longest of several is left out: who starts waits once for the others.
+        The longest of several is left out: at the start each process waits once for the others.
         """
         before = self._still_spans(self.start_ns - REACH_NS, self.start_ns)
         runs = [*before, *self._still_spans(self.end_ns, self.end_ns + _CALM_AFTER_NS)]
@@ -145,19 +145,19 @@ class TrainingActivity:
         return self._pause_ns == 0 or span[1] - span[0] > 1.5 * self._pause_ns + CALLS_NS
 
     def _is_calm(self, at_ns: int, frames: tuple[Frame, ...]) -> bool:
-        """Return whether it went its usual way at a time: no save, and no waiting for the end of one."""
+        """Whether it did what it usually does: no save, and no wait for the end of one."""
         if self.start_ns <= at_ns <= self.end_ns or self.book.in_save(at_ns):
             return False
         if at_ns >= self.start_ns - AT_ONCE_NS and names_save(frames):
-            return False  # what comes later may be the next one, of which nothing is known yet
+            return False  # later samples may belong to the next save, not known yet
         if runs_library(frames) or is_parked(frames):
             return False
         return self._rhythm_at(self._stretches(at_ns - AT_ONCE_NS, at_ns + AT_ONCE_NS), at_ns) is not True
 
     def blocked(self, frames: list[Span], *, by_child: bool = False) -> list[Span] | None:
-        """Return when it was blocked within these times; None if nothing tells. `by_child`: a child of its may write.
+        """Find when it was blocked within these times; None if unknown. `by_child`: one of its children may write.
 
-        Who was met waiting for a child is blocked, whatever it does when nothing is saved.
+        A thread that was sampled waiting for a child is blocked, whatever it does without a save.
         """
         waits = merged(self._waits) if by_child else []
         stretches = self._stretches(self.start_ns, self.end_ns)
@@ -176,7 +176,7 @@ class TrainingActivity:
         return cut(merged([*(blocked or []), *waits]), frames)
 
     def _by_rhythm(self, stretches: Sequence[Stretch], frames: list[Span], waits: list[Span]) -> list[Span] | None:
-        """Return when it stood still longer than it does without a save; None if too little of the time tells."""
+        """Pauses longer than its usual ones; None if too little of the time is covered."""
         told = [one for one in stretches if self._is_still(one) is not None and overlap_ns(one[:2], frames)]
         if sum(overlap_ns(one[:2], frames) for one in told) * 2 < length(frames):
             return None
@@ -196,7 +196,6 @@ class TrainingActivity:
         return blocked
 
     def _idle_gpu(self) -> list[Span] | None:
-        """Return when the GPU of its that stood still the longest did; None if none tells."""
         save = self.start_ns, self.end_ns
         uses = self.book.gpu_uses(self.process)
         told = [idle_spans(points, save, self._is_at_other_save) for points in uses]
@@ -210,10 +209,10 @@ class TrainingActivity:
         return blocked
 
     def _by_stacks(self, stretches: Sequence[Stretch]) -> list[Span]:
-        """Return when it was blocked: a moment is as the looks around it are; its rhythm decides where they differ.
+        """Classify each moment as the nearest samples; where these differ, its rhythm decides.
 
-        Looks that are far apart may miss what its rhythm shows; one that met it standing still tells nothing of when
-        it ran.
+        Samples far apart may miss what its rhythm shows; one that found it pausing is no evidence for times when it
+        ran.
         """
         times = [at_ns for at_ns, _ in self._doings]
         saving = [self._is_blocked(at_ns, what, stretches) for at_ns, what in self._doings]
@@ -236,11 +235,10 @@ class TrainingActivity:
         return blocked
 
     def _is_blocked(self, at_ns: int, what: Doing, stretches: Sequence[Stretch]) -> bool:
-        """Return whether a look met it in the save; a `save()` that keeps the usual rhythm trains until all is out."""
+        """Whether a sample found it in the save; a function named `save` with the usual rhythm is still training."""
         return what != "training" and not (what == "named" and self._rhythm_at(stretches, at_ns) is False)
 
     def _rhythm_at(self, stretches: Sequence[Stretch], at_ns: int) -> bool | None:
-        """Return whether it stood still at a time; None if that cannot be told."""
         one = next((one for one in stretches if one.start_ns <= at_ns < one.end_ns), None)
         return None if one is None else self._is_still(one)
 
@@ -255,29 +253,29 @@ class TrainingActivity:
         return self.book.stretches(self.process, start_ns, end_ns, least_ns)
 
     def _is_still(self, one: Stretch) -> bool | None:
-        """Return whether it stood still in a stretch, against its rhythm; None if that cannot be told."""
+        """Whether it paused in a stretch, against its rhythm; None if unknown."""
         rhythm = self._rhythm
         if rhythm is None:
             return None
         seconds = (one.end_ns - one.start_ns) / 1e9
         usual = rhythm.slices_per_second * seconds
         if rhythm.share < _BUSY_SHARE:
-            if one.share >= _BUSY_SHARE or usual < MANY / 2:  # too few were to be missed
-                return None  # who computes for once runs, though it does not wake as it does else
+            if one.share >= _BUSY_SHARE or usual < MANY / 2:  # too few wake-ups to miss
+                return None  # it may compute for once, without waking as usual
             if one.slices < STILL * usual:
                 return True
             return False if one.slices >= GOES_ON * usual else None
-        if one.share < STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
-            hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
+        if one.share < STILL * rhythm.share:  # its rhythm may have changed by now
+            hardly = one.share < _HARDLY * rhythm.share  # it wakes, as in a wait with a timeout
             stirs = MANY * seconds + (_HARDLY * usual if hardly else 0.0)
             return True if one.slices <= max(1.0, stirs) or self._left_off(one) else None
-        least = GOES_ON if one.slices >= GOES_ON * usual else _RUNS_ON  # it may have computed for a part, then waited
+        least = GOES_ON if one.slices >= GOES_ON * usual else _RUNS_ON  # it may have computed, then waited
         return False if one.share >= least * rhythm.share and not self._spins else None
 
     def _stood_to_the_end(self, since_ns: int) -> bool:
-        """Return whether it stood still from a time on, by the look that has the end of the save in its midst.
+        """Whether it paused from a time on, by the sample that spans the end of the save.
 
-        That time was too short for a look of its own: what it ran is of the time after, as far as it runs there.
+        That time was too short for a sample of its own: CPU time beyond it is that of the time after.
         """
         if self._rhythm is None or self._rhythm.share < MOST_SHARE or since_ns >= self.end_ns:
             return False
@@ -289,12 +287,12 @@ class TrainingActivity:
         return ran_ns < STILL * usual * (self.end_ns - since_ns)
 
     def _left_off(self, one: Stretch) -> bool:
-        """Return whether a stretch is one in which it left its way for this save alone, however often it stirred."""
+        """Whether it left its rhythm for this save alone, however often it woke."""
         return overlap_ns(one[:2], [(self.start_ns, self.end_ns)]) > 0 and self._keeps_its_way
 
     @cached_property
     def _keeps_its_way(self) -> bool:
-        """Whether it ran as it always does right before and right after: who sleeps for another reason sleeps on."""
+        """Whether it ran as usual right before and after: if it sleeps for another reason, it sleeps on."""
         rhythm = self._rhythm
         if rhythm is None or rhythm.share < MOST_SHARE:
             return False
@@ -306,16 +304,16 @@ class TrainingActivity:
         )
 
     def standing_between(self, spans: list[Span]) -> list[Span]:
-        """Return when it stood still from one of these times to the next, if it hardly ever does otherwise."""
+        """Find its pauses between these times, if they are unusual."""
         if not spans or self._rhythm is None or self._rhythm.share < STEADY_SHARE:
             return []
         gaps = [(before[1], after[0]) for before, after in pairwise(merged(spans))]
         return cut(filter(self._is_unusual, self._still_spans(spans[0][0], spans[-1][1])), gaps)
 
     def standing_beside(self, spans: list[Span], until_ns: int | None = None) -> list[Span]:
-        """Return when it stood still right before and after these times, if it hardly ever does otherwise.
+        """Find its pauses right before and after these times, if they are unusual.
 
-        `until_ns`: then what it could wait for was over.
+        `until_ns`: when what it could wait for had ended.
         """
         if spans and self._idle is not None:
             near = merged([*spans, *self._idle], AT_ONCE_NS)
@@ -333,15 +331,15 @@ class TrainingActivity:
         after = self.book.stretches(self.process, end_ns, last_ns)
         of_this = takewhile(
             lambda one: not self.book.in_save(one.start_ns), reversed(before)
-        )  # else of an earlier save
+        )  # else a pause of an earlier save
         held = [(self._held_since(merged(one[:2] for one in of_this if self._is_still(one)), start_ns), start_ns)]
         found = [*held, *(one[:2] for one in takewhile(self._is_still, after))]
         return [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
 
     def _held_since(self, still: list[Span], first_ns: int) -> int:
-        """Return since when it stood still up to a time, but for moments in which it sent its state.
+        """Since when it paused up to a time, apart from moments in which it sent its state.
 
-        It began by standing still for longer than it usually does: pauses as usual, with a step between, are training.
+        It starts with an unusually long pause: usual pauses with a step between are training.
         """
         since_ns = edge_ns = first_ns
         for start_ns, end_ns in reversed(still):
@@ -352,9 +350,9 @@ class TrainingActivity:
         return since_ns
 
     def staged(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
-        """Return when it copied its state, right before its first byte was written; None: nothing tells.
+        """Find when it copied its state right before its first byte; None if unknown.
 
-        `long_before`: a process that writes for it has to be sent that, and may have to be started first.
+        `long_before`: a process that writes for it has to be sent the state, and may have to be started first.
         """
         if self._idle is None:
             return self.memory.copied(first_ns, size, long_before=long_before)
@@ -364,5 +362,5 @@ class TrainingActivity:
 
 
 def _longest_burst(start_ns: int, end_ns: int) -> int:
-    """Return for how long it may run after it stood still, and be held all the same: for a moment, if it stood long."""
+    """How long it may run after a pause and be blocked all the same: for a moment, after a long pause."""
     return AT_ONCE_NS if end_ns - start_ns >= AT_ONCE_NS else 0

@@ -1,4 +1,22 @@
-"""Who writes for whom: the process that trains, and its threads, children and daemons that move the bytes."""
+"""Which process trains, and which of its threads, children and daemons transfer the bytes for it.
+
+The model. Each process that wrote (or read) a part is assigned to a trainer: itself, or the topmost active ancestor of
+the same job and rank that may train. A group is one trainer with three sums of bytes and times: those of its main
+thread; those of its other threads and of other processes; and those of an unknown thread of the trainer's process.
+`stall` classifies groups by these sums.
+
+How a thread is identified, in this order: by traced calls (`Transfer.threads`); by the counters of the main thread,
+which must have grown by half of the part; for a mapping, by the calls in which samples found the main thread. Counters
+of a thread cover all of its files. So a part that went on long after what is already assigned to the main thread, while
+the counters of the main thread stood still, is not its own.
+
+Invariant: each part counts in exactly one group. The times of a staging file count for the thread that wrote it, its
+bytes do not: they are those of the final file.
+
+Example: rank 0 writes `config.json` and starts a child that writes 2 GB of weights. Both belong to one group, with rank
+0 as trainer: the config counts for its main thread, the weights for others, and the time from the birth of the child to
+its first byte is kept, since training may wait for it.
+"""
 
 from __future__ import annotations
 
@@ -24,49 +42,49 @@ _RUNNING = ("running", "unknown")
 
 @dataclass(slots=True)
 class Moved:
-    """How many bytes some threads moved, and when."""
+    """Bytes transferred by some threads, and when."""
 
     bytes: int = 0
     spans: list[Span] = field(default_factory=list)
 
     def add(self, other: Moved) -> None:
-        """Add what others moved."""
+        """Add the transfers of others."""
         self.take(other.bytes, *other.spans)
 
     def take(self, moved: int, *spans: Span) -> None:
-        """Add so many bytes, and when they were moved."""
+        """Add bytes, and when they were transferred."""
         self.bytes += moved
         self.spans += spans
 
 
 @dataclass(slots=True)
 class WriterGroup:
-    """One process that trains, and what moved its bytes."""
+    """One process that trains, and the transfers of its bytes."""
 
     trainer: ProcessKey
     own: Moved = field(default_factory=Moved)  # by its main thread
     others: Moved = field(default_factory=Moved)  # by other threads and processes
-    unknown: Moved = field(default_factory=Moved)  # by itself, but by which thread was not seen
+    unknown: Moved = field(default_factory=Moved)  # by its own process, thread unknown
     roles: dict[ProcessKey, str] = field(default_factory=dict)
-    has_staged: bool = False  # its main thread wrote the state elsewhere, to be copied from there
-    gone_ns: int | None = None  # when the last of its other processes ended; None: one goes on, or there is none
-    started: list[Span] = field(default_factory=list)  # from when a child was born for it to its first byte
+    has_staged: bool = False  # its main thread wrote staging files
+    gone_ns: int | None = None  # exit of its last helper process; None: one is alive, or there is none
+    started: list[Span] = field(default_factory=list)  # from the birth of a child to its first byte
 
     @property
     def bytes(self) -> int:
-        """All of them."""
+        """All bytes of the group."""
         return self.own.bytes + self.others.bytes + self.unknown.bytes
 
-    def by(self, is_own: bool | None) -> Moved:  # noqa: FBT001 # an answer, which is no option
-        """Return what was moved by its main thread, by others, or by whom nothing tells."""
+    def by(self, is_own: bool | None) -> Moved:  # noqa: FBT001 # a result, not an option
+        """Select the transfers of its main thread (True), of others (False), or of an unknown thread (None)."""
         return self.unknown if is_own is None else self.own if is_own else self.others
 
 
 def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
-    """Return a group for each process that trains."""
+    """Group the parts of a candidate by the process that trains."""
     trainers = known.world.trainers
     groups: dict[ProcessKey, WriterGroup] = {}
-    before_ns = candidate.start_ns - BESIDE_NS  # who helps to save reads what it is to write, and writes it at once
+    before_ns = candidate.start_ns - BESIDE_NS  # a helper reads what it is to write, and writes it at once
     read = (one for one in known.past.events(candidate.job, writes=False) if one.end_ns < before_ns)
     restored = {process for one in read if not one.is_nothing for process in one.processes}
     for process, parts in by_process(candidate.parts).items():
@@ -76,7 +94,7 @@ def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
             group.roles[process] = _add_own(group, parts, known)
             continue
         first_ns = trainers.first_ns(process)
-        is_daemon = first_ns is not None and first_ns < candidate.start_ns - CERTAIN_GAP_NS  # it was not started for it
+        is_daemon = first_ns is not None and first_ns < candidate.start_ns - CERTAIN_GAP_NS  # it existed before
         group.roles[process] = "daemon" if is_daemon else "child"
         for part in parts:
             group.others.add(_whole(part))
@@ -100,7 +118,7 @@ def _span(part: Transfer) -> Span:
 
 
 def _trainer_of(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
-    """Return the process that trains: itself, or the topmost active process above it of its job and rank."""
+    """Find the process that trains: itself, or its topmost active ancestor of the same job and rank."""
     jobs, found = world.jobs, []
     rank, job = jobs.rank(process), jobs.job_of(process)
     own = jobs.info(process)
@@ -124,15 +142,15 @@ def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> b
 
 
 def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str:
-    """Add what a process that trains moved itself, by its main thread or another; return its role."""
+    """Add what a trainer transferred itself, by its main thread or another; return its role."""
     by_others = group.others.bytes
     stages = [part.staged for part in parts if part.staged is not None]
-    for stage in stages:  # its bytes are those of what it became
+    for stage in stages:  # its bytes count for the final file
         threads = {session.tid for session in stage.threads}
         is_own = group.trainer[0] in threads if threads else _is_own(group.trainer, stage, known.world, LastEnds())
         group.has_staged = group.has_staged or bool(is_own)
         group.by(is_own).add(Moved(0, _whole(stage).spans))
-    mine = LastEnds()  # of what its main thread moved, as far as is told by its counters
+    mine = LastEnds()  # of parts assigned to the main thread by its counters
     for part in sorted((part for part in parts if not part.threads), key=_lasts_ns):
         is_own = _is_own(group.trainer, part, known.world, mine)
         if is_own:
@@ -148,7 +166,7 @@ def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str
         else:
             group.own.take(by_main, *((session.first_ns, session.last_ns) for session in main))
             group.others.take(total - by_main, _span(part))
-    # of a flood of files the trace drops most
+    # the trace drops most of a flood of files
     if group.others.bytes == by_others and group.own.bytes >= LITTLE_SHARE * group.unknown.bytes:
         group.own.add(group.unknown)
         group.unknown = Moved()
@@ -161,19 +179,19 @@ def _lasts_ns(part: Transfer) -> int:
 
 
 def _is_own(trainer: ProcessKey, part: Transfer, world: World, mine: LastEnds) -> bool | None:
-    """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells.
+    """Whether the main thread transferred most of a part whose operations were not counted; None if unknown.
 
-    What is `mine` it moved, too, maybe at a time: its counters tell of both.
+    It may also have transferred `mine` at the same time: its counters cover both.
     """
     start_ns, end_ns = _span(part)
     if part.staged is None:
         span = start_ns - CALLS_NS, end_ns + CALLS_NS
-    else:  # before it its stage was written, after it may be the next one: what a look counts of these is no copying
+    else:  # only samples within the copy: adjacent ones count other staging files
         called = world.histories[trainer].between(start_ns, end_ns)
         inside = [one for one in called if one.start_ns >= start_ns and one.end_ns <= end_ns]
         span = (inside[0].start_ns, inside[-1].end_ns) if inside else (start_ns, end_ns)
     moved = world.trainers.moved(trainer, *span)
-    if moved is None:  # its threads were not counted: without a library of machine learning nobody knows that it trains
+    if moved is None:  # threads are only counted in processes with a machine-learning library
         return True if world.usage.is_one_thread(trainer, *span) else None
     which = 0 if part.writes else 1
     if _outlasts(trainer, part, mine, world):
@@ -182,14 +200,14 @@ def _is_own(trainer: ProcessKey, part: Transfer, world: World, mine: LastEnds) -
         return True
     called = world.histories[trainer].between(*span)
     by_all = sum(one.written_bytes if part.writes else one.returned_bytes for one in called)
-    if called and 2 * by_all >= part.bytes:  # a look may come late: both counters are held over the same looks
+    if called and 2 * by_all >= part.bytes:  # a sample may come late: compare both counters over the same samples
         alike = world.trainers.moved(trainer, called[0].start_ns, called[-1].end_ns)
         return alike is not None and alike[which] * 2 >= by_all
-    return _touched(trainer, part, world)  # no counter of its process tells of it: it is by a mapping
+    return _touched(trainer, part, world)  # no counter of its process grew: it is a mapping
 
 
 def _outlasts(trainer: ProcessKey, part: Transfer, mine: LastEnds, world: World) -> bool:
-    """Return whether a part was moved for long after what is `mine`, when the main thread moved nothing any more."""
+    """Whether the part went on long after `mine`, while the main thread transferred nothing."""
     start_ns, end_ns = _span(part)
     until_ns = mine.before(end_ns)
     if not start_ns < until_ns <= end_ns - AT_ONCE_NS:
@@ -200,9 +218,9 @@ def _outlasts(trainer: ProcessKey, part: Transfer, mine: LastEnds, world: World)
 
 
 def _touched(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
-    """Return whether its main thread used the mapping: most looks met it at files, or it ran and there is no other.
+    """Whether the main thread used the mapping: most samples at files, or running as the only thread.
 
-    None: it ran, and nothing tells whether it was this. What slept elsewhere touched nothing.
+    None: it ran, for an unknown purpose. A thread that slept elsewhere touched nothing.
     """
     looks = world.threads
     use = looks.use(trainer, trainer[0], part.start_ns, part.end_ns)

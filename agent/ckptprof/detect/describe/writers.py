@@ -1,4 +1,4 @@
-"""Who moved the bytes of a checkpoint: each process with its rank, its own begin and end, and its part in the job."""
+"""The processes that transferred the bytes of a checkpoint: rank, start, end and role in the job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ckptprof.model import Run, Writer
 
 
 def by_process(parts: Iterable[Transfer]) -> dict[ProcessKey, list[Transfer]]:
-    """Return the parts of each process, in order of appearance."""
+    """Group parts by process, in order of appearance."""
     found: dict[ProcessKey, list[Transfer]] = {}
     for part in parts:
         found.setdefault(part.process, []).append(part)
@@ -21,7 +21,7 @@ def by_process(parts: Iterable[Transfer]) -> dict[ProcessKey, list[Transfer]]:
 
 
 def writers_of(candidate: Candidate, world: World, roles: Mapping[ProcessKey, str]) -> dict[ProcessKey, Writer]:
-    """Return the processes, the one that moved most first, with their `roles` in the job."""
+    """List the processes with their `roles` in the job, most bytes first."""
     writers = {
         process: Writer(
             pid=process[0],
@@ -38,42 +38,41 @@ def writers_of(candidate: Candidate, world: World, roles: Mapping[ProcessKey, st
 
 
 def _end_ns(parts: Iterable[Transfer]) -> int:
-    """Return when it was done with its own; a marker, which one of all makes once the others are, is not."""
+    """End of its last part, ignoring a marker, which one rank writes after all others have finished."""
     ends = [(not (part.writes and part.name.commit), part.end_ns) for part in parts]
     return max(ends)[1]
 
 
 def _rank(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> int | None:
-    """Return its rank: from its environment, else from the names of what it wrote, if these agree."""
+    """Rank from its environment, else from the names of what it wrote, if these agree."""
     told = jobs.rank(process)
-    if told is not None or not parts[0].writes:  # a reader may read the parts of others
+    if told is not None or not parts[0].writes:  # a reader may read parts of other ranks
         return told
     named = {part.name.rank for part in parts if part.name.rank is not None}
     return next(iter(named)) if len(named) == 1 else None
 
 
 def ranks_of(candidate: Candidate, jobs: Jobs) -> int:
-    """Return the ranks of its job: as the environment tells, else the names, else by who moved it.
+    """Count the ranks of its job: by the environment, else by the names, else by the processes.
 
-    Those that only help a rank to write are none. Who wrote a file that was found in its folder is not certain: its
-    name is.
+    Helpers of a rank do not count. The writer of a file that was found in its folder is uncertain, its name is not.
     """
     told = [ranks for process in candidate.processes if (ranks := jobs.ranks(process)) is not None]
     if told:
         return max(told)
     seen = len({jobs.works_for(process) for process in candidate.processes})
-    if not candidate.writes:  # whoever reads the parts of others is not as many
+    if not candidate.writes:  # a reader may read parts of other ranks
         return seen
     names = [part.name for part in candidate.parts]
     found = [seen, *(name.world for name in names if name.world is not None)]
     certain = {(part.process, part.name.rank) for part in candidate.parts if not part.is_credited}
     named = [process for process, rank in certain if rank is not None]
-    if len(named) == len(set(named)):  # else they are parts of one rank's own making
+    if len(named) == len(set(named)):  # else one rank made several parts
         found += [name.rank + 1 for name in names if name.rank is not None]
     return max(found)
 
 
 def run_of(candidate: Candidate, jobs: Jobs) -> Run | None:
-    """Return what joins it with checkpoints of other nodes: as the processes that moved it tell, if they agree."""
+    """Find the run that joins it with checkpoints of other nodes, if its processes agree on one."""
     told = {run.key: run for process in candidate.processes if (run := jobs.run(process)) is not None}
     return next(iter(told.values())) if len(told) == 1 else None

@@ -1,1 +1,1 @@
-"""What was observed, in bounded memory: processes, threads, jobs, devices, counters."""
+"""Observations of the host, in bounded memory: processes, threads, jobs, devices, counters."""

@@ -1,6 +1,6 @@
-"""What a process built in memory for a save, or of what it had read: memory that it took anew, and kept.
+"""What a process built in memory for a save, or from what it had read: memory that it allocated and retained.
 
-Training takes memory, too, and gives it back in each step: what it takes is no more than it took before.
+Training also allocates memory, but frees it again in each step, and needs no more than before.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ckptprof.detect.tolerances import (
 from ckptprof.detect.world.process_usage import MemoryLook
 from ckptprof.detect.world.spans import Span
 
-_STEP_SHARE = 0.01  # of the bytes: who builds a small state takes as much at once
-_MOST_TIMES = 4.0  # the bytes: their pieces, them joined, and a copy or two
+_STEP_SHARE = 0.01  # of the bytes: a small state is built in steps of at least that
+_MOST_TIMES = 4.0  # the bytes: the pieces, the joined result, and a copy or two
 
 
 def built_before(looks: list[MemoryLook], first_ns: int, size: int) -> Span | None:
-    """Return since when a process built what it wrote, up to its first byte; None if its memory does not tell.
+    """Find since when a process built what it wrote, up to its first byte; None if its memory does not show it.
 
-    `looks`: since it trains, and since the save before. It took as much as it wrote, more than it ever had, and hardly
-    anything for as long before.
+    `looks`: since it trains and since the previous save. It allocated as much as it wrote, more than ever before, and
+    hardly anything for as long before that.
     """
     looks = [one for one in looks if one.start_ns < first_ns]
     steps = _rise(looks, min(TELLING_BYTES, _STEP_SHARE * size))
-    whole = steps[1:] or steps  # the first one is training for a part
+    whole = steps[1:] or steps  # the first one is partly training
     if not steps or 2 * _kept_ns(whole) < sum(one.end_ns - one.start_ns for one in whole):
         return None
     start_ns = steps[0].start_ns
@@ -48,10 +48,10 @@ def built_before(looks: list[MemoryLook], first_ns: int, size: int) -> Span | No
 
 
 def built_after(looks: list[MemoryLook], start_ns: int, last_ns: int, size: int) -> Span | None:
-    """Return until when a process built of what it had read, from its last byte on; None if its memory does not tell.
+    """Find until when a process built from what it had read, after its last byte; None if its memory does not show it.
 
-    Training that begins takes memory, too, but not at once, and not for long beside the time since it began to read;
-    nor does it end with giving back what was read.
+    Training that starts also allocates memory, but not at once, and not for long compared with the time since it
+    started to read; nor does it end by freeing what was read.
     """
     steps: list[MemoryLook] = []
     least_ns = AT_ONCE_NS
@@ -59,9 +59,11 @@ def built_after(looks: list[MemoryLook], start_ns: int, last_ns: int, size: int)
     grown = pending = 0
     for look in looks:
         if look.start_ns < last_ns or (not steps and look.grown_bytes < 0):
-            continue  # it gives back what it read
+            continue  # it frees what it read
         apart_ns = look.end_ns - end_ns
-        if is_like(-look.grown_bytes, size) and look.start_ns - last_ns <= AT_ONCE_NS:  # as well, with a copy in place
+        if (
+            is_like(-look.grown_bytes, size) and look.start_ns - last_ns <= AT_ONCE_NS
+        ):  # freed as well, with a copy in place
             steps, begin_ns, end_ns, grown, pending = [], look.end_ns, look.end_ns, 0, 0
             continue
         pending += look.grown_bytes
@@ -81,10 +83,10 @@ def built_after(looks: list[MemoryLook], start_ns: int, last_ns: int, size: int)
 
 
 def _rise(looks: list[MemoryLook], least_bytes: float) -> list[MemoryLook]:
-    """Return the last looks that each found more memory than any before, without a pause.
+    """Select the last samples that each found more memory than any before, without a pause.
 
-    Nor with most of it given back between, as training does in each step; a table that grows is moved, and the old one
-    given back.
+    Nor with most of it freed in between, as training does in each step. A table that grows is copied, and the old one
+    freed.
     """
     rise: list[MemoryLook] = []
     base = highest = looks[0].level_bytes if looks else 0
@@ -101,7 +103,6 @@ def _rise(looks: list[MemoryLook], least_bytes: float) -> list[MemoryLook]:
 
 
 def _trend(looks: list[MemoryLook]) -> float:
-    """Return by how much memory was more in the mean of the second half of some looks than in the first."""
     middle = len(looks) // 2
     return mean(one.level_bytes for one in looks[middle:]) - mean(one.level_bytes for one in looks[: middle or 1])
 
@@ -111,5 +112,4 @@ def _is_near(look: MemoryLook) -> bool:
 
 
 def _kept_ns(steps: list[MemoryLook]) -> int:
-    """Return for how long it kept most of what it touched."""
     return sum(one.end_ns - one.start_ns for one in steps if one.grown_bytes >= MOST_SHARE * one.touched_bytes)

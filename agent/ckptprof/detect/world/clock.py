@@ -1,4 +1,4 @@
-"""Converts between CLOCK_MONOTONIC, which durations are measured by, and the wall clock, which anyone may set."""
+"""Conversion between CLOCK_MONOTONIC, which measures durations, and the wall clock, which may be set at any time."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from ckptprof.detect.tolerances import LOOK_NS, MAX_EACH, STAMP_NS
 from ckptprof_collectors.samples import ClockSample, FileFact
 
 _LONG_AGO_NS = -(1 << 62)  # files are older than a boot
-_DRIFT = 500e-6  # of a clock that nobody corrects, at most, as the kernel reckons (MAXFREQ)
+_DRIFT = 500e-6  # maximum of an uncorrected clock, as the kernel assumes (MAXFREQ)
 
 
 class _Setting(NamedTuple):
-    """A time in which the wall clock went on as it should; the next one began when it was set."""
+    """A period in which the wall clock ran normally; the next one starts when it was set."""
 
-    since_ns: int  # CLOCK_MONOTONIC: at the earliest
-    until_ns: int  # at the latest
-    set_by_ns: int  # by how much it was then ahead of a clock that had never been set
+    since_ns: int  # CLOCK_MONOTONIC: earliest start
+    until_ns: int  # latest end
+    set_by_ns: int  # how far it was ahead of the steady clock
 
 
 class Clock:
-    """Converts between the monotonic clock and a wall clock that is never set: it begins as that of the first frame.
+    """Converts between CLOCK_MONOTONIC and a steady wall clock: that of the first frame, never set again.
 
-    A clock that is slewed, as by NTP, is followed. One that jumps is not: what files are stamped with is changed to the
-    clock that is never set when it comes in (`steady`), so that stamps of before and after a jump can be compared.
+    A slewed clock (NTP) is followed, a jump is not: time stamps of files are converted to the steady clock when they
+    arrive (`steady`), so that stamps before and after a jump can be compared.
     """
 
     def __init__(self, at_ns: int, wall_ns: int) -> None:
         self._offset_ns = wall_ns - at_ns
         self._at_ns = at_ns
-        self._since_ns = _LONG_AGO_NS  # when it was last set, at the earliest
+        self._since_ns = _LONG_AGO_NS  # earliest time of the last setting
         self._set_by_ns = 0
         self._before: deque[_Setting] = deque(maxlen=MAX_EACH)
-        self._told: tuple[int, ClockSample] | None = None  # how far it may be off, and when that was said
+        self._told: tuple[int, ClockSample] | None = None  # when the kernel reported its state, and that state
 
     def set(self, at_ns: int, wall_ns: int) -> None:
-        """Take the two clocks of one frame."""
+        """Update both clocks from a frame."""
         moved_ns = wall_ns - at_ns - self._offset_ns - self._set_by_ns
         if abs(moved_ns) > STAMP_NS:
             self._before.append(_Setting(self._since_ns, at_ns, self._set_by_ns))
@@ -50,12 +50,12 @@ class Clock:
         self._at_ns = at_ns
 
     def note(self, at_ns: int, sample: ClockSample) -> None:
-        """Take what the kernel says of it."""
+        """Record the state of the clock that the kernel reports."""
         self._told = at_ns, sample
 
     @property
     def state(self) -> model.Clock | None:
-        """How far it may be off now; None: not told."""
+        """Its maximum error now; None: unknown."""
         if self._told is None:
             return None
         at_ns, sample = self._told
@@ -65,21 +65,22 @@ class Clock:
         return model.Clock(synchronised=True, bound_ns=bound_ns)
 
     def mono(self, stamp_ns: int) -> int:
-        """Return the monotonic time of a stamp."""
+        """Monotonic time of a stamp of the steady clock."""
         return stamp_ns - self._offset_ns
 
     def stamp(self, mono_ns: int) -> int:
-        """Return the stamp that a file gets at a monotonic time."""
+        """Stamp that a file gets at a monotonic time, by the steady clock."""
         return mono_ns + self._offset_ns
 
     def wall(self, mono_ns: int) -> int:
-        """Return what the wall clock, as it is set now, calls a monotonic time."""
+        """Wall time of a monotonic time, by the clock as it is set now."""
         return mono_ns + self._offset_ns + self._set_by_ns
 
     def steady(self, fact: FileFact) -> FileFact:
-        """Return what is said of a file, as if the clock had never been set; only stamps of before its look are known.
+        """Convert the stamps of a file to the steady clock; they must not be later than the last frame.
 
-        After it was set back, an hour comes twice: a stamp of it is of the second one once that is over.
+        After the clock was set back, an hour occurs twice: a stamp in it counts for the second one once that has
+        passed.
         """
         if not self._before:
             return fact

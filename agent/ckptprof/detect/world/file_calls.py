@@ -1,4 +1,4 @@
-"""When each thread created, emptied, closed, renamed, deleted and synced files, and how long that took it."""
+"""When each thread created, emptied, closed, renamed, deleted and synced files, and how long the calls took."""
 
 from __future__ import annotations
 
@@ -20,44 +20,41 @@ MAX_EVENTS = 327_680  # 16 bytes each
 
 
 class Spent(NamedTuple):
-    """How often one thread did one thing, from when to when, and the time in the calls (None: they were not timed)."""
+    """Calls of one kind by one thread: number, total time (None: not timed), first start and last end."""
 
     number: int
     spent_ns: int | None
-    first_ns: int  # CLOCK_MONOTONIC, when the first call began
-    last_ns: int  # when the last one ended
+    first_ns: int  # CLOCK_MONOTONIC, start of the first call
+    last_ns: int  # end of the last call
 
 
 @dataclass(slots=True)
 class _Calls:
-    """Of one kind; the columns are as long as one another."""
+    """Calls of one kind by one process, in columns of equal length."""
 
     ends_ns: array[int] = field(default_factory=lambda: array("q"))  # CLOCK_MONOTONIC, ascending
     spent_ns: array[float] = field(default_factory=lambda: array("f"))  # nan: not timed
     tids: array[int] = field(default_factory=lambda: array("i"))
 
     def add(self, event: FileLifeEvent) -> None:
-        """Add a call; another processor may tell of it late."""
+        """Insert a call in order; events of other CPUs may arrive late."""
         place = bisect_right(self.ends_ns, event.at_ns)
         self.ends_ns.insert(place, event.at_ns)
         self.spent_ns.insert(place, nan if event.duration_ns is None else float(event.duration_ns))
         self.tids.insert(place, event.tid)
 
     def began_ns(self, place: int) -> int:
-        """Return when a call began; of one that was not timed, when it ended."""
         spent_ns = self.spent_ns[place]
         return self.ends_ns[place] - (0 if isnan(spent_ns) else int(spent_ns))
 
     def drop(self, number: int) -> None:
-        """Drop the oldest."""
         self.ends_ns, self.spent_ns, self.tids = self.ends_ns[number:], self.spent_ns[number:], self.tids[number:]
 
     def between(self, start_ns: int, end_ns: int) -> tuple[int, int]:
-        """Return the places of those that ended in a time."""
         return bisect_left(self.ends_ns, start_ns), bisect_right(self.ends_ns, end_ns)
 
     def by_thread(self, start_ns: int, end_ns: int) -> dict[int, Spent]:
-        """Return what each thread spent in calls that ended in a time; a call that began before counts from there."""
+        """Total the calls that ended in a time, by thread; a call that started before counts from there."""
         low, high = self.between(start_ns, end_ns)
         places: dict[int, list[int]] = {}
         for place in range(low, high):
@@ -72,18 +69,18 @@ class _Calls:
 
 
 class FileCalls:
-    """The recent calls of all processes in a few bytes each, so that a flood of them fits.
+    """Recent calls of all processes, 16 bytes each, so that a flood of them fits.
 
-    If it does not, half of those go that a process did of one kind, but nothing of it for the longest.
+    If it does not, the older half of the row (process and kind) that was idle longest is dropped.
     """
 
     def __init__(self) -> None:
         self._calls: Bounded[tuple[ProcessKey, str], _Calls] = Bounded(MAX_EVENTS, _Calls)
         self._count = 0
-        self._dropped_ns = 0  # up to here not all of it is known
+        self._dropped_ns = 0  # calls up to here may have been dropped
 
     def observe(self, event: FileLifeEvent) -> None:
-        """Take one event of the trace."""
+        """Ingest one event of the trace."""
         if event.kind not in KINDS:
             return
         self._calls.update_of(((event.pid, event.start_ticks), event.kind)).add(event)
@@ -95,7 +92,6 @@ class FileCalls:
             self._cut(stalest, ends_ns[len(ends_ns) // 2] + 1)
 
     def __len__(self) -> int:
-        """Return how many calls are kept."""
         return self._count
 
     def _cut(self, key: tuple[ProcessKey, str], before_ns: int) -> None:
@@ -108,12 +104,12 @@ class FileCalls:
             calls.drop(gone)
 
     def count(self, processes: list[ProcessKey], kind: str, start_ns: int, end_ns: int) -> int:
-        """Return how often some processes did one thing from one time to another."""
+        """Count the calls of one kind by some processes in a time."""
         places = (self._calls[process, kind].between(start_ns, end_ns) for process in processes)
         return sum(high - low for low, high in places)
 
     def spent(self, process: ProcessKey, start_ns: int, end_ns: int) -> dict[int, dict[str, Spent]]:
-        """Return what each thread of a process did from one time to another: thread, kind."""
+        """Total the calls of a process in a time: {thread: {kind: total}}."""
         found: dict[int, dict[str, Spent]] = {}
         for kind in KINDS:
             for tid, spent in self._calls[process, kind].by_thread(start_ns, end_ns).items():
@@ -121,10 +117,7 @@ class FileCalls:
         return found
 
     def deletions(self, process: ProcessKey, start_ns: int, until_ns: int, gap_ns: int) -> Span | None:
-        """Return when the main thread deleted files in a row from one time on: each soon after the one before.
-
-        A file that it creates in between ends the row.
-        """
+        """Find the run of deletions by the main thread from a time on; a file that it creates ends the run."""
         calls = self._calls[process, "unlinked"]
         first_ns, last_ns = None, start_ns
         for place in range(*calls.between(start_ns, until_ns)):
@@ -140,17 +133,14 @@ class FileCalls:
         return None if first_ns is None else (first_ns, last_ns)
 
     def creates_ns(self, process: ProcessKey, start_ns: int, until_ns: int) -> int:
-        """Return when the main thread created the first file in a time, at the latest `until_ns`.
-
-        With that it goes on with something else: a database creates and deletes its journal with each commit.
-        """
+        """Time of the first file that the main thread creates, at most `until_ns`: then it does something else."""
         calls = self._calls[process, "created"]
         made = (calls.began_ns(place) for place in range(*calls.between(start_ns, until_ns))
                 if calls.tids[place] == process[0])  # fmt: skip
         return next(made, until_ns)
 
     def of_names(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Span]:
-        """Return when its main thread renamed, removed or synced files, the rows that touch a time."""
+        """When its main thread renamed, removed or synced files: the runs that touch a time."""
         spans: list[Span] = []
         for kind in _OF_NAMES:
             calls = self._calls[process, kind]
@@ -159,10 +149,10 @@ class FileCalls:
         return [row for row in merged(spans, NEAR_NS) if start_ns <= row[1] and row[0] <= end_ns]
 
     def is_whole(self, start_ns: int) -> bool:
-        """Return whether everything since then is held that was told."""
+        """Whether no call since then was dropped."""
         return start_ns > self._dropped_ns
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop what happened before `at_ns`."""
+        """Drop calls that ended before a time."""
         for key in list(self._calls):
             self._cut(key, at_ns)

@@ -12,10 +12,10 @@ S = TypeVar("S", bound=Sample)
 
 
 class FrameSamples:
-    """What one frame tells, and when each collector was read before: what it did not tell since had not changed."""
+    """Samples of one frame, and when each collector was read before: what it did not report had not changed."""
 
     def __init__(self, frame: Frame, read_ns: dict[str, int]) -> None:
-        """Sort the samples of a frame; `read_ns`: when each collector was read last, before this frame."""
+        """`read_ns`: when each collector was last read before this frame."""
         self.at_ns = frame.at_ns
         self._read_ns = read_ns
         self._of: dict[type, list[Any]] = {}
@@ -24,17 +24,17 @@ class FrameSamples:
         self._read_before = {(one.pid, one.start_ticks): one.at_ns for one in self.of(ReadBefore)}
 
     def of(self, kind: type[S]) -> Sequence[S]:
-        """Return the samples of one kind, in their order."""
+        """Select the samples of one kind, in order."""
         return self._of.get(kind, ())
 
     def change(self, kind: type[S], change: Callable[[S], S]) -> None:
-        """Put what a function makes of each sample of one kind into its place."""
+        """Replace each sample of one kind by the result of a function."""
         self._of[kind] = [change(sample) for sample in self.of(kind)]
 
     def unchanged_ns(self, collector: str) -> int:
-        """Return up to when nothing that a collector tells had changed since it told of it."""
+        """Time until which nothing that a collector reports had changed; 0: first read."""
         return self._read_ns.get(collector, 0)
 
     def counted_before_ns(self, process: ProcessKey) -> int:
-        """Return when the counters of a process were read before: one that stands still is not read at each tick."""
+        """When the counters of a process were read before: idle processes are not read at each tick."""
         return self._read_before.get(process, self.unchanged_ns("processes"))

@@ -1,4 +1,21 @@
-"""Which processes train together: those whose environments meet, else those of one process tree."""
+"""Which processes train together: those whose environments name one meeting place, else those of one process tree.
+
+The model. Each process belongs to one group, and a group has one name, given when its first process was described. The
+key of a group is its meeting place (`rendezvous.meeting`); for ranks without one their parent, or, once that has
+exited, their program and cgroup; for all other processes the root of their tree, up to the first process that only runs
+another program (a shell, `conda run`).
+
+Several groups may have one key in the course of time, and even at once: ports are reused. A process joins the latest
+group that has living processes, unless that has a living rank equal to its own with the same parent. Names are
+unique among living groups: a job is
+called by its Slurm id, or by its program and the pid of its launcher, and by more if another job has that name.
+
+Invariant: the name does not depend on the order in which processes are described, except for a group that was first
+seen as a shell, which is renamed once it runs a program.
+
+Example: torchrun (pid 100) starts ranks 101 and 102 of train.py; 101 forks a helper 103. All ranks have MASTER_PORT
+29500, so their key is that port. The helper inherits it and is of the same rank. The job is called `train.py-100`.
+"""
 
 from __future__ import annotations
 
@@ -19,29 +36,29 @@ from ckptprof_collectors.samples import ProcessInfo
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """The processes of one job; its name is given once and kept, but for one that a shell gave it."""
+    """The processes of one job; its name never changes, unless a shell gave it."""
 
     name: str
-    program: str  # that it is named by
-    top: ProcessInfo  # the one that was met first
-    root: int  # pid of what started them
+    program: str  # in its name
+    top: ProcessInfo  # the first that was described
+    root: int  # pid of their launcher
     living: dict[ProcessKey, int | None] = field(default_factory=dict)  # with their ranks
 
 
 class Jobs(Processes):
-    """Knows the processes that were described, and what job each belongs to."""
+    """The described processes, and the job of each."""
 
     def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
-        """Start with nobody; `monitor_pids` are ckptprof's own and never a job's root."""
+        """`monitor_pids` are ckptprof's own processes and never the root of a job."""
         super().__init__(monitor_pids)
         self._groups: Bounded[tuple[object, ...], list[_Group]] = Bounded(MAX_KNOWN, on_drop=self._free_names)
         self._group_of: dict[ProcessKey, tuple[tuple[object, ...], _Group]] = {}
         self._holders: dict[str, _Group] = {}
-        self._gone: dict[ProcessKey, None] = {}  # ended long ago, but others descend from them
+        self._gone: dict[ProcessKey, None] = {}  # exited long ago, but others descend from them
         self._ranked: dict[ProcessKey, int] = {}  # the living processes that carry a rank
 
     def observe(self, info: ProcessInfo) -> None:
-        """Take a description."""
+        """Ingest a description."""
         key = key_of(info)
         known = self._infos.get(key)
         described = self._describe(info)
@@ -58,7 +75,7 @@ class Jobs(Processes):
         self._gone.pop(process, None)
 
     def end(self, process: ProcessKey) -> None:
-        """Take note that a process has ended: its rank, and in the end the name of its job, are free again."""
+        """Record that a process has exited: its rank, and finally the name of its job, may be used again."""
         super().end(process)
         self._leave(process)
 
@@ -69,7 +86,7 @@ class Jobs(Processes):
             found[1].living.pop(process, None)
 
     def forget(self, gone: Iterable[ProcessKey]) -> None:
-        """Drop what is known of processes that ended long ago, but for those that living ones descend from."""
+        """Drop processes that exited long ago, unless living ones descend from them."""
         self._gone.update((process, None) for process in gone if process in self._infos)
         if not self._gone:
             return
@@ -93,7 +110,7 @@ class Jobs(Processes):
                 del self._holders[name]
 
     def job_of(self, process: ProcessKey) -> str:
-        """Return the job's name: the same for all its processes, whatever the order in which they were met."""
+        """Name of the job: equal for all its processes, in whatever order they were described."""
         info = self._told(process)
         if info is None or (process not in self._infos and not is_script(info)):
             return f"pid-{process[0]}"
@@ -128,10 +145,10 @@ class Jobs(Processes):
         return "siblings", top.parent_pid
 
     def _may_join(self, group: _Group, info: ProcessInfo, top: ProcessInfo) -> bool:
-        """Return whether it is one of them: a second process of the same rank, started alike, is of another job."""
+        """Whether it fits into a group: a second living process of the same rank belongs to another job."""
         living = [process for process in group.living if self._current.get(process[0]) == process]
         if not living:
-            return False  # the like of them, later
+            return False  # a later job of the same key
         if key_of(info) != key_of(top):
             return True
         rank = rendezvous.rank_of(info.environment)
@@ -161,7 +178,6 @@ class Jobs(Processes):
                 break
 
     def _rename(self, group: _Group, info: ProcessInfo, top: ProcessInfo) -> None:
-        """Name a group that a shell gave its name by what one of its processes runs now."""
         if group.program.removeprefix("-") not in RUNNERS or is_runner(info):
             return
         if self._holders.get(group.name) is group:
@@ -171,7 +187,7 @@ class Jobs(Processes):
 
     @staticmethod
     def _names_of(program: str, info: ProcessInfo, top: ProcessInfo, number: int) -> tuple[str, ...]:
-        """Return the name that a job should have, and what it is called if another has that."""
+        """Preferred name of a job, then the alternatives if another job has it."""
         port = rendezvous.number(info.environment, ("MASTER_PORT",))
         if "SLURM_JOB_ID" in info.environment:
             name = f"slurm-{info.environment['SLURM_JOB_ID']}"
@@ -180,19 +196,18 @@ class Jobs(Processes):
         return name, *((f"{name}:{port}",) if port else ()), f"{program}-{top.pid}", f"{name}:{top.pid}"
 
     def _number(self, info: ProcessInfo, top: ProcessInfo) -> int:
-        """Return the pid that names a job of ranks whose launcher is not known."""
+        """Choose the pid in the name of a job of ranks whose launcher is unknown."""
         alone = (rendezvous.size_of(info.environment) or 1) <= 1
         return top.pid if alone or top.parent_pid <= INIT or top.parent_pid in self._monitors else top.parent_pid
 
     def _are_one(self, holder: _Group, group: _Group) -> bool:
-        """Return whether two groups are of one job: one started the other, or both have one launcher."""
+        """Whether two groups are one job: one started the other, or both have one launcher."""
         if holder.root == group.root and holder.top.parent_pid == group.top.parent_pid:
             launcher = self._launcher(group.top)
             return launcher is not None and is_launcher(launcher)
         return self._starts(holder.top, group.top) or self._starts(group.top, holder.top)
 
     def _starts(self, above: ProcessInfo, below: ProcessInfo) -> bool:
-        """Return whether one is a shell or launcher above the other; a script above it has saves of its own."""
         for_others = is_launcher(above) or not is_script(above)
         return for_others and key_of(above) in {key_of(info) for info in self.ancestors(below)}
 
@@ -202,38 +217,38 @@ class Jobs(Processes):
                 del self._holders[group.name]
 
     def rank(self, process: ProcessKey) -> int | None:
-        """Return the process's rank, from its environment."""
+        """Rank of the process by its environment; None: unknown."""
         info = self._told(process)
         return rendezvous.rank_of(info.environment) if info is not None else None
 
     def owner(self, process: ProcessKey) -> int | None:
-        """Return the user whose process it is, by number."""
+        """User id of the process; None: unknown."""
         info = self._told(process)
         return info.uid if info is not None else None
 
     def ranks(self, process: ProcessKey) -> int | None:
-        """Return how many ranks the job has, from the environment."""
+        """Count the ranks of the job by the environment; None: unknown."""
         info = self._told(process)
         return rendezvous.size_of(info.environment) if info is not None else None
 
     def run(self, process: ProcessKey) -> Run | None:
-        """Return what joins its job with what it is on other nodes."""
+        """Identify the run that joins its job with other nodes; None: unknown."""
         info = self._told(process)
         run = run_of(info.environment, info.cgroup) if info is not None else None
         return None if run is None else msgspec.structs.replace(run, ranks=self.ranks(process))
 
     def are_all_here(self, process: ProcessKey) -> bool:
-        """Return whether all ranks of its job run on this host, as its environment tells."""
+        """Whether all ranks of its job run on this host, by its environment."""
         info = self._told(process)
         return info is None or (rendezvous.size_of(info.environment) or 1) <= rendezvous.local_size_of(info.environment)
 
     def are_elsewhere(self, process: ProcessKey) -> bool:
-        """Return whether its run has other nodes, as its environment tells."""
+        """Whether its run has other nodes, by its environment."""
         run = self.run(process)
         return run is not None and (run.nodes or 1) > 1
 
     def living_ranks(self, process: ProcessKey) -> set[int]:
-        """Return the ranks of its job that are alive on this host."""
+        """Ranks of its job that are alive on this host."""
         info = self._told(process)
         if info is None:
             return set()
@@ -241,7 +256,7 @@ class Jobs(Processes):
         return {rank for other, rank in self._ranked.items() if self._group(self._infos[other]) is group}
 
     def starts_ranks(self, process: ProcessKey) -> bool:
-        """Return whether it carries no rank, and living processes that it started do: it need not train itself."""
+        """Whether it has no rank, but living children that do: it need not train itself."""
         info = self._infos.get(process)
         if info is None or rendezvous.is_rank(info.environment):
             return False

@@ -1,4 +1,4 @@
-"""What tells one process and one file of a host from all others."""
+"""Unique keys of processes and files of a host."""
 
 from __future__ import annotations
 

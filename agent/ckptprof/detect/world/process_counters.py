@@ -1,4 +1,21 @@
-"""From cumulative counters of a process to what it moved between two looks, and to the edges of what it did."""
+"""From the cumulative counters of a process to its transfers between two samples, and to the edges of runs.
+
+The model. /proc/PID/io has two counters for each direction. rchar and wchar rise when a call returns; read_bytes and
+write_bytes when pages are fetched or dirtied, which may be long before the call returns (a write of 2 GB in one call)
+or without any call (page faults, io_uring). `_Ahead` merges both: bytes that were counted early are subtracted once
+their call returns, so that each byte is reported once, as early as it was observed.
+
+The kernel adds the counters of a child to its parent's when the parent waits for it. They are subtracted again, or a
+parent would seem to write what its children wrote.
+
+Runs: intervals of activity with short pauses are joined. The edges of a run lie somewhere within its first and last
+interval; they are interpolated at the rate of the neighbouring interval.
+
+Invariant: intervals of one process follow each other and never overlap.
+
+Example: at ticks 0, 100 and 200 ms a process has written 0, 5 and 15 MB, and no more later. At the rate of the second
+interval (10 MB in 100 ms) the first 5 MB took 50 ms: the run is 50 to 200 ms, 15 MB.
+"""
 
 from __future__ import annotations
 
@@ -18,38 +35,38 @@ from ckptprof_collectors.samples import ProcessIo, ProcessStat
 
 ACTIVE_BYTES = 16 << 10  # in one interval; less is the noise of a log line
 GAP_NS = 400_000_000  # activity with a longer pause is two runs
-_PIECE_BYTES = 16 << 10  # by a call, in the mean; modules come in smaller ones: PyTorch's in 2,335 calls, 24 MB
+_PIECE_BYTES = 16 << 10  # per call on average; modules are read in smaller ones: PyTorch's 24 MB in 2,335 calls
 _INHERITED = ("read_chars", "write_chars", "read_syscalls", "write_syscalls", "write_bytes")
 
 
 class Interval(NamedTuple):
-    """What one process moved between two ticks; CLOCK_MONOTONIC. What was not seen is 0."""
+    """Transfers of one process between two ticks; CLOCK_MONOTONIC. What was not observed is 0."""
 
     start_ns: int
     end_ns: int
     read_bytes: int = 0  # read(2) and its kin, and what came from storage before (read-ahead, page faults, io_uring)
-    wrote_bytes: int = 0  # of writing what was not told before: a long write(2) dirties pages before it ends
-    written_bytes: int = 0  # what the `writes` of this interval wrote (wchar)
-    returned_bytes: int = 0  # what the `reads` of this interval returned (rchar): positions move with it
+    wrote_bytes: int = 0  # written and not reported before: a long write(2) dirties pages before it returns
+    written_bytes: int = 0  # by the `writes` of this interval (wchar)
+    returned_bytes: int = 0  # by the `reads` of this interval (rchar): positions advance by it
     reads: int = 0
     writes: int = 0
-    fetched_bytes: int = 0  # came from a device or the network (read_bytes)
+    fetched_bytes: int = 0  # from a device or the network (read_bytes)
     resident_bytes: int = 0  # growth of file-backed memory: pages of mappings that were touched
-    minor_faults: int = 0  # pages that were mapped from memory: stays when what was touched is unmapped again
+    minor_faults: int = 0  # pages mapped from memory; remains after they are unmapped
     major_faults: int = 0  # pages that had to be fetched for a mapping, of whatever file
     grown_bytes: int = 0  # of anonymous memory, since the interval before; negative if it shrank
     busy: float | None = None  # share of one core that the process used
 
     def moved(self, *, writes: bool) -> int:
-        """Return the bytes that speak for writing or for reading."""
+        """Bytes that are evidence of writing or of reading."""
         return self.wrote_bytes if writes else self.read_bytes
 
 
-_START_NS, _END_NS = itemgetter(0), itemgetter(1)  # of an interval; those of one process follow each other
+_START_NS, _END_NS = itemgetter(0), itemgetter(1)  # of an interval
 
 
 class Run(NamedTuple):
-    """A stretch of activity without a longer pause; edges interpolated within the first and last interval."""
+    """Activity without a longer pause; edges interpolated within the first and last interval."""
 
     start_ns: int
     end_ns: int
@@ -58,15 +75,15 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class _Ahead:
-    """Bytes that moved before the call that asks for them returned and was counted: they are reported once."""
+    """Bytes that were counted before their call returned."""
 
     told_bytes: int = 0
     told_ns: int = 0
 
     def new(self, at_ns: int, called: int, moved: int, *, asked: bool = True) -> int:
-        """Return what is new of what the calls returned, and of what moved to or from the page cache meanwhile.
+        """Bytes not reported yet, of those that calls returned and those to or from the page cache.
 
-        `asked`: calls will return what moved; else page faults of mappings asked for it.
+        `asked`: calls will return these bytes; otherwise page faults of mappings requested them.
         """
         if at_ns - self.told_ns > LATE_NS:
             self.told_bytes = 0
@@ -80,13 +97,15 @@ class _Ahead:
 class ProcessHistory:
     """The recent intervals of one process."""
 
-    intervals: list[Interval] = field(default_factory=list)  # an empty deque has room for 64, and most move little
+    intervals: list[Interval] = field(
+        default_factory=list
+    )  # an empty deque allocates 64, and most processes transfer little
     last_io: ProcessIo | None = None
     last_stat: ProcessStat | None = None
     first_ns: int = 0  # the first tick at which its bytes were read
     last_ns: int = 0  # the last tick at which the process was read, changed or not
-    inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # of children that ended, and when
-    _grown_bytes: int = 0  # of what no interval has told yet
+    inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # (exit time, counters) of children
+    _grown_bytes: int = 0  # not yet in an interval
     _writing: tuple[int, int, list[Run]] | None = None  # (how many intervals, the end of the last, runs)
     _fetched: _Ahead = field(default_factory=_Ahead)
     _dirtied: _Ahead = field(default_factory=_Ahead)
@@ -95,9 +114,9 @@ class ProcessHistory:
     def observe(
         self, at_ns: int, previous_tick_ns: int, io: ProcessIo | None, stat: ProcessStat | None, ticks_per_second: int
     ) -> Interval | None:
-        """Take the samples of one tick (None: unchanged); return the interval if anything moved.
+        """Ingest the samples of one tick (None: unchanged); return the interval if anything was transferred.
 
-        A counter that went back gives no difference: it is taken as a new start.
+        A counter that went back gives no difference: it starts again.
         """
         start_ns = max(self.last_ns, previous_tick_ns)
         before, self.last_io = self._with_children(at_ns, io), io or self.last_io
@@ -110,7 +129,7 @@ class ProcessHistory:
             major_faults = max(0, stat.major_faults - stat_before.major_faults)
             self._grown_bytes += _rise(_anonymous(stat_before), _anonymous(stat))
             if _rise(stat_before.child_minor_faults, stat.child_minor_faults) > 0:
-                self._inherit_at(at_ns)  # it waited for a child, whose counters are added to its own by then
+                self._inherit_at(at_ns)  # it waited for a child, whose counters are now in its own
         self.first_ns = self.first_ns or (at_ns if io is not None else 0)
         busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
         mapped = resident > 0 or minor_faults > 0
@@ -131,7 +150,7 @@ class ProcessHistory:
         return interval
 
     def writing_runs(self) -> list[Run]:
-        """Return the runs of writing; of tens of thousands of files each asks for them."""
+        """Find the runs of writing; cached, since tens of thousands of files may query them."""
         last_ns = self.intervals[-1].end_ns if self.intervals else 0
         known = self._writing
         if known is None or known[:2] != (len(self.intervals), last_ns):
@@ -140,7 +159,7 @@ class ProcessHistory:
         return known[2]
 
     def inherit(self, at_ns: int, io: ProcessIo) -> None:
-        """Take note of the counters of a child that ended: the kernel adds them to its parent's when it is waited for.
+        """Record the counters of a child that exited: the kernel adds them to its parent when that waits for it.
 
         (kernel/exit.c, wait_task_zombie: task_io_accounting_add)
         """
@@ -153,11 +172,11 @@ class ProcessHistory:
         del self._heir[:-MAX_RECENT]
 
     def was_heir(self, start_ns: int, end_ns: int) -> bool:
-        """Return whether a child ended or was waited for in the given time: what it moved came in by it."""
+        """Whether a child exited or was waited for in this time, so that its counters were added."""
         return any(start_ns <= at_ns <= end_ns for at_ns in self._heir)
 
     def _with_children(self, at_ns: int, io: ProcessIo | None) -> ProcessIo | None:
-        """Return the counters of the last look, with those of the children that have come in since."""
+        """Counters of the last sample, plus those of children that were added since."""
         before = self.last_io
         if before is None or io is None or not self.inherited:
             return before
@@ -165,7 +184,7 @@ class ProcessHistory:
         for when, child in self.inherited:
             sums = map(add, msgspec.structs.astuple(before)[2:], msgspec.structs.astuple(child)[2:])
             raised = ProcessIo(before.pid, before.start_ticks, *sums)
-            # what was read from disks and taken back may come in later
+            # bytes read from disks may be added later
             if all(getattr(io, name) >= getattr(raised, name) for name in _INHERITED):
                 before = raised
             elif at_ns - when < LATE_NS:
@@ -174,38 +193,33 @@ class ProcessHistory:
         return before
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop what ended before `at_ns`."""
+        """Drop intervals that ended before a time."""
         if self.intervals and self.intervals[0].end_ns < at_ns:
             self.intervals = list(itertools.dropwhile(lambda interval: interval.end_ns < at_ns, self.intervals))
 
     def between(self, start_ns: int, end_ns: int) -> list[Interval]:
-        """Return the intervals that overlap the given time."""
+        """Select the intervals that overlap a time."""
         first = bisect_right(self.intervals, start_ns, key=_END_NS)
         return self.intervals[first : bisect_left(self.intervals, end_ns, first, key=_START_NS)]
 
     def returned_bytes(self, start_ns: int, end_ns: int) -> int:
-        """Return what its read calls returned in the intervals that overlap the given time."""
+        """Bytes returned by its read calls in the intervals that overlap a time."""
         return sum(interval.returned_bytes for interval in self.between(start_ns, end_ns))
 
     def loaded_bytes(self, start_ns: int, end_ns: int) -> int:
-        """Return what it may have read then of large files that nobody saw open: what calls returned in large pieces.
-
-        Page faults fetch libraries; a file that they read stays mapped, and is seen. Small calls return modules, logs,
-        what /proc tells.
-        """
+        """Bytes that it may have read of large files not observed open: small calls return modules, logs and /proc."""
         around = self.between(start_ns, end_ns)
         return sum(one.returned_bytes for one in around if one.returned_bytes >= one.reads * _PIECE_BYTES)
 
     def wrote_bytes(self, start_ns: int, end_ns: int) -> int:
-        """Return what it wrote in the intervals that overlap the given time."""
+        """Bytes written in the intervals that overlap a time."""
         return sum(interval.wrote_bytes for interval in self.between(start_ns, end_ns))
 
 
 class Histories(dict[ProcessKey, ProcessHistory]):
-    """The histories of the processes that are watched; that of any other is empty, and not kept."""
+    """Histories of the observed processes; a missing one is empty, and not stored."""
 
     def __missing__(self, _: ProcessKey) -> ProcessHistory:
-        """Return an empty history."""
         return ProcessHistory()
 
 

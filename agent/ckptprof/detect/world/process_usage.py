@@ -1,4 +1,4 @@
-"""What whole processes used: time on processors, faults, memory, and how long the kernel held them for dirty pages."""
+"""What whole processes used: CPU time, faults, memory, and how long the kernel blocked them for dirty pages."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import cut, length
 from ckptprof_collectors.samples import DirtyPause, ProcessStat
 
-_STRAY_TICKS = 2  # of own code, among those of the kernel: who lists what it deletes runs some
-_MOST_BYTES = 37_440  # of one process, 585 looks: a node has hundreds
+_STRAY_TICKS = 2  # in user mode, among kernel time: listing what is deleted takes some
+_MOST_BYTES = 37_440  # of one process, 585 samples: a node has hundreds
 _Column = IntEnum("_Column", "TICKS USER MINOR_FAULTS MAJOR_FAULTS ANONYMOUS RESIDENT THREADS", start=0)
 
 
 class Usage(NamedTuple):
     """Of one process between two times."""
 
-    busy: float  # cores, in the mean
+    busy: float  # cores on average
     minor_faults: int
     major_faults: int
     grown_bytes: int  # of anonymous memory; negative if it shrank
 
 
 class MemoryLook(NamedTuple):
-    """The own memory of one process from one look to the next."""
+    """Anonymous memory of one process from one sample to the next."""
 
     start_ns: int
     end_ns: int
     grown_bytes: int
-    touched_bytes: int  # pages that it touched anew
+    touched_bytes: int  # pages newly touched
     level_bytes: int  # at its end
 
 
 class ProcessUsage:
-    """The recent past of the processes that are watched."""
+    """Recent usage of the observed processes."""
 
     def __init__(self, ticks_per_second: int = 100, page_bytes: int = 4096) -> None:
         self._page_bytes = page_bytes
@@ -48,7 +48,7 @@ class ProcessUsage:
         self._pauses: CounterHistories[ProcessKey] = CounterHistories(lambda: CounterHistory(2, most_bytes=_MOST_BYTES))
 
     def observe(self, at_ns: int, unchanged_ns: int, stat: ProcessStat) -> None:
-        """Take one reading; up to `unchanged_ns` nothing had changed since the one before."""
+        """Ingest one sample; until `unchanged_ns` nothing had changed since the previous one."""
         ticks = stat.user_ticks + stat.system_ticks
         anonymous = max(0, (stat.rss_bytes or 0) - (stat.rss_file_bytes or 0))
         resident = UNSEEN if stat.rss_bytes is None else stat.rss_bytes
@@ -57,14 +57,14 @@ class ProcessUsage:
         self._stats.update_of((stat.pid, stat.start_ticks)).add(at_ns, values, unchanged_ns)
 
     def pause(self, at_ns: int, unchanged_ns: int, pause: DirtyPause) -> None:
-        """Take how long a process was held so far."""
+        """Record how long the kernel has blocked a process so far."""
         past = self._pauses.update_of((pause.pid, pause.start_ticks))
-        if not past:  # it had not been held before
+        if not past:  # it had not been paused before
             past.add(min(unchanged_ns, at_ns - 1), (0, 0))
         past.add(at_ns, (pause.pauses, pause.paused_ns), unchanged_ns)
 
     def used(self, process: ProcessKey, start_ns: int, end_ns: int) -> Usage | None:
-        """Return what a process used; None if it was not looked at by then."""
+        """Total what a process used; None: no sample by then."""
         past = self._stats[process]
         counts = past.difference(start_ns, end_ns) if end_ns > start_ns else None
         if counts is None:
@@ -79,10 +79,10 @@ class ProcessUsage:
         )
 
     def in_kernel_until(self, process: ProcessKey, start_ns: int, since_ns: int, until_ns: int) -> int | None:
-        """Return until when a process ran from a time on, and hardly ever in its own code; None if it did not.
+        """Find until when a process ran from a time on, almost only in kernel mode; None if it did not.
 
-        Nor is that told of one that ran in its own code for the most part neither before another time, `start_ns`, nor
-        after that; and if it did not again, the kernel took down who ended.
+        Nor if it ran mostly in kernel mode both before `start_ns` and afterwards; and if it never returned to user
+        mode, the kernel was cleaning up after its exit.
         """
         past = self._stats[process]
         if not past:
@@ -98,32 +98,32 @@ class ProcessUsage:
                     lasts = in_kernel >= MANY and last_ns - begin_ns >= AT_ONCE_NS
                     sides = (start_ns - LATE_NS, start_ns), (last_ns, last_ns + LATE_NS)
                     return last_ns if lasts and any(_is_own(past, *side) for side in sides) else None
-                begin_ns, begin, in_kernel = at_ns, counts, 0  # it finds out first what there is to do
+                begin_ns, begin, in_kernel = at_ns, counts, 0  # first it lists what to delete
             elif ran - own > in_kernel:
                 last_ns, in_kernel = at_ns, ran - own
         return None
 
     def own_code(self, process: ProcessKey, until_ns: int) -> tuple[int, float] | None:
-        """Return (nanoseconds, share of a core) that it was seen to spend in its own code; None: not seen."""
+        """Return (observed ns, share of a core in user mode); None: not observed."""
         past = self._stats[process]
         span_ns = past.by(until_ns) - past.first_ns if past else 0
         counts = past.difference(past.first_ns, past.first_ns + span_ns) if span_ns else None
         return None if counts is None else (span_ns, counts[_Column.USER] / self._ticks_per_second / (span_ns / 1e9))
 
     def is_one_thread(self, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
-        """Return whether each look at a process around a time found its main thread alone."""
+        """Whether each sample around a time found the main thread alone."""
         past = self._stats[process]
         return bool(past) and all(counts[_Column.THREADS] == 1 for _, counts in past.looks(start_ns, end_ns))
 
     def growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]] | None:
-        """Return how its resident memory grew in a time, as (from, to, bytes); None if it was not looked at."""
+        """List increases of resident memory in a time as (from, to, bytes); None: not sampled."""
         past = self._stats[process]
         if not past or known(past.last[_Column.RESIDENT]) is None:
             return None
         return _growth(past, _Column.RESIDENT, start_ns, end_ns)
 
     def growing_ns(self, process: ProcessKey, start_ns: int, end_ns: int, least_bytes: int) -> int | None:
-        """Return for how long its own memory grew by so much and more from look to look; None: fewer than two looks."""
+        """Time in which anonymous memory grew by `least_bytes` per sample; None: fewer than two samples."""
         past = self._stats[process]
         until_ns = past.by(end_ns) if past else 0
         if not past or until_ns <= past.by(start_ns):
@@ -132,7 +132,7 @@ class ProcessUsage:
         return length(cut([one[:2] for one in grown if one[2] >= least_bytes], [(start_ns, end_ns)]))
 
     def memory(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[MemoryLook]:
-        """Return what each look at the memory of a process found in a time."""
+        """List the changes of anonymous memory in a time."""
         past = self._stats[process]
         pairs = (
             pairwise(past.looks(start_ns, end_ns)) if past and known(past.last[_Column.RESIDENT]) is not None else ()
@@ -149,7 +149,7 @@ class ProcessUsage:
         ]
 
     def touched_of_files(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
-        """Return by how much the memory that a process shares with files grew since a time, at most; 0 if unseen."""
+        """Growth of memory shared with files since a time, at most; 0 if not observed."""
         past = self._stats[process]
         if not past or known(past.last[_Column.RESIDENT]) is None:
             return 0
@@ -157,7 +157,7 @@ class ProcessUsage:
         return max(levels) - levels[0] if levels else 0
 
     def paused(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
-        """Return (how often, how long) the kernel held a process; None if it never told of this one."""
+        """Return (number, ns) of pauses by the kernel; None: no pause of this process was ever reported."""
         if process not in self._pauses:
             return None
         pauses, paused_ns = self._pauses[process].difference(start_ns, end_ns) or (0, 0)
@@ -165,22 +165,21 @@ class ProcessUsage:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept, about."""
+        """Memory used, approximately."""
         return self._stats.kept_bytes + self._pauses.kept_bytes
 
     def cut(self, share: float) -> None:
-        """Keep looks as many as a share of their bound, of each process."""
+        """Thin each history to this share of its limit."""
         self._stats.cut(share)
         self._pauses.cut(share)
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop those of whom nothing was told since."""
+        """Drop processes without samples since a time."""
         self._stats.forget_before(at_ns)
         self._pauses.forget_before(at_ns)
 
 
 def _is_own(past: CounterHistory, start_ns: int, end_ns: int) -> bool:
-    """Return whether a process ran in a time, and in its own code for the most part."""
     counts = past.difference(start_ns, end_ns)
     return counts is not None and counts[_Column.USER] >= MOST_SHARE * max(MANY, counts[_Column.TICKS])
 

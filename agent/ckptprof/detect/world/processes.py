@@ -1,4 +1,4 @@
-"""The processes that were described or traced, which of them started which, and what they are to each other."""
+"""The processes that were described or traced, which of them started which, and their roles."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Processes:
     """The processes that were described or traced."""
 
     def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
-        """Start with nobody; `monitor_pids` are ckptprof's own and above no job."""
+        """`monitor_pids` are ckptprof's own processes, which are no ancestors of a job."""
         self._infos: Bounded[ProcessKey, ProcessInfo] = Bounded(MAX_KNOWN, on_drop=self._dropped)
         self._current: dict[int, ProcessKey] = {}
         self._monitors = frozenset(monitor_pids)
-        # name and parent of those that were traced, but lived too shortly to be described
+        # name and parent of processes that were traced, but too short-lived to be described
         self._traced: Bounded[ProcessKey, tuple[str, int | None]] = Bounded(MAX_KNOWN)
-        # those whose parent has become another program since: that did not start them
+        # children whose parent has since become another program, which did not start them
         self._left_over: Bounded[ProcessKey, None] = Bounded(MAX_KNOWN)
         self._ended: set[ProcessKey] = set()  # of those that were described
 
     def _describe(self, info: ProcessInfo) -> ProcessInfo:
-        """Keep a description, completed by what was known before; return it. An orphan keeps the parent that it had."""
+        """Store a description, completed by earlier ones. An orphan keeps the parent that it had."""
         key = key_of(info)
         known = self._infos.get(key)
         info = _while_it_lived(info, known or self._infos.get(self._current.get(info.parent_pid, (0, 0))))
@@ -44,7 +44,7 @@ class Processes:
         if is_helper(info) and (parent := self._above(info)) is not None and _named_itself(parent, info):
             info = msgspec.structs.replace(info, environment=parent.environment)
         if known is not None and known.program == info.program and not info.runtimes:
-            info = msgspec.structs.replace(info, runtimes=known.runtimes)  # it was looked at from a child only
+            info = msgspec.structs.replace(info, runtimes=known.runtimes)  # only a child of it could be read
         if known is not None and is_runner(known) and not is_runner(info):  # exec: a shell runs its last command so
             self._left_over.update((child, None) for child, one in self._infos.items() if one.parent_pid == info.pid)
         self._infos[key] = info
@@ -52,9 +52,9 @@ class Processes:
         return info
 
     def _forked_by(self, info: ProcessInfo) -> ProcessInfo | None:
-        """Return what runs the program of a fork whose parent runs none of it: who was in between has ended.
+        """Find the process that forked it, when an intermediate process has exited.
 
-        None: its parent forked it, or may have, or several run that program.
+        None: its parent forked it, or may have, or several processes run that program.
         """
         above = self._infos.get(self._current.get(info.parent_pid, (0, 0)))
         if above is None and info.parent_pid > INIT and info.parent_pid not in self._monitors:
@@ -63,11 +63,11 @@ class Processes:
             return None
         living = (self._infos[key] for key in self._current.values() if key not in self._ended)
         alike = {one.pid: one for one in living if _may_fork(one, info)}
-        first = [one for one in alike.values() if one.parent_pid not in alike]  # the others are forks of it, too
+        first = [one for one in alike.values() if one.parent_pid not in alike]  # the others are also its forks
         return first[0] if len(first) == 1 else None
 
     def end(self, process: ProcessKey) -> None:
-        """Take note that a process has ended."""
+        """Record that a process has exited."""
         if process in self._infos:
             self._ended.add(process)
 
@@ -77,26 +77,25 @@ class Processes:
             del self._current[process[0]]
 
     def __len__(self) -> int:
-        """Return how many processes were described."""
         return len(self._infos)
 
     def note(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
-        """Take the name of a process that did something; whether it will be described is open."""
+        """Record name and parent of a process that was traced; it may be described later, or never."""
         if process not in self._infos:
             known = self._traced.get(process)
             self._traced[process] = comm, known[1] if known is not None and known[1] is not None else parent_pid
 
     def comm(self, process: ProcessKey) -> str:
-        """Return the name of a process; empty if it is not known."""
+        """Name of a process; empty if unknown."""
         info = self._infos.get(process)
         return info.comm if info is not None else self._traced.get(process, _UNKNOWN)[0]
 
     def info(self, process: ProcessKey) -> ProcessInfo | None:
-        """Return what is known of a process."""
+        """Look up the description of a process; None: never described."""
         return self._infos.get(process)
 
     def forked_by(self, process: ProcessKey) -> ProcessInfo | None:
-        """Return its description; of a fork that was gone before it could be described, that of who forked it."""
+        """Look up the description of a process, or for a short-lived fork that of its parent; None: unknown."""
         info = self._told(process)
         if info is None or key_of(info) == process:
             return info
@@ -104,13 +103,13 @@ class Processes:
         return info if is_script(info) and comm and (comm == info.comm or is_interpreter(comm)) else None
 
     def parent(self, process: ProcessKey) -> ProcessKey | None:
-        """Return its parent, if that is known."""
+        """Find its parent; None: unknown."""
         info = self._infos.get(process)
         parent_pid = info.parent_pid if info is not None else self._traced.get(process, _UNKNOWN)[1]
         return self._current.get(parent_pid) if parent_pid is not None else None
 
     def _above(self, info: ProcessInfo) -> ProcessInfo | None:
-        """Return the process that started it, if it is known and no part of ckptprof."""
+        """Find the process that started it; None: unknown, or part of ckptprof."""
         if info.parent_pid in self._monitors or key_of(info) in self._left_over:
             return None
         key = self._current.get(info.parent_pid)
@@ -118,7 +117,7 @@ class Processes:
         return parent if parent is not None and parent.start_ticks <= info.start_ticks else None
 
     def ancestors(self, info: ProcessInfo) -> list[ProcessInfo]:
-        """Return it and the known processes above it, itself first; contradicting samples may make a circle of them."""
+        """List it and its known ancestors, itself first; contradicting samples may make a circle."""
         found = {info.pid: info}
         while len(found) < MAX_EACH and (parent := self._above(info)) is not None and parent.pid not in found:
             info = found[parent.pid] = parent
@@ -134,7 +133,7 @@ class Processes:
         return root
 
     def _wrapper(self, info: ProcessInfo) -> ProcessInfo:
-        """Return the topmost process that carries the same rank: a shell around it, or the rank whose helper it is."""
+        """Find the topmost process of the same rank: a shell around it, or the rank that it helps."""
         own = rendezvous.place(info.environment)
         top = info
         for parent in self.ancestors(info)[1:]:
@@ -144,7 +143,7 @@ class Processes:
         return top
 
     def _launcher(self, top: ProcessInfo) -> ProcessInfo | None:
-        """Return what started the ranks, or that which started this, as long as all of it is there for them only."""
+        """Find what started the ranks, or the topmost launcher above, if these exist for them only."""
         line = self.ancestors(top)[1:]
         if not line or not is_script(line[0]):
             return None
@@ -156,11 +155,11 @@ class Processes:
         return found
 
     def is_tool(self, process: ProcessKey) -> bool:
-        """Return whether it is a program that copies, packs, installs or serves, and trains nothing."""
+        """Whether it is a program that copies, packs, installs or serves, and trains nothing."""
         return not TOOLS.isdisjoint(self._names(process))
 
     def is_mover(self, process: ProcessKey) -> bool:
-        """Return whether it is a tool that copies, packs, sends or fetches files."""
+        """Whether it is a tool that copies, packs, sends or fetches files."""
         return not MOVERS.isdisjoint(self._names(process))
 
     def _names(self, process: ProcessKey) -> tuple[str, ...]:
@@ -173,7 +172,7 @@ class Processes:
         return self._infos.get(parent) if parent is not None else info
 
     def works_for(self, process: ProcessKey) -> ProcessKey:
-        """Return the process that stands for it among the ranks: itself, or the one that it was forked by to help."""
+        """Find the process that represents it among the ranks: itself, or the one that forked it as a helper."""
         info = self._infos.get(process)
         if info is None:
             return self.parent(process) or process
@@ -185,45 +184,44 @@ class Processes:
 
 
 def is_interpreter(comm: str) -> bool:
-    """Return whether a process of that name runs Python code."""
+    """Whether a process of that name runs Python code."""
     return comm.startswith(INTERPRETERS)
 
 
 def is_script(info: ProcessInfo) -> bool:
-    """Return whether it runs Python code."""
+    """Whether it runs Python code."""
     return is_interpreter(info.comm) or info.program.endswith(".py") or is_helper(info)
 
 
 def is_runner(info: ProcessInfo) -> bool:
-    """Return whether it is a shell or the like, which runs another program; a login shell has a dash in front."""
+    """Whether it is a shell or the like, which runs another program; login shells have a leading dash."""
     return info.program.removeprefix("-") in RUNNERS
 
 
 def is_launcher(info: ProcessInfo) -> bool:
-    """Return whether it starts the ranks of one job, and is none itself."""
+    """Whether it starts the ranks of one job, and is none itself."""
     return info.program in LAUNCHERS
 
 
 def is_helper(info: ProcessInfo) -> bool:
-    """Return whether it was started by a process pool or its kin, and belongs to whoever started it."""
+    """Whether it was started by a process pool or the like, and belongs to its parent."""
     return info.program.startswith(HELPERS)
 
 
 def is_forked(parent: ProcessInfo, child: ProcessInfo) -> bool:
-    """Return whether a child runs its parent's program; in older recordings its name tells, which a fork keeps."""
+    """Whether a child runs its parent's program; in older recordings by its name, which a fork keeps."""
     return parent.program == child.program and child.is_fork is not False
 
 
 def _may_fork(one: ProcessInfo, child: ProcessInfo) -> bool:
-    """Return whether a fork of one would be as a child is."""
     same = one.program == child.program and one.environment == child.environment and one.uid == child.uid
     return same and one.start_ticks < child.start_ticks and one.cgroup == child.cgroup
 
 
 def _named_itself(parent: ProcessInfo, helper: ProcessInfo) -> bool:
-    """Return whether a process gave itself the place that a helper of it inherits, after it was started without one.
+    """Whether a process set its own rank, which a helper inherits, after it was started without one.
 
-    Who starts several ranks gives each its own: alone is who has itself been started by such, or says that it is alone.
+    A launcher of several ranks gives each its own. A process with its own rank is a single one, or a helper itself.
     """
     if rendezvous.rank_of(helper.environment) is None or any(rendezvous.place(parent.environment)):
         return False
@@ -231,11 +229,11 @@ def _named_itself(parent: ProcessInfo, helper: ProcessInfo) -> bool:
 
 
 def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
-    """Return whether a child works for the job that its parent is of: a rank, a helper, a writer.
+    """Whether a child works for the job of its parent: a rank, a helper, a writer.
 
-    Nothing works for what only runs another program, though that may be a script itself (`conda run`, `ckptprof run`).
-    A program that was started anew, can save itself, and was given no place among others is a job of its own, whatever
-    its parent has loaded: sweeps, schedulers and tuners start such.
+    Nothing works for a process that only runs another program, though that may be a script (`conda run`, `ckptprof
+    run`). A newly started program that can save itself, and was given no rank of its own, is a job of its own, whatever
+    its parent has loaded: sweeps, schedulers and tuners start such programs.
     """
     if not is_script(parent) or is_runner(parent) or parent.start_ticks > child.start_ticks:
         return False
@@ -245,10 +243,7 @@ def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
 
 
 def title(*family: ProcessInfo) -> str:
-    """Return the program that names the job best: the first script of a family that is told from the leaf upwards.
-
-    A shell or another program that only runs the next one names nothing.
-    """
+    """Choose the program that names the job: the first script of a family, from the leaf upwards; never a shell."""
     for info in family:
         if info.program.endswith(".py"):
             return info.program
@@ -261,20 +256,20 @@ def title(*family: ProcessInfo) -> str:
 
 
 def key_of(info: ProcessInfo) -> ProcessKey:
-    """Return what tells a process from all others of a boot: its pid and its start time, in clock ticks."""
+    """Key of a process, unique within a boot: pid and start time in clock ticks."""
     return info.pid, info.start_ticks
 
 
 def _while_it_lived(info: ProcessInfo, like: ProcessInfo | None) -> ProcessInfo:
-    """Return what was said of a process that ended meanwhile: with its memory goes all but its name, at any moment.
+    """Restore the description of a process that was exiting: it loses all but its name with its memory.
 
-    `like` is what it was before, or its parent: a fork has its program and environment.
+    `like` is its earlier description, or its parent: a fork has the same program and environment.
     """
     if like is None or info.environment or info.comm != like.comm:
         return info
     same = key_of(info) == key_of(like)
     if not like.environment and not (same and info.cgroup is None and like.cgroup is not None):
-        return info  # it has none of the variables that are read: that they are gone shows nothing
+        return info  # it had none of these variables: that they are missing is no evidence
     if info.program not in {"", info.comm, like.program}:
         return info
     return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""What a process's environment says of the job that it is a rank of: its place, the size, and where the ranks meet."""
+"""What the environment of a process shows of its job: its rank, the number of ranks, and where they meet."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _ALIKE = (*(name for name, _ in RANK_VARIABLES), "LOCAL_RANK", "GROUP_RANK", "NO
 
 
 def number(environment: Mapping[str, str], names: Iterable[str]) -> int | None:
-    """Return the first of the variables that is a plain number."""
-    if not environment:  # most processes have none of what is kept of it
+    """First of the variables that is a plain number; None: none is."""
+    if not environment:  # most processes have none of the retained variables
         return None
     for name in names:
         value = environment.get(name, "")
@@ -22,54 +22,51 @@ def number(environment: Mapping[str, str], names: Iterable[str]) -> int | None:
 
 
 def rank_of(environment: Mapping[str, str]) -> int | None:
-    """Return the rank that the environment says."""
+    """Rank of the process; None: unknown."""
     rank = number(environment, (name for name, _ in RANK_VARIABLES))
     if rank is not None:
         return rank
     if number(environment, ("LOCAL_RANK",)) is not None and not number(environment, ("NODE_RANK", "GROUP_RANK")):
-        return number(environment, ("LOCAL_RANK",))  # Lightning's: its launcher sets RANK when they have started
+        return number(environment, ("LOCAL_RANK",))  # Lightning: its launcher sets RANK after they have started
     return number(environment, ("SLURM_PROCID",))
 
 
 def size_of(environment: Mapping[str, str]) -> int | None:
-    """Return how many ranks there are."""
+    """Count the ranks of the job; None: unknown."""
     size = number(environment, (size for _, size in RANK_VARIABLES if size))
     if size is not None:
         return size
-    # a batch script carries the number of tasks, too, but runs none of them itself
+    # a batch script has the number of tasks, too, but runs none of them itself
     if slurm_step(environment) is None and number(environment, ("SLURM_PROCID",)) == 0:
         return None
     return number(environment, ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"))
 
 
 def local_size_of(environment: Mapping[str, str]) -> int:
-    """Return how many ranks its launcher started on this host; 1: it does not say."""
+    """Count the ranks that its launcher started on this host; 1 if unknown."""
     return number(environment, ("LOCAL_WORLD_SIZE",)) or 1
 
 
 def slurm_step(environment: Mapping[str, str]) -> int | None:
-    """Return the number of the job's step that the process is a task of; None for its batch script."""
+    """Step number of the job that the process is a task of; None for its batch script."""
     # Slurm's own steps have ten digits, which is no number here (slurm.h: SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT)
     return number(environment, ("SLURM_STEP_ID", "SLURM_STEPID"))
 
 
 def is_rank(environment: Mapping[str, str]) -> bool:
-    """Return whether it was started as one of several that meet; a job of one task is known by its tree as well."""
+    """Whether it was started as one of several that meet; a job of one task is known by its tree as well."""
     if number(environment, (name for name, _ in RANK_VARIABLES)) is not None or told_name(environment) is not None:
         return True
     return (size_of(environment) or 1) > 1 and number(environment, ("SLURM_PROCID",)) is not None
 
 
 def place(environment: Mapping[str, str]) -> tuple[str | None, ...]:
-    """Return what the wrapper of a rank and the rank itself have in common, and two ranks have not."""
+    """Variables that are equal for a rank and its wrapper, and differ between two ranks."""
     return tuple(environment.get(name) for name in _ALIKE)
 
 
 def meeting(environment: Mapping[str, str], cgroup: str | None) -> tuple[str, ...] | None:
-    """Return where the ranks of the job meet: the same for all of them. None: it does not say.
-
-    An address of this host only means another place in each container.
-    """
+    """Where the ranks of the job meet, equal for all; None: unknown. Local addresses differ by container."""
     port = environment.get("MASTER_PORT")
     if port and "RANK" in environment:
         host = environment.get("MASTER_ADDR", "")

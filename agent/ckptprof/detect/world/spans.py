@@ -1,4 +1,4 @@
-"""Stretches of time: joined, cut to others, and measured."""
+"""Spans of time: merged, clipped to others, and measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Span = tuple[int, int]  # start and end in ns of CLOCK_MONOTONIC, the end exclud
 
 
 def merged(spans: Iterable[Span], gap_ns: int = 0) -> list[Span]:
-    """Return the spans in order; those that overlap, touch or are at most `gap_ns` apart become one."""
+    """Merge spans, in order; those that overlap, touch or are at most `gap_ns` apart become one."""
     made: list[Span] = []
     for start_ns, end_ns in sorted(spans):
         if made and start_ns - made[-1][1] <= gap_ns:
@@ -23,28 +23,28 @@ def merged(spans: Iterable[Span], gap_ns: int = 0) -> list[Span]:
 
 
 def cut(spans: Iterable[Span], frames: Sequence[Span]) -> list[Span]:
-    """Return the parts of spans that lie in frames."""
+    """Clip spans to frames."""
     pairs = ((max(start_ns, low_ns), min(end_ns, high_ns)) for start_ns, end_ns in spans for low_ns, high_ns in frames)
     return [pair for pair in pairs if pair[0] < pair[1]]
 
 
 def length(spans: Iterable[Span]) -> int:
-    """Return how many nanoseconds spans have together; what two of them share counts twice."""
+    """Total length in nanoseconds; overlaps count twice."""
     return sum(end_ns - start_ns for start_ns, end_ns in spans)
 
 
 def overlap_ns(span: Span, frames: Iterable[Span]) -> int:
-    """Return how much of a span lies in frames that do not overlap one another."""
+    """Length of a span within frames that do not overlap one another."""
     start_ns, end_ns = span
     return sum(max(0, min(end_ns, high_ns) - max(start_ns, low_ns)) for low_ns, high_ns in frames)
 
 
 class LastEnds:
-    """The latest end of those of many spans that began before a time, in the logarithm of their number."""
+    """The latest end among many spans that started before a time; O(log n)."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._ends: list[int] = []  # ascending, too: of two spans the later end hides what began after it
+        self._ends: list[int] = []  # ascending, too: a span that starts and ends earlier than another is dropped
 
     def add(self, span: Span) -> None:
         """Add a span."""
@@ -56,19 +56,19 @@ class LastEnds:
         self._starts[at:hidden], self._ends[at:hidden] = [start_ns], [end_ns]
 
     def before(self, at_ns: int) -> int:
-        """Return the latest end of those that began before a time; 0 if there is none."""
+        """Latest end of the spans that started before a time; 0 if there is none."""
         at = bisect_left(self._starts, at_ns)
         return self._ends[at - 1] if at else 0
 
 
 class Overlaps:
-    """How much many spans weigh together that overlap a frame, each with its weight, in the logarithm of their number.
+    """Total weight of those of many spans that overlap a frame; O(log n).
 
-    A span overlaps a frame if it begins before its end and ends after its begin.
+    A span overlaps a frame if it starts before the frame's end and ends after its start.
     """
 
     def __init__(self, weighed: Iterable[tuple[Span, int]]) -> None:
-        """Take spans with their weights; those without length overlap nothing."""
+        """Spans without length overlap nothing."""
         own = [(span, weight) for span, weight in weighed if span[0] < span[1]]
         starts, ends = (sorted((span[at], weight) for span, weight in own) for at in (0, 1))
         self._starts, self._ends = [at_ns for at_ns, _ in starts], [at_ns for at_ns, _ in ends]
@@ -76,7 +76,7 @@ class Overlaps:
         self._over = [0, *accumulate(weight for _, weight in ends)]
 
     def weight(self, frame: Span) -> int:
-        """Return what those weigh that overlap a frame."""
+        """Total weight of the spans that overlap a frame."""
         start_ns, end_ns = frame
         if start_ns >= end_ns:
             return 0
@@ -84,20 +84,22 @@ class Overlaps:
 
 
 class Course(Generic[T]):
-    """Things with their spans, in order: those of a time are found without going through all others."""
+    """Items with their spans, found by time without visiting all others."""
 
     def __init__(self) -> None:
-        self._rows: dict[int, list[tuple[int, int, int, T]]] = {}  # of those that last about as long, by their starts
+        self._rows: dict[
+            int, list[tuple[int, int, int, T]]
+        ] = {}  # by the bit length of their duration, sorted by start
         self._number = 0
 
     def add(self, span: Span, thing: T) -> None:
-        """Add a thing."""
+        """Add an item."""
         self._number += 1
         row = self._rows.setdefault(max(0, span[1] - span[0]).bit_length(), [])
         insort(row, (span[0], self._number, span[1], thing))
 
     def find(self, low_ns: int, high_ns: int) -> Iterator[T]:
-        """Yield those that began by the second time, and did not end before the first."""
+        """Yield the items that started by the second time, and did not end before the first."""
         for bits, row in self._rows.items():
             first, last = bisect_left(row, (low_ns - (1 << bits),)), bisect_left(row, (high_ns + 1,))
             yield from (thing for _, _, end_ns, thing in row[first:last] if end_ns >= low_ns)

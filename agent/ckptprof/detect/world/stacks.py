@@ -1,4 +1,4 @@
-"""What the stack of a thread that trains says: is it in the code of a save, does it wait, or does it train."""
+"""What the Python stack of a training thread shows: whether it saves, waits, or trains."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from ckptprof.frameworks import stacks
 from ckptprof_collectors.samples import StackSample
 
 Frame = tuple[str, str, int]  # function, file, line
-Doing = Literal["saving", "named", "waiting", "training"]  # named: for a save, by who wrote the program
+Doing = Literal[
+    "saving", "named", "waiting", "training"
+]  # named: in a function of the program that is named for a save
 
 _TELLING_FRAMES = 8
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def main_frames(sample: StackSample) -> tuple[Frame, ...]:
-    """Return the frames of the main thread, innermost first; empty if it was not seen."""
+    """Frames of the main thread, innermost first; empty if it was not sampled."""
     for thread in sample.threads:
         if thread.tid == sample.pid:
             return thread.frames
@@ -25,22 +27,22 @@ def main_frames(sample: StackSample) -> tuple[Frame, ...]:
 
 
 def main_sleeps(sample: StackSample) -> bool:
-    """Return whether the main thread was seen, and off the CPU."""
+    """Whether the main thread was sampled off the CPU."""
     return any(thread.tid == sample.pid and not thread.active for thread in sample.threads)
 
 
 def runs_library(frames: tuple[Frame, ...]) -> bool:
-    """Return whether any frame is in a library that saves."""
+    """Whether any frame is in a library that saves."""
     return any(stacks.SAVES.search(file) for _, file, _ in frames)
 
 
 def names_save(frames: tuple[Frame, ...]) -> bool:
-    """Return whether any function is named for a save."""
+    """Whether any function is named for a save."""
     return any(_words(function) & stacks.SAVE_WORDS for function, _, _ in frames)
 
 
 def is_parked(frames: tuple[Frame, ...]) -> bool:
-    """Return whether the innermost frame waits for another thread or process, and not for data."""
+    """Whether the innermost frame waits for another thread or process, and not for data."""
     return (
         bool(frames)
         and bool(stacks.WAITS.search(frames[0][1]))
@@ -49,7 +51,7 @@ def is_parked(frames: tuple[Frame, ...]) -> bool:
 
 
 def usual_depth(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> int:
-    """Return how many of the outermost frames are there outside of saves, too."""
+    """Count the outermost frames that also occur outside of saves."""
     deepest = 0
     for other in calm:
         depth = 0
@@ -62,11 +64,11 @@ def usual_depth(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> int
 
 
 def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]], *, sleeps: bool = False) -> Doing | None:
-    """Return what the thread does; `calm` are its stacks when nothing was saved. None: nothing can be told.
+    """Classify what the thread does; `calm` are its stacks without a save. None: unknown.
 
-    Words in names count only where the stack differs from a calm one: `train_and_checkpoint()` may run for ever. What
-    is called last decides: a step of training that `save_in_background()` takes while it waits is training. One that
-    `sleeps` off the CPU right there waits for what the save has begun; in what it called, others may compute for it.
+    Words in names count only where the stack differs from a calm one: `train_and_checkpoint()` may run for ever. The
+    innermost call decides: a training step that `save_in_background()` makes while it waits is training. A thread that
+    `sleeps` off the CPU right in the save waits for it; in a function called by it, others may compute for it.
     """
     if not frames:
         return None
@@ -98,7 +100,7 @@ def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]], *, sleeps: b
 
 
 def saves_in_background(sample: StackSample) -> bool:
-    """Return whether any thread is in the code by which a library saves in the background, and not at once."""
+    """Whether any thread is in library code that saves in the background, and not synchronously."""
     return any(
         any(stacks.BACKGROUND.search(file) for _, file, _ in thread.frames)
         and not any(function.endswith(stacks.AT_ONCE) for function, _, _ in thread.frames)
@@ -107,7 +109,7 @@ def saves_in_background(sample: StackSample) -> bool:
 
 
 def _in_background(special: tuple[Frame, ...]) -> bool:
-    """Return whether it waits for what a library does in the background, and is not in the call that began it."""
+    """Whether it waits for a background save of a library, and is not in the call that started it."""
     for function, file, _ in special:
         if stacks.BEGINS.search(function):
             return False
@@ -117,7 +119,7 @@ def _in_background(special: tuple[Frame, ...]) -> bool:
 
 
 def _is_of_training(frame: Frame) -> bool:
-    """Return whether a function that is met in peace is one of the program's own, and no name of a save or a wait."""
+    """Whether a function is the program's own, and not named for a save or a wait."""
     function, file, _ = frame
     return (
         not stacks.LIBRARY.search(file)
@@ -134,10 +136,10 @@ def _words(function: str) -> frozenset[str]:
 
 
 def act(frames: tuple[Frame, ...]) -> str:
-    """Return what a thread that writes a checkpoint is at: the innermost frame that tells decides.
+    """Classify what a writing thread does, by the innermost conclusive frame.
 
-    pickle | crc | compress | copy | gather | write | sync | wait | other. What is done in C shows as the Python
-    function that called it.
+    pickle | crc | compress | copy | gather | write | sync | wait | other. Work in C shows as the Python function that
+    called it.
     """
     for depth, (function, file, _) in enumerate(frames[:_TELLING_FRAMES]):
         if stacks.GATHERS.search(file):
@@ -147,6 +149,6 @@ def act(frames: tuple[Frame, ...]) -> str:
         if told is not None:
             return told
         told = next((name for name, known in stacks.ACT_FILES if known.search(file)), None)
-        if told is not None and (told != "wait" or not depth):  # threading.py is below whatever a thread does
+        if told is not None and (told != "wait" or not depth):  # threading.py is at the bottom of every thread's stack
             return told
     return "other"

@@ -1,4 +1,4 @@
-"""When the sampler came late, by its own account: what happened meanwhile may have been missed."""
+"""When the sampler was late, by its own counters: events in that time may have been missed."""
 
 from __future__ import annotations
 
@@ -11,28 +11,25 @@ _WHY = "the sampler came late, held by a process, on a crowded host or with too 
 
 
 class Starvation:
-    """The spans between the time at which a tick was due and the time at which it came."""
+    """The spans from when a tick was due until it ran."""
 
     def __init__(self) -> None:
         self._spans: deque[tuple[int, int]] = deque(maxlen=MAX_POINTS)
         self._starved_ns = 0
 
     def observe(self, at_ns: int, health: SamplerHealth) -> None:
-        """Take one account; that of a late tick comes with it."""
+        """Ingest the sampler's counters; those of a late tick arrive with it."""
         starved_ns = health.starved_ns or 0
         if starved_ns > self._starved_ns:
             self._spans.append((at_ns - (starved_ns - self._starved_ns), at_ns))
         self._starved_ns = starved_ns
 
     def late_ns(self, start_ns: int, end_ns: int) -> int:
-        """Return for how much of this time nobody looked."""
+        """Time without samples within a span."""
         return sum(max(0, min(end, end_ns) - max(start, start_ns)) for start, end in self._spans)
 
     def during(self, start_ns: int, end_ns: int, *, polled: bool = False) -> list[str]:
-        """Return the sentence for what went on in this time, none if the sampler came in time.
-
-        Of what was polled it may have begun before it was seen, or gone on after that, if nobody looked then.
-        """
+        """Limitation of what happened in a time, if `polled` also at its edges; empty if the sampler was on time."""
         late_ns = self.late_ns(start_ns, end_ns)
         if late_ns >= max(1, min(NEAR_NS, end_ns - start_ns)):
             return [f"what went on in {late_ns / 1e9:.1f} s of it: {_WHY}"]
@@ -42,6 +39,6 @@ class Starvation:
         return []
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop what is older."""
+        """Drop older spans."""
         while self._spans and self._spans[0][1] < at_ns:
             self._spans.popleft()

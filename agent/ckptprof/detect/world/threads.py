@@ -1,4 +1,4 @@
-"""What single threads used and what they were met in: looks at /proc/PID/task/TID, in bounded memory."""
+"""What single threads used, and the calls in which samples found them: /proc/PID/task/TID, in bounded memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ WORDS = (
     "other",
 )  # fmt: skip
 _PLACES = {word: place for place, word in enumerate(WORDS)} | {"poll": WORDS.index("network")}
-_SPLIT_TICKS = 2  # of less nothing can be told by whom they were used
-_COVERED = 0.3  # of a span must lie between two looks
+_SPLIT_TICKS = 2  # fewer ticks cannot be split into user and system time
+_COVERED = 0.3  # of a span must lie between two samples
 
 
 class Use(NamedTuple):
-    """What one thread used in a time. None: not seen."""
+    """What one thread used in a time; None: not observed."""
 
     on_cpu_ns: int | None
     runqueue_ns: int | None
@@ -36,7 +36,7 @@ class Use(NamedTuple):
 
 
 class _Thread(CounterHistory):
-    """The looks at one thread: how often it had been met in each word, then five counters of what it had used."""
+    """History of one thread: how often it was sampled in each class of calls, then five usage counters."""
 
     def __init__(self) -> None:
         super().__init__(len(WORDS) + 5)
@@ -44,7 +44,6 @@ class _Thread(CounterHistory):
         self.has_schedule = self.has_delays = True
 
     def add_look(self, at_ns: int, look: ThreadLook) -> None:
-        """Add a look; times rise."""
         self.comm, self.user_ticks = look.comm, look.user_ticks
         self.has_schedule = look.on_cpu_ns is not None
         self.has_delays = look.block_delay_ticks is not None
@@ -59,13 +58,12 @@ class _Thread(CounterHistory):
         )  # fmt: skip
 
     def met_at(self, look: int, place: int) -> bool:
-        """Return whether one look met it in a word, given by its place."""
+        """Whether one sample found it in a class of calls, given by index."""
         width = self._width
         now = look * width + place
         return self._values[now] > (self._values[now - width] if look else 0)
 
     def met(self, start_ns: int, end_ns: int) -> dict[str, int]:
-        """Return what it was met in from one time to another, and how often."""
         low, high = bisect_left(self.times, start_ns), bisect_right(self.times, end_ns)
         if low >= high:
             return {}
@@ -75,17 +73,17 @@ class _Thread(CounterHistory):
 
 
 class ThreadLooks:
-    """The looks at threads, by process."""
+    """Histories of threads, by process."""
 
     def __init__(self, ticks_per_second: int = 100) -> None:
         self._tick_ns = 1_000_000_000 // max(1, ticks_per_second)
         self._threads: dict[ProcessKey, dict[int, _Thread]] = {}
-        self._first_ns: dict[ProcessKey, int] = {}  # the first look at any of its threads
-        self._waits: dict[ProcessKey, deque[Span]] = {}  # of main threads for a child of theirs
+        self._first_ns: dict[ProcessKey, int] = {}  # the first sample of any of its threads
+        self._waits: dict[ProcessKey, deque[Span]] = {}  # main threads that wait for a child
         self._count = 0
 
     def observe(self, at_ns: int, look: ThreadLook) -> None:
-        """Take one look, of the time that it tells or of its frame's."""
+        """Ingest a sample, at its own time or else that of its frame."""
         process = (look.pid, look.start_ticks)
         at_ns = look.at_ns or at_ns
         threads = self._threads.get(process)
@@ -98,16 +96,16 @@ class ThreadLooks:
         if look.tid == look.pid and awaits_child(look.call, look.wait):
             self._note_wait(process, thread, at_ns, look)
         before = len(thread) if thread is not None else 0
-        if thread is None or look.user_ticks < thread.user_ticks:  # another thread has its number by now
+        if thread is None or look.user_ticks < thread.user_ticks:  # the tid was reused
             thread = threads[look.tid] = _Thread()
         thread.add_look(at_ns, look)
         self._count += len(thread) - before
-        while self._count > MAX_LOOKS:  # the thread goes that was looked at longest ago
+        while self._count > MAX_LOOKS:  # drop the thread sampled longest ago
             every = ((process, tid) for process, threads in self._threads.items() for tid in threads)
             self._drop(*min(every, key=lambda key: self._threads[key[0]][key[1]].last_ns))
 
     def _note_wait(self, process: ProcessKey, before: _Thread | None, at_ns: int, look: ThreadLook) -> None:
-        """Take note that a main thread waits for a child: since the look before if that met it so, too."""
+        """Record that a main thread waits for a child: since the previous sample if that also found it waiting."""
         spans = self._waits.setdefault(process, deque(maxlen=MAX_RECENT))
         span = at_ns, at_ns
         if before is not None and spans and spans[-1][1] == before.last_ns:
@@ -117,15 +115,14 @@ class ThreadLooks:
         spans.append(span)
 
     def waits(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Span]:
-        """Return when, in a time, the main thread was met waiting for a child of its; a single look has no length."""
+        """List when, in a time, the main thread waited for a child; a single sample has no length."""
         return [span for span in self._waits.get(process, ()) if span[0] <= end_ns and span[1] >= start_ns]
 
     def __len__(self) -> int:
-        """Return how many looks are kept."""
         return self._count
 
     def is_in(self, process: ProcessKey, word: str, since_ns: int) -> bool:
-        """Return whether the last look at a thread of a process, since then, met it in a call."""
+        """Whether the last sample since then of any thread found it in a class of calls."""
         place = _PLACES[word]
         return any(
             one.last_ns >= since_ns and one.met_at(len(one) - 1, place)
@@ -133,11 +130,11 @@ class ThreadLooks:
         )
 
     def met_until(self, process: ProcessKey, word: str, from_ns: int) -> int | None:
-        """Return the last look at a thread that every look met in a call from soon after a time on; None: none did."""
+        """Time of the last sample in an unbroken series in a class of calls, from about a time on; None: none."""
         place, last_ns = _PLACES[word], None
         for one in self._threads.get(process, {}).values():
             if not one.last[place]:
-                continue  # never met in it
+                continue  # never sampled in it
             look = bisect_left(one.times, from_ns - NEAR_NS)
             while look < len(one.times) and not one.met_at(look, place) and one.times[look] < from_ns + NEAR_NS:
                 look += 1
@@ -155,7 +152,7 @@ class ThreadLooks:
             self._waits.pop(process, None)
 
     def threads(self, process: ProcessKey, start_ns: int, end_ns: int) -> dict[int, str]:
-        """Return the threads of a process that were looked at in a time or around it, with their names."""
+        """Names of the threads of a process sampled in or around a time, by tid."""
         found = self._threads.get(process, {})
         return {
             tid: thread.comm
@@ -164,17 +161,16 @@ class ThreadLooks:
         }
 
     def comm(self, process: ProcessKey, tid: int) -> str | None:
-        """Return the name of a thread; None if it was not looked at."""
+        """Name of a thread; None: not sampled."""
         thread = self._threads.get(process, {}).get(tid)
         return thread.comm if thread is not None else None
 
     def row(
         self, process: ProcessKey, words: frozenset[str], start_ns: int, until_ns: int, gap_ns: int
     ) -> tuple[int, int, int] | None:
-        """Return (looks, from, to) in which the main thread was met in some calls from one time on.
+        """Find the run (number, from, to) of samples of the main thread in some calls, each soon after another.
 
-        Each soon after the one before; it is taken to be in them from half of the time since the look before on, and
-        until half of the time to the next.
+        The run extends half-way to the neighbouring samples.
         """
         thread = self._threads.get(process, {}).get(process[0])
         if thread is None:
@@ -194,7 +190,7 @@ class ThreadLooks:
         return (number, first_ns, last_ns) if number else None
 
     def use(self, process: ProcessKey, tid: int, start_ns: int, end_ns: int) -> Use | None:
-        """Return what a thread used between two times; None if too little of that time lies between looks."""
+        """Measure what a thread used between two times; None if too little of that is covered by samples."""
         thread = self._threads.get(process, {}).get(tid)
         span_ns = end_ns - start_ns
         if thread is None or span_ns <= 0:
@@ -204,7 +200,7 @@ class ThreadLooks:
         on_cpu_ns, waited_ns, user, system, _ = before[len(WORDS) :]
         lived_ns = waited_ns + max(on_cpu_ns, (user + system) * self._tick_ns)
         if low_ns > start_ns >= self._first_ns[process] and lived_ns <= low_ns - start_ns + self._tick_ns:
-            # it began meanwhile: others of its process were looked at before, and it has run and waited for no longer
+            # it started in that time: its process was sampled before, and its total time is no longer
             low_ns, before = start_ns, (0.0,) * len(before)
         covered = (high_ns - low_ns) / span_ns
         met = thread.met(start_ns, end_ns)
@@ -234,12 +230,12 @@ class ThreadLooks:
         return on_cpu_ns * share, on_cpu_ns * (1 - share)
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop the threads that were not looked at since."""
+        """Drop threads without samples since."""
         for process, threads in list(self._threads.items()):
             for tid in [tid for tid, thread in threads.items() if thread.last_ns < at_ns]:
                 self._drop(process, tid)
 
 
 def within_span(value: float | None, span_ns: int) -> int | None:
-    """Return nanoseconds that cannot be more than the span in which they were counted; None stays None."""
+    """Clamp nanoseconds to the span in which they were counted; None stays None."""
     return None if value is None else min(span_ns, max(0, round(value)))

@@ -1,4 +1,4 @@
-"""What the trace said of itself: what it lost, and what it cannot see on this host."""
+"""What the trace reports of itself: what it lost, and what it cannot observe on this host."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from ckptprof_collectors.samples import TraceHealth
 
 
 class TraceHealthHistory:
-    """What the trace said of itself, change by change."""
+    """Reports of the trace on itself."""
 
     def __init__(self) -> None:
         self._lost = CounterHistory(4)
         self._last: TraceHealth | None = None
-        self.failed_ns: int | None = None  # from then on there is only polling
+        self.failed_ns: int | None = None  # after that there is only polling
 
     def observe(self, at_ns: int, health: TraceHealth) -> None:
-        """Take one account; one without programs, of a trace that had some, is its last: it has failed."""
+        """Ingest a report; one without programs, after one with some, means that the trace failed."""
         if self._last is not None and self._last.programs and not health.programs:
             self.failed_ns = at_ns
         self._last = health
@@ -24,15 +24,15 @@ class TraceHealthHistory:
 
     @property
     def degraded(self) -> tuple[str, ...]:
-        """What the trace cannot see here, as last told."""
+        """What the trace cannot observe on this host, by its last report."""
         return self._last.degraded if self._last is not None else ()
 
     def attached(self, program: str) -> bool:
-        """Return whether a program of the trace was at work when it last told of itself."""
+        """Whether a program of the trace was attached at its last report."""
         return self._last is not None and program in self._last.programs
 
     def lost(self, start_ns: int, end_ns: int) -> list[str]:
-        """Return what was lost while something went on, as sentences."""
+        """Limitations for what was lost in a time."""
         looks = self._lost.looks(start_ns, end_ns)
         if not looks:
             return []

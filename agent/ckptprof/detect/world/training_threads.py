@@ -1,6 +1,6 @@
-"""What the threads that train did: their time on CPU, their Python stacks and their GPUs, as far as looked at.
+"""What training threads did: their CPU time, Python stacks and GPUs, as far as sampled.
 
-A thread of which no sample came since the last look stood still: samples come only of what changed.
+A thread without a new sample since the last tick was idle: collectors report only changes.
 """
 
 from __future__ import annotations
@@ -21,64 +21,64 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
 from ckptprof_collectors.samples import GpuUse, ProcessExit, StackSample, ThreadTime
 
-SPACING_NS = 80_000_000  # between looks that are kept: the shares of shorter times are noise
-BASELINE_NS = 60_000_000_000  # before a save: so far back lies what is usual
-_USUAL_NS = 5_000_000_000  # before that it may have done something else: imported, read, evaluated
+SPACING_NS = 80_000_000  # between retained samples: shares of shorter times are noise
+BASELINE_NS = 60_000_000_000  # before a save: the baseline
+_USUAL_NS = 5_000_000_000  # before that it may have imported, read or evaluated
 _LEAST_SEEN_NS = 500_000_000
 _WAKES = 1.0  # a second
 _HELD_SHARE = 0.05
 _MAX_GPUS = 16  # of one process
-_ASKED_STRETCHES = 8192  # that are kept for whoever asks again, 0.2 KB each
+_ASKED_STRETCHES = 8192  # cached, 0.2 KB each
 
 
 class Stretch(NamedTuple):
-    """What a thread did between two looks."""
+    """Activity of a thread between two samples."""
 
     start_ns: int
     end_ns: int
-    share: float  # of the time in which it ran or wanted to
+    share: float  # of the time in which it ran or was runnable
     slices: int
 
 
 @dataclass(frozen=True)
 class Rhythm:
-    """What is usual for a thread; medians over stretches without a save."""
+    """What is usual for a thread: medians over stretches without a save."""
 
     share: float
     slices_per_second: float
-    seen_ns: int  # for how long it was looked at
+    seen_ns: int  # how long it was sampled
 
 
 @dataclass(slots=True)
 class _Thread:
-    first_ns: int | None = None  # when it was first looked at
+    first_ns: int | None = None  # time of the first sample
     # ns on a CPU or waiting for one, slices, bytes written and read
     times: CounterHistory = field(default_factory=lambda: CounterHistory(4))
     ended_ns: int | None = None
     stacks: deque[StackSample] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
-    # by GPU: when, and percent of the time before
+    # by GPU: (time, busy percent of the time before)
     gpus: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
     shares_gpu: bool = False  # with a process that may be of another job
-    room_bytes: int = 0  # that it was once seen to take for a copy of its state
+    room_bytes: int = 0  # the largest copy of its state
 
 
 def rhythm_of(stretches: Sequence[Stretch]) -> Rhythm | None:
-    """Return what is usual in some stretches; None if they are too short."""
+    """Medians over stretches; None if these are too short."""
     seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
     if seen_ns < _LEAST_SEEN_NS:
         return None
-    slices = median(one.slices * 1e9 / (one.end_ns - one.start_ns) for one in stretches)  # bursts are not usual
+    slices = median(one.slices * 1e9 / (one.end_ns - one.start_ns) for one in stretches)  # the median ignores bursts
     return Rhythm(median(one.share for one in stretches), slices, seen_ns)
 
 
 def wakes(stretches: Sequence[Stretch]) -> bool:
-    """Return whether it woke by itself: who is held does not, nor a launcher that waits for its workers."""
+    """Whether it woke by itself: a blocked thread does not, nor a launcher that waits for its workers."""
     seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
     return sum(one.slices for one in stretches) * 1e9 >= _WAKES * seen_ns
 
 
 class TrainingThreads:
-    """The recent past of the threads that train."""
+    """Recent history of the training threads."""
 
     def __init__(self) -> None:
         self._threads: Bounded[ProcessKey, _Thread] = Bounded(
@@ -87,17 +87,17 @@ class TrainingThreads:
         self._now_ns = 0
         self._previous_ns = 0
         self._saves: deque[Span] = deque(maxlen=MAX_RECENT)
-        # by what was asked: of which looks, and what they show
+        # by arguments: the sample times that were used, and the result
         self._asked: dict[tuple[ProcessKey, int, int, int], tuple[array[int], Sequence[Stretch]]] = {}
         self._asked_stretches = 0
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what one frame tells of them."""
+        """Ingest the samples of one frame."""
         at_ns = samples.at_ns
         self._previous_ns, self._now_ns = self._now_ns or at_ns, at_ns
         for gone in samples.of(ProcessExit):
             known = self._of(gone)
-            known.ended_ns = known.ended_ns or min(at_ns, self._previous_ns)  # it does not stand still
+            known.ended_ns = known.ended_ns or min(at_ns, self._previous_ns)  # from then on it is not idle but gone
         for time in samples.of(ThreadTime):
             before_ns = min(self._previous_ns, samples.counted_before_ns((time.pid, time.start_ticks)))
             self._take_time(at_ns, before_ns, time)
@@ -121,46 +121,43 @@ class TrainingThreads:
         read = UNSEEN if time.read_chars is None else time.read_chars
         look = (time.on_cpu_ns + time.waited_ns, time.slices, written, read)
         ran_ns = look[0] - known.times.last[0] if known.times else 0
-        was_read = ran_ns <= at_ns - before_ns  # else it has run since before that, so it was not looked at
+        was_read = ran_ns <= at_ns - before_ns  # else it ran before that, too, so it was not read then
         known.times.add(at_ns, look, before_ns if was_read else 0)
 
     def gpu_uses(self, process: ProcessKey) -> list[list[tuple[int, int]]]:
-        """Return of each of its GPUs (CLOCK_MONOTONIC ns, percent of the time since the point before)."""
+        """For each of its GPUs, list (CLOCK_MONOTONIC ns, busy percent since the previous point)."""
         return [list(points) for points in self._of(process).gpus.values()]
 
     def shares_gpu(self, process: ProcessKey) -> bool:
-        """Return whether another process computed on one of its GPUs: what that does is told of both."""
+        """Whether another process computed on one of its GPUs, whose activity counts for both."""
         return self._of(process).shares_gpu
 
     def note_save(self, start_ns: int, end_ns: int) -> None:
-        """Take note that something was saved then: what was done meanwhile is not usual."""
+        """Record the time of a save, which is no baseline."""
         self._saves.append((start_ns, end_ns))
 
     def knows(self, process: ProcessKey) -> bool:
-        """Return whether its main thread was looked at."""
+        """Whether its main thread was sampled."""
         return process in self._threads
 
     def first_ns(self, process: ProcessKey) -> int | None:
-        """Return when it was first looked at."""
+        """Time of its first sample; None: not sampled."""
         return self._of(process).first_ns
 
     def stacks(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[StackSample]:
-        """Return the looks at its stacks in a time."""
+        """Select the samples of its stacks in a time."""
         return [one for one in self._of(process).stacks if start_ns <= one.at_ns <= end_ns]
 
     def stretches(
         self, process: ProcessKey, start_ns: int, end_ns: int, least_ns: int = SPACING_NS
     ) -> Sequence[Stretch]:
-        """Return what its main thread did in a time, in stretches that are at least so long.
-
-        What lies before its last look does not change: while a save is foreseen and judged it is asked for many times.
-        """
+        """List the stretches of its main thread in a time, each at least `least_ns` long; cached if they are final."""
         times = self._of(process).times
         if times.last_ns <= end_ns:
             return self._stretches(process, start_ns, end_ns, least_ns)
         key = process, start_ns, end_ns, least_ns
         looks, found = self._asked.get(key, (None, ()))
-        if looks is not times.times:  # it was not asked for, or they were thinned since
+        if looks is not times.times:  # not cached, or samples were thinned since
             found = self._stretches(*key)
             self._asked_stretches += 1 + len(found)
             if self._asked_stretches > _ASKED_STRETCHES:
@@ -182,10 +179,7 @@ class TrainingThreads:
         return found
 
     def recent(self, process: ProcessKey, start_ns: int, end_ns: int) -> Iterator[Stretch]:
-        """Yield what `stretches` returns, the last first: those before are made only if they are asked for.
-
-        Where two looks are far enough apart a stretch ends, however those before it were cut.
-        """
+        """Yield the result of `stretches`, last first, computing only what is consumed."""
         times, until_ns, reach_ns = self._of(process).times.times, end_ns, _USUAL_NS // 2
         while until_ns - reach_ns > start_ns:
             low, high = bisect_left(times, until_ns - reach_ns), bisect_left(times, until_ns)
@@ -199,7 +193,7 @@ class TrainingThreads:
         yield from reversed(self._stretches(process, start_ns, until_ns, SPACING_NS))
 
     def _looks(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Timed]:
-        """Return the looks within a time, and how the counters stood at its start and end; the last look holds on."""
+        """List samples within a time, with the counters at its edges; the last one is valid until its exit."""
         known = self._of(process)
         if not known.times:
             return []
@@ -214,7 +208,7 @@ class TrainingThreads:
         return looks
 
     def moved(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
-        """Return (written, read) by its main thread itself in a time; None if that was not looked at."""
+        """Measure bytes (written, read) by its main thread itself; None: not sampled."""
         looks = self._looks(process, start_ns, end_ns)
         counts = [moved for _, (_, _, *moved) in looks if UNSEEN not in moved]
         if len(counts) < 2:
@@ -223,7 +217,7 @@ class TrainingThreads:
         return written - written_before, read - read_before
 
     def rhythm(self, process: ProcessKey, before_ns: int) -> Rhythm | None:
-        """Return what was usual for its main thread before a time: its last seconds without a save; None if unknown."""
+        """Rhythm of its main thread in the last seconds without a save before a time; None if unknown."""
         recent: list[Stretch] = []
         seen_ns, saves = 0, self.saves(before_ns - BASELINE_NS, before_ns)
         for one in self.recent(process, before_ns - BASELINE_NS, before_ns):
@@ -231,7 +225,7 @@ class TrainingThreads:
                 break
             held = one.share < _HELD_SHARE and not wakes([one])
             if held and (not recent or (seen_ns <= AT_ONCE_NS <= one.end_ns - one.start_ns)):
-                recent, seen_ns = [], 0  # it is held already, though it may have sent its state to a writer in between
+                recent, seen_ns = [], 0  # already blocked, though it may have sent its state in between
                 continue
             if not any(start_ns < one.end_ns and one.start_ns < end_ns for start_ns, end_ns in saves):
                 recent.append(one)
@@ -239,37 +233,37 @@ class TrainingThreads:
         return rhythm_of(recent)
 
     def saves(self, start_ns: int, end_ns: int) -> list[Span]:
-        """Return when something was being saved in a time, or at its edges."""
+        """Select the saves that overlap or touch a time."""
         return [one for one in self._saves if one[0] <= end_ns and one[1] >= start_ns]
 
     def in_save(self, at_ns: int) -> bool:
-        """Return whether something was being saved then."""
+        """Whether a save was under way at a time."""
         return any(start_ns <= at_ns <= end_ns for start_ns, end_ns in self._saves)
 
     def saved_within(self, start_ns: int, end_ns: int) -> bool:
-        """Return whether a save began within a time."""
+        """Whether a save started within a time."""
         return any(start_ns <= begin_ns <= end_ns for begin_ns, _ in self._saves)
 
     def saved_until_ns(self, before_ns: int) -> int:
-        """Return when the last of the saves that began before a time ended; 0 if there was none."""
+        """End of the last save that started before a time; 0 if there was none."""
         return max((end_ns for start_ns, end_ns in self._saves if start_ns < before_ns), default=0)
 
     def note_room(self, process: ProcessKey, size: int) -> None:
-        """Take note that it took memory to copy its state: it may use that again."""
+        """Record that it allocated memory to copy its state, which it may use again."""
         known = self._of(process)
         known.room_bytes = max(known.room_bytes, size)
 
     def has_room(self, process: ProcessKey, size: int) -> bool:
-        """Return whether it may have memory left for a copy of its state."""
+        """Whether it may still have memory for a copy of its state."""
         return self._of(process).room_bytes * 2 >= size
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop those of whom nothing newer was seen."""
+        """Drop threads without recent samples."""
         self._threads.forget_before(at_ns - BASELINE_NS)
 
 
 def _edge(before: Timed, after: Timed, at_ns: int) -> Timed:
-    """Return how the counters stood between two looks; what was moved is counted at the look after it."""
+    """Interpolate CPU counters between two samples; transferred bytes count at the second one."""
     at_ns = max(at_ns, before[0])
     if at_ns >= after[0]:
         return after

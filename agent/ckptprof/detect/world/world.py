@@ -1,4 +1,4 @@
-"""All that was observed of the host, as far as it is kept: one object that every later room asks."""
+"""Everything observed of the host and still retained: one object that all later rooms query."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ from ckptprof_collectors.samples import (
     TraceHealth,
 )
 
-MAX_HISTORIES = 4096  # more than a sampler watches at once
+MAX_HISTORIES = 4096  # more than a sampler observes at once
 
 
 class World:
-    """Processes, threads, jobs, devices and counters. Frames are taken in order; times are CLOCK_MONOTONIC."""
+    """Processes, threads, jobs, devices and counters. Frames come in order; times are CLOCK_MONOTONIC."""
 
     def __init__(self, header: Header) -> None:
         self.header = header
         self.clock = Clock(header.at_ns, header.wall_ns)
         self.jobs = Jobs(header.monitor_pids)
         self.histories = Histories()
-        self.ended: dict[ProcessKey, int] = {}  # processes that are gone, and since when
+        self.ended: dict[ProcessKey, int] = {}  # exit times
         self.health = TraceHealthHistory()
         self.starvation = Starvation()
         self.trainers = TrainingThreads()
@@ -71,11 +71,11 @@ class World:
 
     @property
     def counted_ns(self) -> int:
-        """The time of the last frame in which the counters of processes were read."""
+        """Time of the last frame in which the counters of processes were read."""
         return self._read_ns["processes"]
 
     def take(self, frame: Frame) -> FrameSamples:
-        """Take one frame but for what it tells of files, which is returned by kind; `end` is to be called after."""
+        """Ingest a frame and return its samples by kind, those of files still unused; call `end` afterwards."""
         self.clock.set(frame.at_ns, frame.wall_ns)
         samples = FrameSamples(frame, self._read_ns)
         samples.change(FileFact, self.clock.steady)
@@ -126,7 +126,7 @@ class World:
             history.observe(at_ns, unchanged_ns, ios.get(process), stats.get(process), self.header.ticks_per_second)
 
     def end(self, samples: FrameSamples) -> None:
-        """Take what ended with a frame, and what the threads that train did in it."""
+        """Ingest the exits in a frame, and the samples of training threads."""
         for gone in samples.of(ProcessExit):
             process = (gone.pid, gone.start_ticks)
             self.jobs.end(process)
@@ -135,58 +135,58 @@ class World:
         self.trainers.take(samples)
 
     def _bequeath(self, process: ProcessKey, at_ns: int) -> None:
-        """Let a parent's counters rise by those of a child that ended: the kernel adds them when it is waited for."""
+        """Add the counters of an exited child to its parent, as the kernel does when the parent waits for it."""
         parent = self.jobs.parent(process)
         counters = self.histories[process].last_io
         if counters is not None and parent is not None and parent in self.histories:
             self.histories[parent].inherit(at_ns, counters)
 
     def runtimes(self, processes: list[ProcessKey]) -> frozenset[str] | None:
-        """Return what some processes have loaded, short-lived forks what their parent has; None: none was described."""
+        """Names of the libraries loaded by some processes, or by the parents of short-lived forks; None: unknown."""
         infos = [info for process in processes if (info := self.jobs.forked_by(process)) is not None]
         return frozenset(name for info in infos for name in info.runtimes) if infos else None
 
     def trains(self, processes: list[ProcessKey]) -> bool:
-        """Return whether one of them has a library for training loaded, holds a GPU, or carries a rank."""
+        """Whether one of them has a training library loaded, uses a GPU, or has a rank."""
         loaded = self.runtimes(processes) or frozenset()
         return bool(loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES)) or any(
             self.jobs.rank(process) is not None for process in processes
         )
 
     def lacks_ml_libraries(self, processes: list[ProcessKey]) -> bool:
-        """Return whether they were described, and none has any library of machine learning loaded."""
+        """Whether they were described, and none has any machine-learning library loaded."""
         loaded = self.runtimes(processes)
         return loaded is not None and not loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)
 
     def saves_itself(self, process: ProcessKey) -> bool:
-        """Return whether it has a library for it or trains, and did not start the ranks that do."""
+        """Whether it has a library to save with or trains, and did not start the ranks that do."""
         may_save = bool(self.runtimes([process])) or self.trains([process])
         return may_save and not self.jobs.starts_ranks(process)
 
     def may_restore(self, process: ProcessKey) -> bool:
-        """Return whether it has a library that can load a checkpoint, and is no tool."""
+        """Whether it has a library that can load a checkpoint, and is no tool."""
         loaded = self.runtimes([process])
         return bool(loaded and loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)) and not (
             self.jobs.is_tool(process)
         )
 
     def programs(self, processes: list[ProcessKey]) -> frozenset[str]:
-        """Return the programs that they run, as far as they were described."""
+        """Programs that they run, as far as described."""
         infos = (self.jobs.info(process) for process in processes)
         return frozenset(info.program for info in infos if info is not None)
 
     def relatives(self, process: ProcessKey) -> list[ProcessKey]:
-        """Return the processes of a job that were met, its tools left out."""
+        """List the observed processes of its job, without tools."""
         job = self.jobs.job_of(process)
         same = (other for other in self.histories if self.jobs.job_of(other) == job)
         return [other for other in same if not self.jobs.is_tool(other)]
 
     def born_ns(self, process: ProcessKey) -> int:
-        """Return when a process was born, by the clock of the boot: that goes on where a host is suspended."""
+        """Start of a process by the boot clock, which goes on while a host is suspended."""
         return process[1] * 1_000_000_000 // max(1, self.header.ticks_per_second)
 
     def died_ns(self, process: ProcessKey) -> int | None:
-        """Return when a process ended, unless it only served another that goes on."""
+        """Exit of a process, unless it only served its parent, which goes on; None: alive."""
         ended_ns = self.ended.get(process)
         parent = self.jobs.parent(process)
         if ended_ns is None or parent is None or parent in self.ended:
@@ -197,14 +197,11 @@ class World:
 
     @property
     def intervals(self) -> int:
-        """How many intervals of all processes are kept."""
+        """Number of retained intervals of all processes."""
         return sum(len(history.intervals) for history in self.histories.values())
 
     def drop_stalest(self) -> list[ProcessKey]:
-        """Forget the half that was read longest ago, if they are too many; return them.
-
-        Of those that the sampler let go, nobody tells the end.
-        """
+        """Drop the half of too many processes that was read longest ago; return them. Their exits are not reported."""
         if len(self.histories) <= MAX_HISTORIES:
             return []
         by_age = sorted(self.histories, key=lambda key: self.histories[key].last_ns)
@@ -215,10 +212,10 @@ class World:
         return gone
 
     def forget_before(self, at_ns: int, in_use: Iterable[tuple[ProcessKey, int]]) -> int:
-        """Drop what is older, but of a process with a file `in_use` what happened since that was met.
+        """Drop what is older, except of processes with a file `in_use`, since that was first observed.
 
-        Return from when on intervals are kept. A log or a data set is open for days: if many such hold too much, theirs
-        go, too.
+        Return the time from which intervals are retained. Logs and data sets are open for days: if too many intervals
+        are retained for these, they are dropped, too.
         """
         gone = [process for process, ended_ns in self.ended.items() if ended_ns < at_ns]
         for process in gone:

@@ -1,1 +1,1 @@
-"""What is known of each framework, by its layer; `table` has them all."""
+"""The entries of all frameworks, by layer; `table` joins them."""

@@ -1,4 +1,4 @@
-"""Libraries that write whole checkpoints, called by what trains."""
+"""Libraries that write whole checkpoints, called by trainers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of files, which anybody writes."""
+"""File formats, which any program may write."""
 
 from __future__ import annotations
 

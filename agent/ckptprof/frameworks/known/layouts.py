@@ -1,4 +1,4 @@
-"""Libraries with a layout of files of their own."""
+"""Libraries with a file layout of their own."""
 
 from __future__ import annotations
 

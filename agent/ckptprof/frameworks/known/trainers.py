@@ -1,4 +1,4 @@
-"""Frameworks that train: they decide when and where a checkpoint is written."""
+"""Trainers: they decide when and where a checkpoint is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TCP connections did while a checkpoint went on, by remote address and port, and what held their senders back."""
+"""What TCP connections did during a checkpoint, by remote address and port, and what limited their senders."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ckptprof_collectors.samples import TcpSample
 _Column = IntEnum(
     "_Column", "ACKED RECEIVED BUSY RWND SNDBUF RETRANS RTT MIN_RTT SOCKETS", start=0
 )  # RTT and on: gauges
-_EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and what they did hours ago is asked by nobody
+_EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and a history of hours is not needed
 
 
 class Endpoint(NamedTuple):
-    """The connections of one owner with one remote port, from one address."""
+    """Connections of one owner with one remote port, from one address."""
 
     remote: str
     port: int
@@ -32,7 +32,7 @@ class Endpoint(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What an endpoint did in some time; None: not seen."""
+    """Traffic of an endpoint in a time; None: not observed."""
 
     sent_bytes: float
     received_bytes: float
@@ -40,20 +40,20 @@ class Traffic(NamedTuple):
     rwnd_limited_us: float | None
     sndbuf_limited_us: float | None
     retransmitted_bytes: float | None
-    rtt_us: float | None  # the mean of the looks
+    rtt_us: float | None  # mean of the samples
     min_rtt_us: float | None
-    sockets: int  # at most open at once
+    sockets: int  # maximum open at once
 
 
 class Inflow(NamedTuple):
-    """What came in, and when."""
+    """Bytes received, and when."""
 
     span: Span
     bytes: int
 
 
 class Connections:
-    """The recent past of each endpoint."""
+    """Recent history of each endpoint."""
 
     def __init__(self) -> None:
         self._pasts: CounterHistories[Endpoint] = CounterHistories(
@@ -61,7 +61,7 @@ class Connections:
         )
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of them."""
+        """Ingest the samples of a frame."""
         before_ns = samples.unchanged_ns("tcp")
         for one in samples.of(TcpSample):
             owner = (one.pid, one.start_ticks) if one.pid is not None and one.start_ticks is not None else None
@@ -80,17 +80,17 @@ class Connections:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept, about."""
+        """Memory used, approximately."""
         return self._pasts.kept_bytes
 
     def cut(self, share: float) -> None:
-        """Keep all of them, each with as many looks as a share of its bound."""
+        """Thin each history to this share of its limit."""
         self._pasts.cut(share)
 
     def between(
         self, start_ns: int, end_ns: int, owners: Collection[ProcessKey] | None = None
     ) -> Iterable[tuple[Endpoint, Traffic]]:
-        """Yield what each did from one time to another that moved anything: all, or those of some processes."""
+        """Yield the endpoints with traffic in a time: all, or those of some processes."""
         for endpoint, past in self._pasts.items():
             if owners is not None and endpoint.owner not in owners:
                 continue
@@ -101,10 +101,7 @@ class Connections:
     def sent_bytes_about(
         self, start_ns: int, end_ns: int, owners: Collection[ProcessKey], ports: Collection[int]
     ) -> int:
-        """Return what some processes sent to some ports from the look before one time to the look after another.
-
-        When between two looks it went, nobody knows: what takes less than a second does not go evenly.
-        """
+        """Bytes sent by some processes to some ports, from the sample before a time to the one after another."""
         pasts = [past for one, past in self._pasts.items() if one.owner in owners and one.port in ports and past]
         return sum(
             looks[-1][1][_Column.ACKED] - looks[0][1][_Column.ACKED]
@@ -113,10 +110,10 @@ class Connections:
         )
 
     def came_in(self, owner: ProcessKey, since_ns: int, until_ns: int, least_bytes: int) -> Inflow | None:
-        """Return what a process received beyond what it sent without a pause, up to a time, if it is so much.
+        """Find what a process received beyond what it sent, without a pause, up to a time.
 
-        None: it is not, or it often is. What is reduced or exchanged goes out as it comes in. A look that met its begin
-        tells when that was by the best rate of the others.
+        None: less than `least_bytes`, or it often receives as much. Data that is reduced or exchanged goes out as it
+        arrives. The start within the first sample is estimated by the best rate of the others.
         """
         pasts = [past for endpoint, past in self._pasts.items() if endpoint.owner == owner and past]
         times = sorted({at_ns for past in pasts for at_ns, _ in past.looks(since_ns, until_ns)})
@@ -147,7 +144,7 @@ def _without_a_pause(
         return None
     (first_ns, met_ns, first), *others = run
     if not others and met_ns - first_ns > NEAR_NS:
-        return None  # it began at any time of that
+        return None  # its start is unknown
     fastest = max((moved / (at_ns - before_ns) for before_ns, at_ns, moved in others), default=0.0)
     begin_ns = max(first_ns, met_ns - int(first / fastest)) if fastest else first_ns
     return Inflow((begin_ns, run[-1][1]), round(came))

@@ -1,4 +1,4 @@
-"""What the block devices under a checkpoint did while it ran, and what they were ever seen to be able to."""
+"""What the block devices under a checkpoint did during it, and the best that was ever measured on them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Users(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a device wrote in a time, and for how long of it it had work, for reads or writes."""
+    """Bytes that a device wrote in a time, and how long it was busy, with reads or writes."""
 
     bytes: int
     busy_ns: int
@@ -52,7 +52,7 @@ class DeviceCounters:
         self._ended: Bounded[int, int] = Bounded(MAX_THINGS)
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of disks."""
+        """Ingest the samples of a frame."""
         for info in samples.of(DeviceInfo):
             self.infos[info.device] = info
         unchanged_ns = samples.unchanged_ns("disks")
@@ -67,14 +67,14 @@ class DeviceCounters:
             self._limit(limit)
 
     def forget(self, device: str) -> None:
-        """Drop a device that is gone."""
+        """Drop a device that was removed."""
         self._meters.pop(device, None)
         self.infos.pop(device, None)
 
     def _limit(self, info: ThrottleInfo) -> None:
         key = (info.device, info.cgroup, info.pid)
         self._throttles.pop(key, None)
-        if info.pid is not None:  # its number may be another's by now
+        if info.pid is not None:  # the pid may have been reused
             self._ended.pop(info.pid, None)
         limits = (
             info.read_bytes_per_second, info.write_bytes_per_second, info.read_operations_per_second,
@@ -84,12 +84,12 @@ class DeviceCounters:
             self._throttles[key] = info
 
     def end(self, pid: int, at_ns: int) -> None:
-        """Take note that a process has ended: what it did last may be asked for yet."""
+        """Record the exit of a process: a checkpoint of it may still be reported."""
         if any(key[2] == pid for key in self._throttles):
             self._ended[pid] = at_ns
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop what was told for processes that ended before."""
+        """Drop limits of processes that exited before a time."""
         for pid in [pid for pid, ended_ns in self._ended.items() if ended_ns < at_ns]:
             del self._ended[pid]
             for key in [key for key in self._throttles if key[2] == pid]:
@@ -98,7 +98,7 @@ class DeviceCounters:
     def measures(
         self, devices: Sequence[str], span: tuple[int, int], users: Users, *, writes: bool
     ) -> tuple[DeviceMeasure, ...]:
-        """Return what each of these devices did in a time; `users`: the processes that used them."""
+        """Measure each device in a time; `users`: the processes that used it."""
         found = (self._measure(device, span, users, writes=writes) for device in devices)
         return tuple(measure for measure in found if measure is not None)
 
@@ -143,7 +143,7 @@ class DeviceCounters:
         )
 
     def share(self, device: str, start_ns: int, end_ns: int, under: str) -> DeviceShare | None:
-        """Return what a device moved from the look before a time to the look after another; None: it was not seen."""
+        """Transfers of a device from the sample before a time to the one after another; None: not observed."""
         pair = self._meters[device].around(start_ns, end_ns)
         if pair is None:
             return None
@@ -158,12 +158,12 @@ class DeviceCounters:
         )
 
     def written_bytes(self, device: str, start_ns: int, end_ns: int) -> int | None:
-        """Return what was written to a device in a time; None: it was not looked at."""
+        """Bytes written to a device in a time; None: not sampled."""
         counts = self._meters[device].difference(start_ns, end_ns)
         return None if counts is None else round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES)
 
     def written(self, device: str, start_ns: int, end_ns: int) -> Written | None:
-        """Return what a device did between the looks next to two times; None: it was not looked at."""
+        """Bytes written and busy time between the samples next to two times; None: not sampled."""
         measured = self._meters[device].measured(start_ns, end_ns)
         if measured is None:
             return None
@@ -172,7 +172,6 @@ class DeviceCounters:
         return Written(round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES), busy_ns)
 
     def _limits(self, device: str, users: Users, *, writes: bool) -> tuple[int | None, int | None]:
-        """Return the lowest limits that hold one of some processes on a device: bytes and operations per second."""
         info = self.infos.get(device)
         number = f"{info.major}:{info.minor}" if info is not None else None
         told = [
@@ -186,7 +185,7 @@ class DeviceCounters:
 
 
 def _holds(limit: ThrottleInfo, users: Users) -> bool:
-    """Return whether a limit holds one of some processes: it was told for it, or its cgroup is the same or above."""
+    """Whether a limit applies to one of some processes: set for it, or for its cgroup or one above."""
     above = limit.cgroup.rstrip("/")
     return limit.pid in users.pids or any(f"{cgroup.rstrip('/')}/".startswith(f"{above}/") for cgroup in users.cgroups)
 

@@ -1,6 +1,6 @@
-"""What disks were asked for while a checkpoint ran: requests, their sizes, order and latency, as the trace counts them.
+"""Requests to disks during a checkpoint: number, sizes, order and latency, as the trace counts them.
 
-Disks are known by their numbers: a name may be given to another disk, and the kernel's counters go by numbers too.
+Disks are identified by their numbers: a name may pass to another disk, and the kernel's counters go by numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIRST_BUCKET, _BUCKETS = 8, 32  # log2 of nanoseconds: no request takes less th
 
 
 class DeviceRequests:
-    """Keeps the recent counters of each disk and direction: 0.3 MB each at most."""
+    """Recent counters of each disk and direction: at most 0.3 MB each."""
 
     def __init__(self) -> None:
         self._nothing = (0,) * (4 + _BUCKETS + 1)  # counters, and a gauge
@@ -30,24 +30,24 @@ class DeviceRequests:
         )
 
     def observe(self, at_ns: int, sample: BlockActivity) -> None:
-        """Take the counters of one disk and direction."""
+        """Ingest the counters of one disk and direction."""
         key = (sample.major, sample.minor, sample.writes)
         past = self._pasts.update_of(key)
-        if not past:  # what does nothing is not told of; counters fall when tracing begins anew
+        if not past:  # idle disks are not reported; counters fall when tracing starts again
             past.add(0, self._nothing)
         past.add(at_ns, _look(sample))
 
     def fill(self, share: DeviceShare, disk: DeviceInfo, window: tuple[int, int, int], *, writes: bool) -> DeviceShare:
-        """Return the share with what the disk was asked for; as it is if that was not seen.
+        """Add the requests of a disk to its share, unless they were not observed.
 
-        `window`: the start and the end of the checkpoint, and now.
+        `window`: start and end of the checkpoint, and now.
         """
         start_ns, end_ns, now_ns = window
         past = self._pasts[disk.major, disk.minor, writes]
         if not past or start_ns < past.first_ns:
             return share
         if past.last_ns <= end_ns and now_ns - end_ns < LATE_NS:
-            return share  # what came last was not told
+            return share  # the last requests were not reported yet
         pair = past.around(start_ns, end_ns)
         if pair is None:
             return share
@@ -80,7 +80,7 @@ def _look(sample: BlockActivity) -> tuple[int, ...]:
 
 
 def _within(latencies: Sequence[int], share: float) -> float | None:
-    """Return the seconds that this share of the requests took at most: the geometric middle of their bucket."""
+    """Quantile of the latency in seconds: the geometric middle of its bucket; None: no requests."""
     wanted = math.ceil(share * sum(latencies))
     if not wanted:
         return None

@@ -1,4 +1,4 @@
-"""The mounts that checkpoints are on, and what the devices, NICs and servers under them did meanwhile."""
+"""The mounts of checkpoints, and what the devices, NICs and servers under them did."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ckptprof_collectors.samples import BlockActivity, Gone, MountInfo
 
 
 class Devices:
-    """Mounts, and the recent counters of the block devices and NICs that they lead to."""
+    """Mounts, and the recent counters of the block devices and NICs that they use."""
 
     def __init__(self) -> None:
         self.disks = DeviceCounters()
@@ -29,7 +29,7 @@ class Devices:
         self._now_ns = 0
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of mounts, disks and links; what is gone first, as another may have its name."""
+        """Ingest the samples of a frame; removals first, since a name may be reused."""
         self._now_ns = samples.at_ns
         for gone in samples.of(Gone):
             if gone.entity == "device":
@@ -50,13 +50,13 @@ class Devices:
             self._requests.observe(samples.at_ns, activity)
 
     def _unmounted(self, mount: MountInfo | None) -> None:
-        """Forget the client of a mount that is gone, if it was the last one of its file system."""
+        """Forget the client of a removed mount, if it was the last of its file system."""
         device = (mount.major, mount.minor) if mount is not None else None
         if device is not None and all((other.major, other.minor) != device for other in self._mounts.values()):
             self.clients.forget(device)
 
     def mount_of(self, path: str) -> MountInfo | None:
-        """Return the mount that a path is on: the longest mount point above it, the latest of equals."""
+        """Find the mount of a path: the longest mount point above it, of equals the latest; None: unknown."""
         best: MountInfo | None = None
         for mount in self._mounts.values():
             point = mount.mount_point.rstrip("/")
@@ -67,11 +67,11 @@ class Devices:
         return best
 
     def mounts_with(self, device: int) -> list[MountInfo]:
-        """Return the mounts of the file system whose files have this st_dev."""
+        """List the mounts of the file system whose files have this st_dev."""
         return [mount for mount in self._mounts.values() if mount.device_number == device]
 
     def shares(self, path: str, start_ns: int, end_ns: int, *, writes: bool) -> tuple[DeviceShare, ...]:
-        """Return what was under `path` and what it did between two monotonic times; requests of one direction only."""
+        """Transfers of the devices under `path` between two monotonic times; requests of one direction only."""
         mount = self.mount_of(path)
         if mount is None:
             return ()
@@ -86,11 +86,11 @@ class Devices:
         return tuple(found)
 
     def received_bytes(self, start_ns: int, end_ns: int) -> int | None:
-        """Return what the busiest interface received between two times, loopback included; None: none was seen."""
+        """Bytes that the busiest interface received between two times, loopback included; None: none observed."""
         return max((received for received, _ in self.links.around(start_ns, end_ns).values()), default=None)
 
     def chain_of(self, path: str) -> list[str]:
-        """Return the block devices under a path, each before those that carry it."""
+        """List the block devices under a path, each before the devices below it."""
         mount = self.mount_of(path)
         return self._chain(mount.device) if mount is not None else []
 
@@ -117,7 +117,7 @@ class Devices:
 
 
 def is_elsewhere(mount: MountInfo) -> bool:
-    """Return whether a server is behind a mount; of a FUSE its daemon or its source has to say so."""
+    """Whether a mount has a server behind it; for FUSE, by its daemon or its source."""
     if mount.server is not None or is_remote(mount.fs_type) or mount.fs_type in NETWORKED:
         return True
     if mount.device is not None or not mount.fs_type.startswith("fuse"):

@@ -1,4 +1,4 @@
-"""What RDMA ports and drivers say of the fabric while a checkpoint went on: congestion, pauses, bytes at the wire."""
+"""What RDMA ports and drivers report of the fabric during a checkpoint: congestion, pauses, bytes on the wire."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ DATA_UNIT_BYTES = 4  # of InfiniBand, in one tick of a port
 _Port = IntEnum("_Port", "RECEIVED SENT WAIT DISCARDS NOTIFICATIONS MARKED SEQUENCE TIMEOUTS", start=0)
 _Wire = IntEnum("_Wire", "RECEIVED SENT PAUSES_RECEIVED PAUSES_SENT DISCARDS", start=0)
 _BEFORE_NS = 10 * SECOND_NS
-_PAST_THE_KERNEL = 2.0  # times what the kernel counted: headers make a tenth
+_PAST_THE_KERNEL = 2.0  # times the bytes that the kernel counted: headers make a tenth
 
 
 class Fabric:
-    """The recent past of each RDMA port, and of each interface that counts at its wire."""
+    """Recent history of each RDMA port, and of each interface that counts on the wire."""
 
     def __init__(self) -> None:
         self._ports: CounterHistories[str] = CounterHistories(lambda: CounterHistory(len(_Port), rising=len(_Port)))
@@ -28,7 +28,7 @@ class Fabric:
         )
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of them."""
+        """Ingest the samples of a frame."""
         for one in samples.of(RdmaSample):
             orders = [value for value in (one.out_of_sequence, one.sequence_errors) if value is not None]
             told = (
@@ -41,12 +41,12 @@ class Fabric:
             self._wires.update_of(wire.interface).add(samples.at_ns, counted, samples.unchanged_ns("wires"))
 
     def forget(self, name: str) -> None:
-        """Drop a link that is gone."""
+        """Drop a link that was removed."""
         self._ports.pop(name, None)
         self._wires.pop(name, None)
 
     def fill(self, link: LinkMeasure, start_ns: int, end_ns: int, *, writes: bool) -> LinkMeasure:
-        """Return a link with what is known of it beside its bytes."""
+        """Add to a link what is known beyond its bytes."""
         if link.name in self._ports:
             told = _of_port(link, self._ports[link.name], start_ns, end_ns, writes=writes)
             wire = self._wires.get(link.interface) if link.interface is not None else None
@@ -77,7 +77,6 @@ def _of_port(link: LinkMeasure, past: CounterHistory, start_ns: int, end_ns: int
 
 
 def _with_pauses(link: LinkMeasure, past: CounterHistory, start_ns: int, end_ns: int) -> LinkMeasure:
-    """Return a port of RoCE with what the interface of the same port counts at its wire."""
     added = _added(past, start_ns, end_ns)
     if added is None:
         return link
@@ -106,7 +105,7 @@ def _of_wire(link: LinkMeasure, past: CounterHistory, start_ns: int, end_ns: int
     )
     if (added[column] or 0) <= _PAST_THE_KERNEL * (link.sent_bytes if writes else link.received_bytes):
         return known
-    return replace(  # what the kernel saw of it tells neither its speed nor its course
+    return replace(  # the kernel's counters show neither its speed nor its course
         known,
         peak_bytes_per_second=past.peak((column,), start_ns, end_ns),
         shown_bytes_per_second=past.best(column, start_ns),
@@ -116,7 +115,7 @@ def _of_wire(link: LinkMeasure, past: CounterHistory, start_ns: int, end_ns: int
 
 
 def _added(past: CounterHistory, start_ns: int, end_ns: int) -> list[float | None] | None:
-    """Return what was added to each counter, None of those that are not there; None: it was not looked at by then."""
+    """Growth of each counter, None for missing ones; None: not sampled by then."""
     measured = past.measured(start_ns, end_ns)
     if measured is None:
         return None
@@ -124,7 +123,7 @@ def _added(past: CounterHistory, start_ns: int, end_ns: int) -> list[float | Non
 
 
 def _before(past: CounterHistory, column: int, start_ns: int) -> float | None:
-    """Return the rate in the ten seconds before a time; None: less of them was looked at than half."""
+    """Rate in the ten seconds before a time; None: less than half of them was sampled."""
     since_ns = max(past.first_ns, start_ns - _BEFORE_NS)
     moved = past.difference(since_ns, start_ns) if start_ns - since_ns >= _BEFORE_NS // 2 else None
     if moved is None or past.last[column] >= UNSEEN:

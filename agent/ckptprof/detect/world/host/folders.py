@@ -1,4 +1,4 @@
-"""Folders as the file system numbers them: what tells one from all others, whatever it is called where."""
+"""Folders by their device and inode: identical under all names and mounts."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ckptprof_collectors.samples import FileFact
 
 
 class Folders:
-    """The folders that were told of, by the process for whose sake they were looked at and what it calls them."""
+    """Known folders, by the process for which they were inspected and the path that it uses."""
 
     def __init__(self) -> None:
         self._known: Bounded[tuple[ProcessKey, str], FileKey] = Bounded(MAX_THINGS)
 
     def note(self, fact: FileFact) -> None:
-        """Take what is said of a folder, and so of the one that it is in."""
+        """Record the folder in a fact, and its parent."""
         asker = fact.pid, fact.start_ticks
         self._known[asker, fact.path] = fact.device, fact.inode
         if fact.folder_inode is not None:
             self._known[asker, folder_of(fact.path)] = fact.device, fact.folder_inode
 
     def key(self, path: str, processes: Iterable[ProcessKey]) -> FileKey | None:
-        """Return the device and inode of a folder that one of these processes uses; None: nobody looked at it."""
+        """Device and inode of a folder that one of these processes uses; None: not inspected."""
         keys = (self._known.get((process, path)) for process in processes)
         return next((key for key in keys if key is not None), None)
 
 
 def folder_of(path: str) -> str:
-    """Return the path of the folder that something is in."""
+    """Path of the folder that contains a path."""
     return path.rpartition("/")[0] or "/"

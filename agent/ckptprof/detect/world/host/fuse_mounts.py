@@ -1,4 +1,4 @@
-"""Who serves FUSE mounts, what that takes, and how many requests had no answer yet while a checkpoint went on."""
+"""The daemons of FUSE mounts, their CPU time, and requests without an answer during a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ckptprof_collectors.samples import FuseDaemon, FuseSample, MountInfo
 
 
 class FuseMounts:
-    """Who serves FUSE mounts and what that takes, and how many requests had no answer yet."""
+    """The daemons of FUSE mounts, their CPU time, and the requests that wait for them."""
 
     def __init__(self, ticks_per_second: int) -> None:
         self._ticks_per_second = ticks_per_second
@@ -23,12 +23,12 @@ class FuseMounts:
         self._waiting: CounterHistories[tuple[int, int]] = CounterHistories(lambda: CounterHistory(1))
 
     def observe(self, at_ns: int, sample: FuseSample) -> None:
-        """Take one look."""
+        """Ingest one sample."""
         if sample.waiting is not None:
             self._waiting.update_of((sample.major, sample.minor)).add(at_ns, (sample.waiting,))
 
     def found(self, samples: FrameSamples) -> None:
-        """Take who serves mounts, and the time on a processor that this took."""
+        """Ingest the daemons of mounts and their CPU time."""
         for daemon in samples.of(FuseDaemon):
             key = daemon.major, daemon.minor
             if key not in self._daemons or self._daemons[key].processes != daemon.processes:
@@ -38,12 +38,12 @@ class FuseMounts:
                 self._used.update_of(key).add(samples.at_ns, (daemon.cpu_ticks,), samples.unchanged_ns("tcp"))
 
     def daemon_of(self, mount: MountInfo) -> tuple[ProcessKey, ...]:
-        """Return the processes that serve a mount; none: it is no FUSE, or nobody found them."""
+        """Find the processes that serve a mount; empty: no FUSE mount, or not found."""
         daemon = self._daemons.get((mount.major, mount.minor))
         return daemon.processes if daemon is not None else ()
 
     def measure(self, mount: MountInfo, start_ns: int, end_ns: int) -> MountMeasure:
-        """Return the mount, and how many requests waited from one time to another; each look holds until the next."""
+        """Describe the mount, and how many requests waited in a time; each sample is valid until the next."""
         looks = self._waiting[mount.major, mount.minor].looks(start_ns, end_ns)
         spans = [
             (overlap_ns((at_ns, until_ns), [(start_ns, end_ns)]), values[0])

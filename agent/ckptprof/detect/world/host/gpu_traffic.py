@@ -1,4 +1,4 @@
-"""What GPUs sent over PCIe, which is what copies from them to their host take."""
+"""Bytes that GPUs sent over PCIe: copies from GPU to host."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof_collectors.samples import GpuUse
 
-_EACH_BYTES = MOST_BYTES >> 4  # a look each two seconds of a save
+_EACH_BYTES = MOST_BYTES >> 4  # a sample each two seconds of a save
 
 
 class GpuTraffic:
-    """The recent past of each GPU, and who computes on it."""
+    """Recent history of each GPU, and the processes that use it."""
 
     def __init__(self) -> None:
         self._sent: CounterHistories[int] = CounterHistories(
@@ -23,19 +23,19 @@ class GpuTraffic:
         self._used: Bounded[ProcessKey, set[int]] = Bounded(MAX_THINGS, set)
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of them."""
+        """Ingest the samples of a frame."""
         for one in samples.of(GpuUse):
             if one.sent_bytes is None:
                 continue
             self._used.update_of((one.pid, one.start_ticks)).add(one.gpu)
             past = self._sent.update_of(one.gpu)
-            if past.last_ns < samples.at_ns:  # of several processes each tells the same
+            if past.last_ns < samples.at_ns:  # several processes report the same counter
                 past.add(samples.at_ns, (one.sent_bytes,))
 
     def sent_bytes(self, processes: Iterable[ProcessKey], start_ns: int, end_ns: int) -> int | None:
-        """Return what the GPUs of some processes sent from the look before a time to the one after another.
+        """Bytes sent by the GPUs of some processes, from the sample before a time to the last or one after another.
 
-        To the last look where none is after it; None: none of them was looked at before the first time, and since.
+        None: no GPU was sampled both before the first time and since.
         """
         gpus = {gpu for process in processes for gpu in self._used[process]}
         found = [

@@ -1,4 +1,4 @@
-"""GPUDirect Storage on this host: who has its driver open, and what that counted while a checkpoint went on."""
+"""GPUDirect Storage on this host: the users of its driver, and its counters during a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COUNTED = GpuDirectMeasure.__struct_fields__  # under the names that its sample
 
 
 class GpuDirect:
-    """The recent past of its counters, and its users."""
+    """Recent history of its counters, and its users."""
 
     def __init__(self) -> None:
         self._users: Bounded[ProcessKey, None] = Bounded(MAX_THINGS)
@@ -21,7 +21,7 @@ class GpuDirect:
         self.last: GpuDirectSample | None = None
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of it."""
+        """Ingest the samples of a frame."""
         for scan in samples.of(FileScan):
             if scan.gpudirect:
                 self._users[scan.pid, scan.start_ticks] = None
@@ -32,11 +32,11 @@ class GpuDirect:
             self._past.add(samples.at_ns, values, samples.unchanged_ns("gpudirect"))
 
     def is_used_by(self, process: ProcessKey) -> bool:
-        """Return whether a process was seen with the driver open."""
+        """Whether a process was observed with the driver open."""
         return process in self._users
 
     def measure(self, start_ns: int, end_ns: int) -> GpuDirectMeasure | None:
-        """Return what the driver counted from one time to another; None: it is not there, or was not looked at."""
+        """Growth of the driver's counters in a time; None: no driver, or not sampled."""
         measured = self._past.measured(start_ns, end_ns)
         if measured is None or self.last is None or self.last.driver is None:
             return None

@@ -1,4 +1,4 @@
-"""The host's memory while a checkpoint went on: what was dirty, what was in force, and how long work stood still."""
+"""The host's memory during a checkpoint: dirty pages, their limits, and how long work was stalled (PSI)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ckptprof_collectors.samples import MemorySample
 
 
 class HostMemory:
-    """The recent past of the host's memory."""
+    """Recent history of the host's memory."""
 
     def __init__(self) -> None:
         self._past = CounterHistory(9)
 
     def observe(self, at_ns: int, sample: MemorySample) -> None:
-        """Take one reading."""
+        """Ingest one sample."""
         dirty = None
         if sample.dirty_bytes is not None:
             dirty = sample.dirty_bytes + (sample.writeback_bytes or 0)
@@ -26,7 +26,7 @@ class HostMemory:
         self._past.add(at_ns, tuple(UNSEEN if value is None else value for value in told))
 
     def between(self, start_ns: int, end_ns: int) -> MemoryMeasure | None:
-        """Return what was seen from one time to another, the looks around it included; None: nothing."""
+        """Measure memory in a time, samples around it included; None: not sampled."""
         values = [values for _, values in self._past.looks(start_ns, end_ns + 1)]
         if not values or self._past.first_ns >= end_ns:
             return None
@@ -49,7 +49,7 @@ class HostMemory:
 
 
 def _share(before: float, after: float, span_ns: int) -> float | None:
-    """Return the share of a time in which work stood still, of a counter of microseconds."""
+    """Share of a time in which work was stalled, by a counter of microseconds."""
     if span_ns <= 0 or after >= UNSEEN or before >= UNSEEN or after < before:
         return None
     return min(1.0, (after - before) * 1000 / span_ns)

@@ -1,4 +1,4 @@
-"""What network interfaces and RDMA ports did while a checkpoint went on, and how they were held back."""
+"""What network interfaces and RDMA ports did during a checkpoint, and what limited them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ckptprof_collectors.samples import NicInfo, NicSample, QdiscSample, RdmaInf
 MAX_TOLD = 32  # links of one checkpoint, the busiest
 _Column = IntEnum("_Column", "RECEIVED SENT", start=0)
 _TRICKLE = 64 << 10  # bytes a second: names, keep-alives
-_ACTIVE = 0.01  # of its best second
+_ACTIVE = 0.01  # of its best second: above that it is active
 _LOOPBACK = "lo"
-_PAIRED = frozenset(("veth",))  # what one end sends the other receives: which of them is the host's own is not known
+_PAIRED = frozenset(("veth",))  # one end receives what the other sends; which one is the host's is unknown
 
 
 class NetworkCounters:
-    """The counters of links, and of what queues before them."""
+    """The counters of links, and of the queues in front of them."""
 
     def __init__(self) -> None:
         self._meters: CounterHistories[str] = CounterHistories(
@@ -32,7 +32,7 @@ class NetworkCounters:
         self._qdiscs: CounterHistories[tuple[str, int, int]] = CounterHistories(lambda: CounterHistory(3, rising=2))
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of links."""
+        """Ingest the samples of a frame."""
         at_ns = samples.at_ns
         self._fabric.take(samples)
         for nic in samples.of(NicInfo):
@@ -52,7 +52,7 @@ class NetworkCounters:
             self._qdiscs.update_of(key).add(at_ns, values, samples.unchanged_ns("qdiscs"))
 
     def forget(self, name: str) -> None:
-        """Drop a link that is gone."""
+        """Drop a link that was removed."""
         self._meters.pop(name, None)
         self._fabric.forget(name)
         self.nics.pop(name, None)
@@ -61,19 +61,16 @@ class NetworkCounters:
             del self._qdiscs[key]
 
     def measures(self, start_ns: int, end_ns: int, *, writes: bool) -> tuple[LinkMeasure, ...]:
-        """Return what every link did in a time that moved anything, the busiest first."""
+        """Measure every link with traffic in a time, the busiest first."""
         found = [self._measure(name, meter, start_ns, end_ns, writes=writes) for name, meter in self._meters.items()]
         filled = [self._fabric.fill(one, start_ns, end_ns, writes=writes) for one in found if one is not None]
         moved = [(amount, one) for one in filled if (amount := _moved(one))]
         return tuple(one for _, one in sorted(moved, key=lambda pair: -pair[0])[:MAX_TOLD])
 
     def around(self, start_ns: int, end_ns: int) -> dict[str, tuple[int, int]]:
-        """Return what each interface received and sent, from the look before a time to the look after another.
-
-        Not of RDMA ports: these have a slash in their name, which no interface has (net/core/dev.c, dev_valid_name).
-        """
+        """Bytes (received, sent) of each interface, from the sample before a time to the one after another."""
         found = {}
-        for name, meter in sorted(self._meters.items()):
+        for name, meter in sorted(self._meters.items()):  # RDMA ports have a slash (net/core/dev.c, dev_valid_name)
             pair = meter.around(start_ns, end_ns) if "/" not in name else None
             if pair is not None:
                 (received, sent), (received_after, sent_after) = pair
@@ -81,7 +78,7 @@ class NetworkCounters:
         return found
 
     def received_bytes(self, start_ns: int, end_ns: int) -> int | None:
-        """Return what the busiest one received, loopback included; None: none was looked at."""
+        """Bytes received by the busiest link, loopback included; None: none sampled."""
         pairs = [meter.difference(start_ns, end_ns) for meter in self._meters.values()]
         return max((round(pair[_Column.RECEIVED]) for pair in pairs if pair is not None), default=None)
 
@@ -118,7 +115,6 @@ class NetworkCounters:
         )
 
     def _shaped(self, name: str, start_ns: int, end_ns: int) -> tuple[int | None, int | None, int | None]:
-        """Return drops, overlimits and the largest backlog: a parent's numbers are those of its children, too."""
         pasts = [past for key, past in self._qdiscs.items() if key[0] == name and past.first_ns < end_ns]
         counts = [count for past in pasts if (count := past.difference(start_ns, end_ns)) is not None]
         drops, overlimits = (max((round(count[i]) for count in counts), default=None) for i in (0, 1))
@@ -127,6 +123,6 @@ class NetworkCounters:
 
 
 def _moved(link: LinkMeasure) -> int:
-    """Return what went over a link in its busier direction, past the kernel or not."""
+    """Bytes in the busier direction, including those that bypass the kernel."""
     wire = max(link.wire_received_bytes or 0, link.wire_sent_bytes or 0)
     return max(link.received_bytes, link.sent_bytes, wire)

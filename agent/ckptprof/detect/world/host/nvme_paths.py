@@ -1,4 +1,4 @@
-"""The paths to NVMe namespaces behind fabrics, and which of them could not be used while a checkpoint went on."""
+"""The paths to NVMe namespaces over fabrics, and which of them were unusable during a checkpoint."""
 
 from __future__ import annotations
 
@@ -20,47 +20,45 @@ GONE = "gone"  # its controller was removed
 
 
 class _State(NamedTuple):
-    """How a path was from a time on."""
-
     since_ns: int
     state: str | None
     ana_state: str | None
 
 
 class NvmePaths:
-    """Each path as it was told last, and how it changed before."""
+    """Each path as last reported, and its earlier states."""
 
     def __init__(self) -> None:
         self._last: Bounded[str, NvmePath] = Bounded(MAX_THINGS)
         self._pasts: Bounded[str, deque[_State]] = Bounded(MAX_THINGS, lambda: deque(maxlen=MAX_EACH))
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of them."""
+        """Ingest the samples of a frame."""
         for one in samples.of(NvmePath):
             before = self._last.get(one.device)
             if before is not None and (before.head, before.target) != (one.head, one.target):
-                self._pasts.pop(one.device, None)  # another one has its name
+                self._pasts.pop(one.device, None)  # another path has its name
             self._last[one.device] = one
             self._pasts.update_of(one.device).append(_State(samples.at_ns, one.state, one.ana_state))
 
     def gone(self, device: str, at_ns: int) -> None:
-        """Take note that a path is there no more: a checkpoint of before may be told yet."""
+        """Record that a path was removed: an earlier checkpoint may still be reported."""
         if device in self._last:
             self._pasts.update_of(device).append(_State(at_ns, GONE, None))
 
     def targets(self, devices: Collection[str]) -> frozenset[tuple[str, int]]:
-        """Return address and port of what is at the other end of the paths to these devices."""
+        """Address and port of the targets of the paths to these devices."""
         theirs = (one for one in self._last.values() if one.head in devices)
         return frozenset((one.target, one.port) for one in theirs if one.target is not None and one.port is not None)
 
     def measures(self, devices: Collection[str], start_ns: int, end_ns: int) -> tuple[PathMeasure, ...]:
-        """Return the paths to these devices from one time to another, those that could not be used longest first."""
+        """Measure the paths to these devices in a time, those unusable for longest first."""
         theirs = [one for one in self._last.values() if one.head in devices]
         found = [told for one in theirs if (told := self._measure(one, start_ns, end_ns)) is not None]
         return tuple(sorted(found, key=lambda one: (-(one.lost_seconds or 0.0), one.device))[:FEW])
 
     def cut_off_seconds(self, devices: Collection[str], start_ns: int, end_ns: int) -> float | None:
-        """Return for how long no path to these devices could be used; None: there is none, or it is not told."""
+        """Seconds without any usable path to these devices; None: no path, or unknown."""
         without: list[Span] | None = None
         for path in self._last.values():
             pasts = list(_until(self._pasts[path.device], end_ns)) if path.head in devices else []
@@ -79,7 +77,7 @@ class NvmePaths:
         past = self._pasts[one.device]
         spans = [(min(end_ns, until_ns) - max(start_ns, was.since_ns), was) for was, until_ns in _until(past, end_ns)]
         held = [(span_ns, was) for span_ns, was in spans if span_ns > 0]
-        if all(was.state == GONE for _, was in held):  # it left before, or came after
+        if all(was.state == GONE for _, was in held):  # removed before, or added after
             return None
         lost = [(span_ns, was.state) for span_ns, was in held if was.state not in (LIVE, None)]
         access: Counter[str | None] = Counter()
@@ -99,5 +97,5 @@ class NvmePaths:
 
 
 def _until(past: Iterable[_State], end_ns: int) -> Iterable[tuple[_State, int]]:
-    """Yield each state with the time until which it was seen to last."""
+    """Yield each state with its end."""
     return ((was, after.since_ns) for was, after in pairwise([*past, _State(end_ns, None, None)]))

@@ -1,4 +1,4 @@
-"""What the clients of remote mounts did while a checkpoint went on: bytes, operations and their times, by server."""
+"""What the clients of remote mounts did during a checkpoint: bytes, operations and their times, by server."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _Total = IntEnum(
 _Operation = IntEnum("_Operation", "COUNT TOTAL QUEUE SERVER SENT RECEIVED TRANSMISSIONS TIMEOUTS ERRORS", start=0)
 _Target = IntEnum("_Target", "READ WRITTEN TIMEOUTS IN_FLIGHT", start=0)  # the last one is a gauge
 _MOST_ROWS = 8 * MAX_THINGS
-_EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and what they did hours ago is asked by nobody
-_PAUSE_NS = 10 * SECOND_NS  # looks at a client that takes long are not that far apart; those when nothing trains are
+_EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and a history of hours is not needed
+_PAUSE_NS = 10 * SECOND_NS  # even slow samples are closer; without training they are not
 _US = 1e6
 
 Device = tuple[int, int]  # of a mount: major, minor
-_Added = Sequence[float | None]  # to each counter; None: not seen
+_Added = Sequence[float | None]  # growth of each counter; None: not observed
 
 
 class _Row(NamedTuple):
-    """What is counted by itself: operations of one kind, a target, a further counter."""
+    """Key of what is counted by itself: operations of one kind, a target, another counter."""
 
     device: Device
     target: str = ""  # "": of the whole mount
@@ -44,7 +44,7 @@ class _Row(NamedTuple):
 
 
 class RemoteClients:
-    """The recent past of each."""
+    """Recent history of each client."""
 
     def __init__(self) -> None:
         self._last: Bounded[Device, ClientSample] = Bounded(MAX_THINGS)
@@ -57,11 +57,11 @@ class RemoteClients:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept, about."""
+        """Memory used, approximately."""
         return self._totals.kept_bytes + sum(rows.kept_bytes for rows in self._rows)
 
     def cut(self, share: float) -> None:
-        """Keep as many looks as a share of the bounds."""
+        """Thin each history to this share of its limit."""
         self._totals.cut(share)
         for rows in self._rows:
             rows.cut(share)
@@ -71,7 +71,7 @@ class RemoteClients:
         return self._operations, self._targets, self._further
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of them."""
+        """Ingest the samples of a frame."""
         for one in samples.of(ClientSample):
             device = one.major, one.minor
             before_ns = max(samples.unchanged_ns("clients"), self._totals[device].last_ns)
@@ -91,7 +91,7 @@ class RemoteClients:
                 look.add(self._further, _Row(device, kind=name), (value,))
 
     def forget(self, device: Device) -> None:
-        """Drop a mount that is gone."""
+        """Drop a mount that was removed."""
         if self._last.pop(device, None) is None:
             return
         self._totals.pop(device, None)
@@ -100,17 +100,17 @@ class RemoteClients:
                 del rows[row]
 
     def unseen_of(self, mount: MountInfo | None) -> tuple[str, ...]:
-        """Return what the client of a mount does not tell, each one clause."""
+        """Limitations of the client of a mount, each one clause."""
         last = self._last.get((mount.major, mount.minor)) if mount is not None else None
         return last.unseen if last is not None else ()
 
     def file_system(self, mount: MountInfo) -> str | None:
-        """Return what all clients of a mount's file system call it, where its own says so."""
+        """Name of a mount's file system that all of its clients use; None: unknown."""
         last = self._last.get((mount.major, mount.minor))
         return last.file_system if last is not None else None
 
     def fill(self, measure: MountMeasure, mount: MountInfo, start_ns: int, end_ns: int) -> MountMeasure:
-        """Return a mount with what its client did from one time to another; as it is where nothing tells that."""
+        """Add to a mount what its client did in a time, if that was observed."""
         device = mount.major, mount.minor
         last, totals = self._last.get(device), _added(self._totals[device], start_ns, end_ns)
         if last is None or totals is None or not _is_known_from(self._totals[device], start_ns, end_ns):
@@ -144,7 +144,6 @@ class RemoteClients:
         )
 
     def _by_kind(self, last: ClientSample, start_ns: int, end_ns: int) -> dict[str, _Added]:
-        """Return what the operations of each kind came to, at all targets together."""
         found: dict[str, _Added] = {}
         for target, operation in _operations(last):
             row = _Row((last.major, last.minor), target, operation.kind)
@@ -187,7 +186,7 @@ class RemoteClients:
         return found
 
     def _asked(self, device: Device, start_ns: int, end_ns: int) -> tuple[float, float] | None:
-        """Return how long it took until what was written had been asked for, and the share of the data sent later."""
+        """Seconds until what was written had been requested, and the share of the data sent later."""
         past = self._totals[device]
         looks = [(max(start_ns, min(end_ns, at_ns)), values) for at_ns, values in past.looks(start_ns, end_ns)]
         columns = _Total.WRITTEN, _Total.DIRECT_WRITTEN, _Total.WIRE_WRITTEN
@@ -202,16 +201,16 @@ class RemoteClients:
 
 
 class _Look(NamedTuple):
-    """One sample of a client, and what was told of it before."""
+    """One sample of a client, and the previous one."""
 
     at_ns: int
     before_ns: int  # when the collector was read before
     before: ClientSample | None
 
     def add(self, rows: CounterHistories[_Row], row: _Row, told: Sequence[int | None]) -> None:
-        """Add it to the past of a row; one that the sample before did not have stood at zero then."""
+        """Add values to the history of a row; a row missing in the previous sample was zero then."""
         values, known = _stored(told), rows.get(row)
-        if known is not None and known.last == values:  # of hundreds most stand still: its last look goes on
+        if known is not None and known.last == values:  # most of hundreds are idle: the last sample remains valid
             rows.move_to_end(row)
             return
         is_new = known is None and self.before is not None and not _has(self.before, row)
@@ -226,13 +225,11 @@ def _history(width: int, rising: int | None = None) -> Callable[[], CounterHisto
 
 
 def _operations(one: ClientSample) -> Iterable[tuple[str, ClientOperation]]:
-    """Yield all operations with their target, "" for those of the whole mount."""
     yield from (("", operation) for operation in one.operations)
     yield from ((place.name, operation) for place in one.targets for operation in place.operations)
 
 
 def _has(one: ClientSample, row: _Row) -> bool:
-    """Return whether a sample tells of a row."""
     if row.target:
         place = next((place for place in one.targets if place.name == row.target), None)
         return place is not None and (not row.kind or any(each.kind == row.kind for each in place.operations))
@@ -251,7 +248,7 @@ def _stored(told: Sequence[int | None]) -> tuple[int, ...]:
 
 
 def _added(past: CounterHistory, start_ns: int, end_ns: int) -> _Added | None:
-    """Return what was added to each counter, None of those that are not there; None: it was not looked at by then."""
+    """Growth of each counter, None for missing ones; None: not sampled by then."""
     measured = past.measured(start_ns, end_ns)
     if measured is None:
         return None
@@ -259,7 +256,7 @@ def _added(past: CounterHistory, start_ns: int, end_ns: int) -> _Added | None:
 
 
 def _is_known_from(past: CounterHistory, start_ns: int, end_ns: int) -> bool:
-    """Return whether looks tell how counters stood at the first time: they do not after a pause in which they rose."""
+    """Whether the counters at the first time are known: not after a pause of sampling in which they rose."""
     (before_ns, before), (after_ns, after) = (around := past.looks(start_ns, start_ns))[0], around[-1]
     pause_ns = max(_PAUSE_NS, LITTLE_SHARE * (end_ns - start_ns))
     return before_ns <= start_ns + NEAR_NS and (after_ns - before_ns <= pause_ns or before == after)
@@ -269,7 +266,7 @@ _NOTHING: _Added = (0.0,) * len(_Operation)
 
 
 def _plus(one: _Added, other: _Added) -> _Added:
-    """Return a sum; what was not seen of one of them is not known of both."""
+    """Sum; None where one of them is None."""
     return [None if a is None or b is None else a + b for a, b in zip(one, other, strict=True)]
 
 
@@ -292,15 +289,11 @@ def _operation(kind: str, counts: _Added) -> OperationMeasure:
 
 
 def _weight(one: OperationMeasure) -> tuple[float, int]:
-    """Return what tells which operations matter: the time of all of them, else how many there were."""
     return (one.seconds or one.server_seconds or 0.0) * one.count, one.count
 
 
 def _held(one: ServerMeasure) -> tuple[bool, float, int]:
-    """Return what tells which servers matter: that they do not answer, the time of their operations, what they moved.
-
-    One that does not answer completes nothing.
-    """
+    """Rank servers: first those that do not answer, which complete nothing, then by total time, then by bytes."""
     is_lost = bool(one.timeouts) or not one.is_reached
     moved = (one.read_bytes or 0) + (one.written_bytes or 0)
     return is_lost, (one.seconds or 0.0) * (one.operations or 0), moved
