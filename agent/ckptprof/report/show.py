@@ -60,7 +60,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         (
             "Bandwidth over time",
             chart.draw(checkpoint.timeline, inner, _CHART_ROWS, blocks=blocks, colour=colour)
-            or wrap("bandwidth over time was not observed", inner),
+            or wrap("not observed", inner),
         ),
         (
             "Access pattern",
@@ -207,7 +207,7 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
         ("In long runs", large if pattern.large_share_bytes is None else f"{large} of bytes"),
         ("Operations", units.count(pattern.operations)),
         ("Operation size", f"mean {mean}, median {median} (weighted by bytes)"),
-        ("Path of the bytes", f"buffered {buffered}, direct {direct}, mapped {mapped}"),
+        ("Kind of I/O", f"buffered {buffered}, direct {direct}, mapped {mapped}"),
     ]
 
 
