@@ -1,4 +1,4 @@
-"""What the seconds of a critical path were spent in: code asks for a cause, a person reads its text."""
+"""The causes that time of a critical path is attributed to: code uses the enum, users read the text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ckptprof.verdicts import Account, Limit
 
 
 class Cause(Enum):
-    """What was found; each has one place that finds it, and its own words."""
+    """A cause; one place in the code finds it, with its own text."""
 
     PREVIOUS_SAVE = auto()  # before the first byte: the save before was still being written
     CAME_IN = auto()  # before the first byte: state came in over the network
@@ -103,14 +103,14 @@ class Wait:
 
     @property
     def text(self) -> str:
-        """For a person."""
+        """Text for users."""
         head = f"asleep {self.words or _ASLEEP[self.limit]}"
         return f"{head}: {'; '.join(self.facts)}" if self.facts else head
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds of the critical path: an account with the identity of what was found."""
+    """Seconds of the critical path with their cause."""
 
     cause: Cause
     limit: Limit | None  # None: time that nothing explains
@@ -123,10 +123,10 @@ class Spent:
 
     @property
     def account(self) -> Account:
-        """As a verdict keeps it."""
+        """The account as it is stored in a verdict."""
         return Account(limit=self.limit, seconds=self.seconds, text=self.words)
 
     @property
     def words(self) -> str:
-        """What a person reads."""
+        """Text for users."""
         return self.text if self.alone is None else f"{self.alone}: {self.text}"

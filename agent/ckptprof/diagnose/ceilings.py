@@ -1,4 +1,4 @@
-"""What a directory can do at best, as `ckptprof ceiling` measured it."""
+"""The maximum rates of a directory, as measured by `ckptprof ceiling`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of work and how fast it went; the rate is None where it could not be done, and `missing` says why.
+    """One kind of work and its rate; the rate is None if it could not be measured, and `missing` is the reason.
 
-    Of earlier versions a file may hold other kinds, without data or a way.
+    Files of earlier versions may contain other kinds of work.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one probe found."""
+    """The result of one probe."""
 
     format: int = FORMAT
     version: str  # of ckptprof
@@ -59,9 +59,9 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ceiling_for(path: str, ceilings: Sequence[Ceilings], *, mount_point: str | None = None) -> Ceilings | None:
-    """Return what speaks for an absolute path: the longest mount point above it, the newest of several.
+    """Return the probe that applies to an absolute path: the longest mount point above it, the newest of several.
 
-    Whoever knows on which mount the path is says so: a mount below a probed one has been measured by nobody.
+    `mount_point`: that of the path, if known. A mount below a probed one has not been measured.
     """
     fitting = [
         one
@@ -72,6 +72,6 @@ def ceiling_for(path: str, ceilings: Sequence[Ceilings], *, mount_point: str | N
 
 
 def fastest(ceilings: Ceilings, work: str) -> Measure | None:
-    """Return the measure with the highest bandwidth of one direction: what the path does at best."""
+    """Return the measure with the highest rate in one direction, None without any."""
     known = [one for one in ceilings.measures if one.work == work and one.bytes_per_second is not None]
     return max(known, key=lambda one: one.bytes_per_second or 0.0, default=None)

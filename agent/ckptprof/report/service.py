@@ -1,4 +1,4 @@
-"""What `ckptprof service` says: what was done or would be, and how the service stands."""
+"""The output of `ckptprof service`: the actions, and the status of the service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEFT = "/var/lib/ckptprof (records), /etc/ckptprof (settings), the user and gro
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How the service stands."""
+    """The status of the service."""
 
     installed: bool
     enabled: bool  # it starts with the host
@@ -31,7 +31,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of an action."""
+    """The result of an action."""
 
     action: Annotated[str, one_of("install", "status", "uninstall")]
     dry_run: bool
@@ -40,7 +40,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def render(outcome: Outcome, *, width: int) -> str:
-    """Return the outcome as text that ends in a newline."""
+    """Return the result as text that ends in a newline."""
     lines = []
     if outcome.action != "status":
         word = "to do: " if outcome.dry_run else "done: "

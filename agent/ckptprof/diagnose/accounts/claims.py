@@ -1,6 +1,6 @@
-"""What takes a part of a critical path, one function each: parts in, an account and the parts that are left out.
+"""The steps that claim time of a critical path: each takes parts, and returns an account and the remaining parts.
 
-Which of them comes when, and which parts it may touch, stands in `accounts.ORDER`.
+Their order is `accounts.ORDER`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, th
 
 @dataclass(frozen=True)
 class Known:
-    """What a claim is decided by, besides the parts."""
+    """The input of a claim besides the parts."""
 
     sight: Sight
     path: CriticalPath
@@ -51,7 +51,7 @@ class Known:
 
 
 class Claim(NamedTuple):
-    """What was taken, and what is left."""
+    """The result of a step: accounts, and the remaining parts."""
 
     left: Parts
     spent: tuple[Spent, ...] = ()
@@ -60,13 +60,13 @@ class Claim(NamedTuple):
 
 
 def deletion(known: Known, parts: Parts) -> Claim:
-    """Take the deletion of old checkpoints: its calls, and waits where others deleted."""
+    """Claim the deletion of old checkpoints: its calls, and waits while other processes deleted."""
     spent, left = parts.take(known.deleted, Part.UNLINK, Part.REST, Part.LOCK, Part.SLEEP)
     return _claimed(left, Cause.DELETION, Limit.CLEAN_UP, spent, deletion_text(known.sight))
 
 
 def late_rank(known: Known, parts: Parts) -> Claim:
-    """Take the time by which the last rank was late: out of waiting first, then out of all parts alike."""
+    """Claim the time by which the last rank was late: from waits first, then from all parts in proportion."""
     if known.late is None:
         return Claim(parts)
     waited, left = parts.take(known.late.seconds, Part.REST, Part.LOCK, Part.SLEEP)
@@ -75,7 +75,7 @@ def late_rank(known: Known, parts: Parts) -> Claim:
 
 
 def kernel(known: Known, parts: Parts) -> Claim:
-    """Tell of the time in the kernel what was copying; without call times, by what there was to do."""
+    """Divide other kernel time into copying and creating files; without call times by the number of files."""
     sight, spent = known.sight, parts.of(Part.KERNEL)
     if sight.mapped and not sight.writes:
         return Claim(parts)  # page faults
@@ -97,7 +97,7 @@ def _files(sight: Sight) -> float:
 
 
 def names(known: Known, parts: Parts) -> Claim:
-    """Take the time that names took; where files are many and small, all that is paid for each of them."""
+    """Claim the time in file name operations; for many small files all time that is spent per file."""
     sight, spent, files = known.sight, parts.of(*_NAMES), _files(known.sight)
     if spent <= 0:
         return Claim(parts)
@@ -112,15 +112,15 @@ def names(known: Known, parts: Parts) -> Claim:
 
 
 def past_the_cache(known: Known, parts: Parts) -> Claim:
-    """Put what a call past the page cache does on CPU to its operation."""
+    """Assign the CPU time of calls that bypass the page cache to their I/O."""
     spent = parts.of(Part.COPY) if known.sight.direct else 0.0
     return Claim(parts.move(spent, Part.COPY, Part.DATA), on_cpu=spent)
 
 
 def dirty(known: Known, parts: Parts) -> Claim:
-    """Take the pauses because too much was dirty, if the threshold is at fault; else storage is waited for.
+    """Claim pauses by the dirty page limit if it is set too low; otherwise the pauses are waits for storage.
 
-    Either way a limit on the device goes on while the thread waits for a CPU.
+    A limit on the device also applies while the thread waits for a CPU.
     """
     sight = known.sight
     lowered, threshold = _is_lowered(sight), sight.memory.dirty_threshold_bytes
@@ -134,7 +134,7 @@ def dirty(known: Known, parts: Parts) -> Claim:
 
 
 def _is_lowered(sight: Sight) -> bool:
-    """Return whether the dirty threshold is at fault: small against the checkpoint, which memory would hold."""
+    """Check whether the dirty page limit is at fault: small compared with the checkpoint, which fits into memory."""
     memory = sight.memory
     threshold, total, available = memory.dirty_threshold_bytes, memory.total_bytes, memory.available_min_bytes
     if threshold is None or threshold >= sight.moved:
@@ -145,7 +145,7 @@ def _is_lowered(sight: Sight) -> bool:
 
 
 def _paused_seconds(known: Known, *, lowered: bool) -> float:
-    """Return how long the critical thread was held because too much was dirty; part of its sleep in data calls."""
+    """Estimate the pauses of the critical thread by the dirty page limit; they are part of its sleep in data calls."""
     sight, thread, asleep = known.sight, known.path.thread, known.path.time.parts.of(Part.DATA)
     if not sight.writes or sight.direct or not asleep:
         return 0.0
@@ -163,15 +163,15 @@ def _paused_seconds(known: Known, *, lowered: bool) -> float:
 
 
 def _paced(sight: Sight, parts: Parts, waiting: float) -> float:
-    """Return what a limit on the device would have taken of the wait for a CPU anyway: it goes on meanwhile."""
+    """Estimate how much of the wait for a CPU a limit on the device would have taken anyway."""
     bound = throttle(sight, waiting + parts.of(Part.QUEUED)) if waiting > 0 else None
     return 0.0 if bound is None else min(bound.least, sight.span) - waiting
 
 
 def faults(known: Known, parts: Parts) -> Claim:
-    """Take the time in page faults of a mapped restore: what a mapping waits for stands in no call.
+    """Claim page faults of a mapped restore.
 
-    Of a remote file it is left to the storage if the network was at its limit: a read would wait alike.
+    For a remote file the time is left to the storage step if the network was at its limit, as for reads.
     """
     sight = known.sight
     if not sight.mapped or sight.writes:
@@ -194,13 +194,13 @@ def faults(known: Known, parts: Parts) -> Claim:
 
 
 def _woken(parts: Parts, asleep: float) -> float:
-    """Return the waits for a CPU of a thread that woke from one of many small waits: without these it had none."""
+    """Estimate the CPU waits that are due to waking up from many small waits."""
     at_work = parts.of(Part.COPY, Part.KERNEL)
     return parts.of(Part.QUEUED) * asleep / (asleep + at_work)
 
 
 def unknown_wait(known: Known, parts: Parts) -> Claim:
-    """Put sleep that nobody looked at to storage where the storage was at its limit meanwhile."""
+    """Assign sleep without samples to storage if the storage was at its limit."""
     sight, rest = known.sight, parts.of(Part.REST)
     if known.path.time.calls_known or rest <= 0 or not sight.device_bytes:
         return Claim(parts)
@@ -210,7 +210,7 @@ def unknown_wait(known: Known, parts: Parts) -> Claim:
 
 
 def stored(known: Known, parts: Parts) -> Claim:
-    """Take the time asleep in reads, writes, syncs and closes: for what storage it was."""
+    """Claim the time asleep in reads, writes, syncs and closes, with the storage that it waited for."""
     waiting, left = parts.of(*STORED), parts.without(*STORED)
     if waiting <= 0:
         return Claim(left)
@@ -220,7 +220,7 @@ def stored(known: Known, parts: Parts) -> Claim:
 
 
 def queued(_: Known, parts: Parts) -> Claim:
-    """Take the time without a CPU in the kernel."""
+    """Claim the time runnable in the kernel without a CPU."""
     spent = parts.of(Part.QUEUED)
     return _claimed(
         parts.without(Part.QUEUED), Cause.QUEUED, Limit.CPU, spent, "runnable inside a system call, waiting for a CPU"
@@ -228,7 +228,7 @@ def queued(_: Known, parts: Parts) -> Claim:
 
 
 def copying(known: Known, parts: Parts) -> Claim:
-    """Take the time on CPU that moving the data took: no limit at the speed of memory."""
+    """Claim the CPU time of copying data; it is no limit at the speed of memory."""
     sight = known.sight
     taken = (Part.COPY,) if sight.mapped else (Part.COPY, Part.FAULT)
     spent, left = parts.of(*taken), parts.without(*taken)
@@ -247,13 +247,13 @@ def copying(known: Known, parts: Parts) -> Claim:
 
 
 def own_code(known: Known, parts: Parts) -> Claim:
-    """Take the time on CPU in the thread's own code."""
+    """Claim the CPU time of the thread's own code."""
     text = f"on CPU {_in_what(known.sight, known.path.thread)}"
     return _claimed(parts.without(Part.USER), Cause.OWN_CODE, Limit.SERIALIZE, parts.of(Part.USER), text)
 
 
 def starved(_: Known, parts: Parts) -> Claim:
-    """Take the time in which its own code waited for a CPU."""
+    """Claim the time in which the thread's own code waited for a CPU."""
     spent = parts.of(Part.STARVED)
     return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, WITHOUT_CPU)
 
@@ -275,7 +275,7 @@ def _in_what(sight: Sight, thread: ThreadMeasure | None) -> str:
 
 
 def gathering(known: Known, parts: Parts) -> Claim:
-    """Take the time asleep outside of file calls, where something tells why: state that came in over the network."""
+    """Claim sleep outside file calls where state was received over the network."""
     sight = known.sight
     asleep, looked = parts.of(Part.NETWORK, *IDLE), parts.of(Part.NETWORK)
     came = max((one.received_bytes for one in sight.measures.links), default=0)
@@ -290,7 +290,7 @@ def gathering(known: Known, parts: Parts) -> Claim:
 
 
 def lock(known: Known, parts: Parts) -> Claim:
-    """Take the time in which other threads of the process computed, as far as they explain it: for a lock, or a pool.
+    """Claim waits in futex(2) while other threads of the process computed: for a lock, or a thread pool.
 
     Python runs one thread at a time (docs.python.org, "thread state and the global interpreter lock"): all threads of a
     process together then use one core, and each of them waits for the lock in futex(2).
@@ -316,7 +316,7 @@ def lock(known: Known, parts: Parts) -> Claim:
 
 
 def paused(known: Known, parts: Parts) -> Claim:
-    """Take the time in which it slept because it asked to: no limit, unless other ranks may be what it looked for."""
+    """Claim requested sleep: no limit, unless the thread may have polled for other ranks."""
     asked = parts.of(Part.SLEEP)
     if number_of_ranks(known.sight) > 1 or not asked:
         return Claim(parts)
@@ -325,7 +325,7 @@ def paused(known: Known, parts: Parts) -> Claim:
 
 
 def unexplained(_: Known, parts: Parts) -> Claim:
-    """Take what is left."""
+    """Claim the remaining time."""
     spent = parts.total
     if spent < _ROUNDING_SECONDS:
         return Claim(parts)

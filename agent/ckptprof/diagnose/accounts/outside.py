@@ -1,4 +1,4 @@
-"""The time before the first byte and after the last one in which training was blocked, and deletion in line."""
+"""The time before the first byte and after the last one in which training was blocked, and synchronous deletion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PACKS = 0.5  # of a core: it compresses, or sums
 
 
 def deletion(sight: Sight) -> tuple[float, float]:
-    """Return (seconds within the span, seconds after its end) of deletion in line by the processes that wrote."""
+    """Return (seconds within the span, seconds after its end) of synchronous deletion by the writers."""
     whole = seconds(sight.measures.clean_up_ns) or 0.0
     held = seconds(sight.measures.clean_up_after_ns)
     cleaned_ns = sight.checkpoint.moments.cleaned_ns
@@ -41,14 +41,14 @@ def deletion(sight: Sight) -> tuple[float, float]:
 
 
 def deleted_after(sight: Sight) -> str | None:
-    """Return what was deleted after the end, for a sentence; None if nothing was."""
+    """Describe deletion after the end for a sentence; None if there was none."""
     _, after = deletion(sight)
     what = f"{units.seconds(after)} more deleting {_deleted(sight)} synchronously"
     return what if after >= _LEAST_SECONDS else None
 
 
 def deletion_text(sight: Sight) -> str:
-    """Return what was seen."""
+    """Describe the deletion."""
     return f"deleting {_deleted(sight)} synchronously"
 
 
@@ -58,7 +58,7 @@ def _deleted(sight: Sight) -> str:
 
 
 def blocked_before(sight: Sight) -> float:
-    """Return for how many seconds before its start a save blocked training, all that its accounts have to explain."""
+    """Return the seconds before its start for which a save blocked training."""
     before = sight.measures.before
     if before is None or sight.checkpoint.kind is not Kind.SAVE:
         return 0.0
@@ -70,17 +70,16 @@ def blocked_before(sight: Sight) -> float:
 
 
 def _came_in(sight: Sight, before: BeforeMeasure) -> bool:
-    """Return whether state may have come in over the network: as much, and not for ranks that write a part each."""
+    """State may have arrived over the network: enough bytes, and not for ranks that each write a part."""
     few = alone(sight) is not None or ranks_here(sight) == 1
     return few and some(before.received_bytes) >= _MOVED * max(1.0, sight.checkpoint.bytes)
 
 
 def _most(sight: Sight, *, came_in: bool) -> float:
-    """Return for how long it can have been blocked at most.
+    """Return the maximum time that training can have been blocked before the start.
 
-    Not since before a save ended that blocked training itself; and, unless one rank of several received what it
-    wrote, no longer than the stall, which knows what this trainer's usual pauses are. Where no stall was seen, nothing
-    is told to have been blocked.
+    It starts at the end of the previous save that blocked training. Unless one rank received the state of the others,
+    it is also at most the stall, which accounts for the usual pauses of this trainer. Without a known stall it is 0.
     """
     start_ns, span = sight.checkpoint.start_ns, sight.span
     most = math.inf
@@ -97,7 +96,7 @@ def _most(sight: Sight, *, came_in: bool) -> float:
 
 
 def blocked_by(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
-    """Return the accounts of the time before the start; they add up to it. `had_cpu`: as `path` has it."""
+    """Divide the time before the start into accounts; they add up to it. `had_cpu`: from `path.had_cpu`."""
     before = sight.measures.before
     if blocked <= 0 or before is None:
         return []
@@ -149,7 +148,7 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
 
 
 def parsed(sight: Sight, had_cpu: float) -> list[Spent]:
-    """Return the accounts of the time after a restore in which training was blocked: what was read was parsed."""
+    """Return the accounts of the time in which training was blocked after a restore, to parse the data."""
     if sight.checkpoint.kind is not Kind.RESTORE:
         return []
     end_ns = sight.checkpoint.end_ns
@@ -162,7 +161,7 @@ def parsed(sight: Sight, had_cpu: float) -> list[Spent]:
 
 
 def packed(sight: Sight, had_cpu: float) -> Spent:
-    """Return the account of the wait for programs of its own that read a save: of their code, if that kept a CPU."""
+    """Return the account of the wait for child programs that read a save: serialisation if they used a CPU."""
     spent, computes = some(seconds(sight.measures.packed_ns)), some(sight.measures.packing_busy) >= _PACKS * had_cpu
     text = "waiting for its own programs that read the saved files"
     text += " and pack them" if computes else ""

@@ -1,8 +1,22 @@
-"""What is behind the time asleep in reads, writes and syncs: device, network, server, small operations or flushes.
+"""What a thread waited for while it was asleep in reads, writes and syncs.
 
-Behind a network several witnesses speak of one wait: the link, then TCP, then the client of the mount or its targets.
-Each can tell causes apart that those before it cannot; `BEATS` says which it replaces. What it does not replace stays:
-where a link is full or shaped, requests wait as well.
+The model. Sleep in I/O calls has one cause: many small syncs, small operations, the device, the link, the path behind
+it, the server, or the process that serves a FUSE mount. `resolve` returns it as a `Wait`.
+
+- Local storage: syncs come first (`_flushes`), if more time is spent in them than in reads and writes and each covers
+  few bytes. Then small operations, if their number and not their bytes is what the device is slow at. Otherwise the
+  device itself, or a limit that is set on it (`throttle`).
+- Remote storage: the link gives a first answer. TCP, then the client of the mount or its targets, may replace it,
+  because each can distinguish causes that the ones before cannot. `BEATS` lists which cause replaces which. A cause
+  that is not replaced stays: requests also wait where a link is full or shaped.
+
+Invariant: exactly one `Wait` is returned, also without any measurement; `sure` is false and a `rival` is named where
+the choice is uncertain. The seconds are those of the caller: nothing here adds or removes time.
+
+Example: a save to NFS sleeps 10 s in write(2). The link carried 0.1 of 3 GB/s, so the link's answer is the server. TCP
+shows that data was in flight for 9 s and that the receive window was not full: the path (`Cause.PATH` replaces
+`Cause.SERVER`). The NFS client shows that 80 % of the time of its requests was spent queued for its only connection:
+`Cause.ONE_CONNECTION` replaces `Cause.PATH`, because more connections would be faster.
 """
 
 from __future__ import annotations
@@ -54,7 +68,7 @@ BEATS: Mapping[Cause, frozenset[Cause]] = {
 
 
 def resolve(sight: Sight, *, data: float, sync: float, waiting: float) -> Wait:
-    """Return what was waited for; `data` and `sync` are the seconds asleep in such calls, `waiting` all of them."""
+    """Return what a thread waited for; `data` and `sync`: seconds asleep in such calls, `waiting`: in all of them."""
     flush = _flushes(sight, data, sync)
     if not sight.remote:
         return flush or _small(sight, waiting) or _behind_fabric(sight, waiting, _device(sight, waiting))
@@ -87,7 +101,7 @@ def _flushes(sight: Sight, data: float, sync: float) -> Wait | None:
 
 
 class Bound(NamedTuple):
-    """A limit that somebody set on a device, and that was hit."""
+    """A limit that is set on a device, and that was reached."""
 
     share: float  # of the limit that was reached, at most 1
     bytes_per_second: float | None
@@ -97,7 +111,7 @@ class Bound(NamedTuple):
 
 
 def throttle(sight: Sight, waiting: float) -> Bound | None:
-    """Return the limit that was hit the most."""
+    """Return the limit on a device that was used most, None if none was half used."""
     best: Bound | None = None
     for device in sight.measures.devices:
         active = min(device.seconds or waiting, waiting) if waiting else device.seconds
@@ -116,7 +130,7 @@ def throttle(sight: Sight, waiting: float) -> Bound | None:
 
 
 def _small(sight: Sight, waiting: float) -> Wait | None:
-    """Return small operations, if they and not the bytes are what the device is slow by."""
+    """Return small operations if their number, not their bytes, is what the device is slow at."""
     call = sight.checkpoint.pattern.median_operation_bytes
     if call is None:
         call = sight.checkpoint.pattern.mean_operation_bytes
@@ -148,7 +162,7 @@ def _small(sight: Sight, waiting: float) -> Wait | None:
 
 
 def _shown(sight: Sight, request: float | None) -> float | None:
-    """Return the best that this path is known to do, unless it is shown by requests as small as these alone."""
+    """Return the highest rate known for this path, unless only requests as small as these showed it."""
     best = sight.device.shown_bytes_per_second if sight.device is not None else None
     each = sight.device.shown_request_bytes if sight.device is not None else None
     if each is not None and request is not None and each < _LARGER * request:
@@ -181,12 +195,12 @@ def _device(sight: Sight, waiting: float) -> Wait:
 
 
 def _most(limit: float | None) -> float:
-    """Return the limit that is set: no more went through, whatever a clock says."""
+    """Return the limit that is set, infinity without one: rates above it are artefacts of the clock."""
     return math.inf if limit is None else limit
 
 
 def _behind_fabric(sight: Sight, waiting: float, found: Wait) -> Wait:
-    """Return what is behind the wait for a device that is another host's: its target, or the way there."""
+    """Return what is behind the wait for an NVMe device on another host: its target, or the path to it."""
     mount = sight.measures.mount
     if found.cause is not Cause.DEVICE or mount is None or not mount.paths:
         return found
@@ -220,7 +234,7 @@ def _of_network(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
 
 
 def _beyond_the_way(sight: Sight, waiting: float, shown: Wait, tcp: Wait) -> Wait:
-    """Return what it is where data was seldom on its way: the server, or what serves a FUSE mount at this end."""
+    """Return the cause where data was seldom in flight: the server, or the process that serves a FUSE mount."""
     excluded, mount = (*shown.excluded, *tcp.excluded), sight.measures.mount
     busy = mount.daemon_busy if mount is not None else None
     if busy is not None and busy * sight.span >= _NEAR * waiting and shown.cause not in _EACH_WAITS:

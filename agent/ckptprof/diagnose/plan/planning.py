@@ -1,4 +1,4 @@
-"""The plan of a job's checkpoints: how often to save, what that costs, and what storage it takes (design section 6)."""
+"""The plan of a job's checkpoints: how often to save, the cost, and the storage required (design section 6)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAME_SIZE = 1.25  # measured and planned sizes that differ by more are told
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule makes of the figures; None: they do not suffice."""
+    """The interval by one rule, and its losses; None: not known."""
 
     name: str
     source: str
@@ -41,7 +41,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """The interval to save at."""
+    """The recommended interval."""
 
     interval_seconds: float
     recovery_seconds: float  # restart, restore, and until an async save is written
@@ -58,7 +58,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What saving at the advised interval moves."""
+    """The storage traffic at the recommended interval."""
 
     bytes_per_day: float
     average_bytes_per_second: float
@@ -71,7 +71,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierFit(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier of storage, and a checkpoint of this size on it."""
+    """A storage tier, and the duration of this checkpoint on it."""
 
     name: str
     write_bytes_per_second_per_gpu: float
@@ -81,10 +81,10 @@ class TierFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filling(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a directory lasts, when the first save begins one interval from now.
+    """How long a directory lasts, if the first save starts one interval from now.
 
-    Checkpoints that lie there already are not counted on. Old ones are deleted after the new one is complete, as
-    frameworks do, so that one more than is kept has to fit.
+    Existing checkpoints are not counted. Frameworks delete an old checkpoint after the new one is complete, so space
+    for one more than is retained is needed.
     """
 
     free_bytes: float
@@ -95,7 +95,7 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to `ckptprof plan`: seconds, bytes, bytes per second, shares of 0..1; None: not known."""
+    """The result of `ckptprof plan`: seconds, bytes, bytes per second, shares of 0..1; None: not known."""
 
     job: str | None  # whose checkpoints were measured
     saves: int  # of it
@@ -111,7 +111,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(given: Given, measured: Measured | None = None) -> Plan:
-    """Return the plan; what is given goes before what was measured. Raises UsageError for impossible figures."""
+    """Make a plan; given values take precedence over measured ones. Raises UsageError for impossible figures."""
     check(given)
     seen = measured or Measured()
     basis = settle(given, seen)
@@ -134,7 +134,7 @@ def plan(given: Given, measured: Measured | None = None) -> Plan:
 
 
 def lacking(basis: Basis, measured: Measured) -> str | None:
-    """Return what recorded saves do not tell of the cost of one; None if they tell it, or it was given."""
+    """Return the input that is missing to plan with recorded saves; None if nothing is, or the cost was given."""
     cost, gpus = basis.cost, basis.gpus
     if cost is not None and cost.origin is not Origin.MEASURED:
         return None
@@ -153,7 +153,7 @@ def lacking(basis: Basis, measured: Measured) -> str | None:
 
 
 def advise(basis: Basis) -> Advice:
-    """Return the interval that loses least, as long as it can be had, with the reason."""
+    """Choose the interval that loses least and is possible, with the reason."""
     interval, rule, reason = _choose(basis)
     lost = _losses(interval, basis)
     good = None if lost is None else _as_good(lost.lost_share, basis)
@@ -218,7 +218,7 @@ def _as_good(lost_share: float, basis: Basis) -> tuple[float, float] | None:
 
 
 def compare(basis: Basis, advice: Advice) -> tuple[Rule, ...]:
-    """Return every rule that the figures suffice for, and today's interval."""
+    """Apply every rule that the figures allow, and add today's interval."""
     mttf, recovery = basis.mttf.value, basis.recovery_seconds
     found: list[tuple[str, str, float]] = []
     if basis.cost is not None and basis.cost.value > 0:
@@ -253,7 +253,7 @@ def _rule(name: str, source: str, interval: float, basis: Basis, advice: Advice)
 
 
 def saves_per_day(interval: float) -> float:
-    """Return how many saves begin in a day that begins with one: 233 at 6.2 min; for more than a day their share."""
+    """Return the number of saves in a day that starts with one: 233 at 6.2 min; for longer intervals a fraction."""
     each = DAY_SECONDS / interval
     return each if each < 1 else math.ceil(each - _ROUNDING)
 
@@ -306,7 +306,6 @@ def _fill(given: Given, basis: Basis, interval: float) -> Filling | None:
 
 
 def _notes(basis: Basis, advice: Advice, given: Given, measured: Measured) -> list[str]:
-    """Return what a person should know before trusting it, in sentences, the weightiest first."""
     cost, size, share, ranks = basis.cost, basis.size, advice.stall_share, measured.ranks or 0
     notes = []
     if cost is not None and share is not None and share > intervals.STALL_SHARE * (1 + _ROUNDING):
@@ -352,5 +351,5 @@ def _notes(basis: Basis, advice: Advice, given: Given, measured: Measured) -> li
 
 
 def is_measured(figure: Figure | None) -> bool:
-    """Return whether it is of recorded checkpoints."""
+    """Return whether a figure comes from recorded checkpoints."""
     return figure is not None and figure.origin is Origin.MEASURED

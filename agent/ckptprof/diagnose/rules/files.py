@@ -1,4 +1,4 @@
-"""Causes in how a job uses its files: mapped, flushed piece by piece, written twice, in thousands."""
+"""Causes in how a job uses its files: mapped, synced piece by piece, written twice, thousands of files."""
 
 from __future__ import annotations
 

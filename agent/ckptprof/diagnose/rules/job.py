@@ -1,4 +1,4 @@
-"""Causes in the job itself: gathering, staging, serializing, one writer for all, what it did before."""
+"""Causes in the job itself: gathering, staging, serialising, a single writer, work before the save."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _copied(sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
 
 
 def _of_whom(sight: Sight) -> str | None:
-    """Return what to do where the job itself is not known to have had most of the processors; None if it had."""
+    """Return the remedy if the job itself did not use most of the CPUs, or that is not known; None if it did."""
     used = sight.used_share
     if used is not None and used >= MOST:
         return None

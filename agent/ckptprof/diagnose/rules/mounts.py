@@ -1,4 +1,4 @@
-"""Causes behind a network: the way there, a disk behind a fabric, the clients of NFS, BeeGFS and Lustre."""
+"""Causes behind a network: the path, a disk behind a fabric, the clients of NFS, BeeGFS and Lustre."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _keep_off(sight: Sight) -> str | None:
 
 
 def _on_one(sight: Sight, accounts: tuple[Spent, ...]) -> str | Spent | None:
-    """Say that nearly all went to one of several; where nobody counted that, the account."""
+    """Describe that nearly all bytes went to one of several targets; where that was not counted, return the account."""
     held = spent(accounts, Limit.SERVER, Limit.NETWORK)
     told = witnesses.targets_of(sight)
     if not told or held is None:
@@ -105,9 +105,9 @@ def _on_one(sight: Sight, accounts: tuple[Spent, ...]) -> str | Spent | None:
 
 
 def _grant(one: ServerMeasure) -> float:
-    """Return the space that a target has promised; endless where it is not known.
+    """Return the space that a target has granted, infinity if not known.
 
-    What dirty pages take of it is no longer available, and comes back with the answers to their requests.
+    Dirty pages use up a grant, which returns with the replies to their requests.
     """
     gauges = one.gauges or {}
     if not gauges.keys() >= {"grant_bytes", "dirty_bytes"}:
@@ -135,7 +135,7 @@ def _one_mount(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
 
 
 def _not_switched(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
-    """Say that the pieces that were written went through the page cache, though the client could pass it by."""
+    """Describe writes through the page cache that the client could have bypassed."""
     known = witnesses.hybrid(sight)
     if known is None or known.switched >= MOST or spent_in(accounts, Cause.COPYING, Cause.DIRTY) is None:
         return None

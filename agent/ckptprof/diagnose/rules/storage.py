@@ -1,4 +1,4 @@
-"""Causes in the page cache, devices, links and servers; and of a verdict that names no limit."""
+"""Causes in the page cache, devices, links and servers; and for a verdict without a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would be gained: the duration without a limit, never below what the next one or a ceiling allows."""
+"""The gain: the duration without a limit, at least what the next limit or a ceiling allows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is
 
 
 class Gain(NamedTuple):
-    """A promise."""
+    """An estimate of the duration without a limit."""
 
     expected_seconds: float  # of the path
     capped_by: str | None  # the next limit, or what the same work takes at least; None: nothing that is known
 
 
 def gain(found: Accounting, limit: Limit) -> Gain:
-    """Return the path if this limit went, and what bounds it then: the largest part that is left, if it is a third."""
+    """Estimate the path without this limit, and what bounds it then: the largest remaining part, if it is a third."""
     whole = found.seconds
     mine = [one for one in found.accounts if one.limit is limit]
     if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:  # it has its own part to do in any case
@@ -53,7 +53,7 @@ def gain(found: Accounting, limit: Limit) -> Gain:
 
 
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | None]:
-    """Return (seconds that are spent of a limit's own at least, in what)."""
+    """Return (minimum seconds of a limit's own work, what they are spent in)."""
     waits = (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH)
     if limit in waits or found.waited_for(limit) is not None:
         return _storage_floor(found, limit)
@@ -71,9 +71,9 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
 
 
 def _best(sight: Sight) -> float | None:
-    """Return the best bandwidth of the device that is known of, in this direction.
+    """Return the highest known rate of the device in this direction.
 
-    While it is held back, its bytes over the time in which it had work tell what it could do.
+    A throttled device could do its bytes in the time in which it had requests.
     """
     known, device = [sight.probed], sight.device
     if device is not None:
@@ -86,7 +86,7 @@ def _best(sight: Sight) -> float | None:
 
 
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
-    """Return (seconds that the same bytes take at best, by what) where something has shown to be faster than this."""
+    """Return (minimum seconds for the same bytes, what bounds them) where something is known to be faster."""
     sight = found.sight
     moved = (sight.device_bytes or sight.moved) if not sight.remote else sight.moved
     now = pace(moved, found.waiting)

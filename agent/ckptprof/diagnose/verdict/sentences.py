@@ -1,4 +1,4 @@
-"""The one sentence of a verdict: how long, what held most of it, what that is called, what would be gained."""
+"""The sentence of a verdict: duration, limit, what most of the time was spent in, and the gain."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OF_BEFORE = _OF_TRAINING | {Cause.GREW, Cause.UNTOLD_BEFORE}
 
 
 def begin(found: Accounting) -> str:
-    """Return the length, since when that is if not since its start, and that it is a restore if it is one."""
+    """Return the duration, from when training stopped if that is earlier than the start; names a restore."""
     length = seconds(found.seconds)
     if any(one.cause in OF_BEFORE for one in found.accounts):
         length += " since training stopped for it"
@@ -52,7 +52,7 @@ def begin(found: Accounting) -> str:
 
 
 def subject(found: Accounting, one: Spent) -> str:
-    """Return an account's text with who did it."""
+    """Return the text of an account with its subject."""
     if one.alone or one.cause in _WHOLE:
         return one.words
     if one.cause in _OF_TRAINING:
@@ -63,7 +63,7 @@ def subject(found: Accounting, one: Spent) -> str:
 
 
 def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule | None, why: str | None) -> str:
-    """Return the sentence of a limit; `why`: of `none` and `unclear`, and what shows a limit that has no account."""
+    """Return the sentence of a limit; `why`: the reason for `none` and `unclear`, or for a limit without an account."""
     if limit is Limit.UNCLEAR:
         return f"{begin(found)}, and it is unclear what limited it: {why}"
     if limit is Limit.NONE and why == TOO_SHORT:  # whatever it went to
@@ -91,7 +91,7 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule 
 
 
 def _spent(found: Accounting, mine: list[Spent]) -> str:
-    """Return what a limit's time was spent in, each with its own seconds; what is short stands among the evidence."""
+    """List what the time of a limit was spent in; short parts are in the evidence only."""
     if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked the same
         several = len(mine) > 1 and mine[0].cause is not Cause.STARVED_AFTER
         both = replace(mine[0], text=WITHOUT_CPU) if several else mine[0]

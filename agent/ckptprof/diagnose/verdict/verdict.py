@@ -1,4 +1,4 @@
-"""The verdict: the limit that holds most of the critical path, what speaks for it, and what excludes its neighbours."""
+"""The verdict: the limit with most of the critical path, the evidence, and what is ruled out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _WAITED = 0.2  # of the path: what is behind shorter waits does not matter
 
 @dataclass(frozen=True)
 class _Choice:
-    """What was decided, before it is put into words."""
+    """A decision before it is put into words."""
 
     limit: Limit
     why: str | None  # of `none` and `unclear`; what shows a limit that has no account
@@ -64,7 +64,7 @@ class _Choice:
 
 
 def verdict(found: Accounting) -> Verdict:
-    """Return what the accounts say."""
+    """Decide on a limit, and describe it."""
     choice = _choose(found)
     limit, missing, (rule, shown) = choice.limit, _lacking(found), _rule(found, choice.limit)
     is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
@@ -97,7 +97,7 @@ def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, Spent | str | N
 
 
 def totals(found: Accounting) -> list[tuple[Limit, float]]:
-    """Return the limits with their seconds, largest first; without what limits nothing or explains nothing."""
+    """Return the limits with their seconds, largest first; without `none` and unexplained time."""
     sums: dict[Limit, float] = {}
     for one in found.accounts:
         if one.limit is not None and one.limit is not Limit.NONE:
@@ -106,7 +106,7 @@ def totals(found: Accounting) -> list[tuple[Limit, float]]:
 
 
 def _of_its_own(found: Accounting) -> list[tuple[Limit, float]]:
-    """Return the limits but for the wait for a processor; that alone where nothing would be slow without it."""
+    """Return the limits without CPU waits; only CPU waits if nothing would be slow without them."""
     order = totals(found)
     others = [pair for pair in order if pair[0] is not Limit.CPU]
     waited = found.of(Limit.CPU)
@@ -149,7 +149,7 @@ def _choose(found: Accounting) -> _Choice:
 
 
 def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choice | None:
-    """Return that it is unclear, where two limits exclude each other and hold alike, or the numbers disagree."""
+    """Return an unclear verdict if two exclusive limits have similar time, or the measurements disagree."""
     top, held = order[0]
     surplus = found.path.time.surplus
     if surplus > _DISAGREE * found.seconds and top in _EITHER_OR:
@@ -186,7 +186,7 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
 
 
 def _evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None) -> tuple[str, ...]:
-    """Return what speaks for it, with numbers; `shown`: what a rule adds, unless it is an account that is told here."""
+    """Return the evidence with numbers; `shown`: what a rule adds, unless it is an account that is listed here."""
     first = [why] if why else []
     speaking = list(found.accounts)
     if limit is Limit.PREVIOUS_SAVE:  # and what makes each of them slow

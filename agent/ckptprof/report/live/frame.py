@@ -1,6 +1,6 @@
-"""The screen of `ckptprof live`: one state as lines, for any size of a terminal.
+"""The screen of `ckptprof live`: a state as lines, for any size of terminal.
 
-What was not seen is `-`, and a progress is told by the checkpoint before it, so it has a `~`.
+A value that was not observed is `-`. Progress is estimated from the previous checkpoint, so it has a `~`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LINKS = ("nic", "rdma")
 
 @dataclass(frozen=True)
 class Look:
-    """How a state is looked at."""
+    """How to draw a state."""
 
     width: int
     height: int
@@ -133,7 +133,7 @@ def _devices(state: State, room: int, most: int, look: Look) -> list[str]:
 
 
 def moved(device: Device) -> float | None:
-    """Return the bytes per second that a device moved in both directions; None where neither was seen."""
+    """Return the bytes per second of a device in both directions; None if neither was observed."""
     known = [one for one in (device.read_bytes_per_second, device.written_bytes_per_second) if one is not None]
     return sum(known) if known else None
 
@@ -168,7 +168,7 @@ def _last(state: State, zone: timezone, lines: int, look: Look) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a state, or what it is made of, with texts of ASCII alone."""
+    """Convert the texts of a state to ASCII."""
     if type(value) is str:
         return clean(value).encode("ascii", "backslashreplace").decode()
     if type(value) is tuple:

@@ -1,4 +1,4 @@
-"""What goes on at one instant; what is not known is None."""
+"""The activity at one instant; None: not known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ACCOUNTS = 4  # that are told of one: a state is told again each second
 
 
 class Underway(msgspec.Struct, frozen=True, kw_only=True):
-    """A save or restore that is not over, as far as it was seen."""
+    """A save or restore in progress, as far as it was observed."""
 
     uid: str  # of what was seen of it so far: it is another one when more files belong to it
     kind: Kind
@@ -35,7 +35,7 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """What a disk or a link moved, as a mean over the time between two looks at its counters."""
+    """The rates of a disk or a link, averaged between two samples of its counters."""
 
     name: str
     kind: Annotated[str, one_of("disk", "nic", "rdma")]
@@ -46,7 +46,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes on at one instant, and what came before."""
+    """The activity at one instant, and recent checkpoints."""
 
     at_ns: int  # epoch nanoseconds
     host: str | None
@@ -60,7 +60,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway:
-    """Return what is to be shown of a checkpoint that goes on; `writing`: the processes that have a file open."""
+    """Summarise a checkpoint in progress; `writing`: processes with an open file."""
     done = None
     if writing is not None and any(writer.rank is not None for writer in one.writers):
         still = {writer.rank for writer in one.writers if writer.pid in writing}
@@ -79,7 +79,7 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
 
 
 def with_usual(going_on: Sequence[Underway], last: Sequence[Checkpoint]) -> tuple[Underway, ...]:
-    """Return them with the bytes of the last complete checkpoint of their job and kind; `last`: the newest first."""
+    """Add the bytes of the last complete checkpoint of the same job and kind; `last`: the newest first."""
     usual: dict[tuple[str, Kind], int] = {}
     for one in last:
         if one.status is not Status.INCOMPLETE:
