@@ -12,7 +12,7 @@ from ckptprof.units import plural, seconds
 from ckptprof.verdicts import Headline, Limit, Verdict
 
 _CROWDED = 0.2  # of what training lost
-_EACH = 1e-9  # seconds: where nothing was lost, the remedy that is told most often counts
+_EACH = 1e-9  # seconds: without any loss the most frequent remedy counts
 
 
 def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
@@ -33,7 +33,7 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
     mine = [one for one, told in pairs if told.limit is limit]
     if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < SLIGHT * whole:
         return _of_little(limit, mine, judged, whole)
-    remedies: dict[str, float] = {}  # what most of the lost time asks for
+    remedies: dict[str, float] = {}  # weighted by lost time
     for one, told in pairs:
         if told.limit is limit and told.remedy is not None:
             remedies[told.remedy] = remedies.get(told.remedy, 0.0) + lost_seconds(one) + _EACH

@@ -9,9 +9,9 @@ import msgspec
 
 from ckptprof.bounds import one_of
 
-FORMAT = 1  # of what is kept; others are left alone
+FORMAT = 1  # of saved probes; other versions are left unchanged
 WRITE, READ = "write", "read"
-# Why a measure was over: all was moved that might be, the time was up, the file system or a quota was full, a signal
+# Why a measure ended: all data transferred, time up, file system or quota full, a signal
 SIZE, TIME, FULL, STOPPED = "size", "time", "full", "stopped"
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -30,7 +30,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     operation_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
     workers: Annotated[int, msgspec.Meta(ge=1)] = 1  # threads, each with a file of its own (reading: a part of one)
     direct: bool | None = None  # with O_DIRECT
-    bytes_per_second: Rate | None = None  # of writes: over the time of the writes and of the fsync that ends them
+    bytes_per_second: Rate | None = None  # writes: including the final fsync
     moved_bytes: Count = 0
     spent_ns: Count = 0
     ended: Annotated[str, one_of(SIZE, TIME, FULL, STOPPED)] | None = None
@@ -43,7 +43,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     version: str  # of ckptprof
     host: str
-    at_ns: int  # wall clock, when it began
+    at_ns: int  # wall clock, at its start
     spent_ns: Count
     path: str  # the directory that was probed, without symlinks
     mount_point: str
@@ -52,7 +52,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None  # kernel name of the block device below, if there is one
     server: str | None  # of a remote mount
     size_bytes: Count  # at most so much might be written
-    phase_seconds: Seconds  # and each measure took at most so long
+    phase_seconds: Seconds  # maximum duration of each measure
     busy_before: Annotated[float, msgspec.Meta(ge=0, le=1)] | None  # share of the time in which the device had work
     complete: bool  # nothing broke off: no full disk, no error
     measures: tuple[Measure, ...]

@@ -12,7 +12,7 @@ from ckptprof.verdicts import DirectionCost, JobCost
 
 SNIA_SHARE = 0.05  # checkpointing takes less than 5 % of the time in training
 _GIB = 1 << 30
-FIELD_SHARES = (0.12, 0.43)  # in the mean and at worst (Maeng et al. 2021)
+FIELD_SHARES = (0.12, 0.43)  # average and maximum (Maeng et al. 2021)
 
 
 def job_costs(checkpoints: Sequence[Checkpoint], run_seconds: float | None = None) -> tuple[JobCost, ...]:

@@ -16,7 +16,7 @@ from ckptprof.measures import LinkMeasure
 from ckptprof.model import Checkpoint, Kind, Mode, Status
 from ckptprof.verdicts import Cost, Limit
 
-_TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: a rate over less is chance
+_TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: rates over less are chance
 
 
 def diagnose(
@@ -49,7 +49,7 @@ def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = Non
     speed = checkpoint.bytes / sight.span if sight.span > 0 else None
     each = speed / known if speed is not None and known else None
     best, from_ = _ceiling(found, speed)
-    background = None  # for how long it went on beside training
+    background = None  # time alongside training
     if checkpoint.kind is Kind.RESTORE or checkpoint.mode is Mode.SYNC:
         background = 0.0
     elif checkpoint.mode is Mode.ASYNC and stall is not None:
@@ -96,7 +96,7 @@ def on_return(save: Checkpoint) -> bool | None:
     """
     if save.kind is not Kind.SAVE or save.status is Status.INCOMPLETE or save.mode is not Mode.SYNC:
         return None
-    # A sync save counts as done when training goes on
+    # A sync save counts as done when training resumes
     returned = max(save.end_ns, save.moments.committed_ns or 0, *(one.end_ns for one in save.blocked))
     unwritten_ns = save.measures.unwritten_ns if save.measures is not None else None
     if unwritten_ns is not None and unwritten_ns > returned:

@@ -19,10 +19,10 @@ from ckptprof.model import Checkpoint, Kind
 
 NS = 1e9
 MS = 1e3
-MOST = 0.5  # of a whole: half of its seconds or bytes are most of them
-SLIGHT = 0.1  # of a whole: less decides nothing, and is not told
-_CLOCK_SECONDS = 1e-3  # a rate over less would tell of the clock
-_FEW_REQUESTS = 8  # no mean is told of fewer
+MOST = 0.5  # of a whole: half of its seconds or bytes are most of it
+SLIGHT = 0.1  # of a whole: less decides nothing, and is not reported
+_CLOCK_SECONDS = 1e-3  # rates over less time would show the resolution of the clock
+_FEW_REQUESTS = 8  # no mean of fewer
 _PAST_THE_KERNEL = 2.0  # times what the kernel counted: headers make a tenth
 _MOUNTED_FAR = frozenset(
     {"nfs", "nfs4", "lustre", "ceph", "cifs", "smb3", "9p", "beegfs", "gpfs", "glusterfs", "wekafs"}
@@ -196,11 +196,11 @@ class Sight:
         links = [one for one in self.measures.links if one.name in carried] or self._of_paths
         if links:
             return max(links, key=self._over)
-        if {one.transport for one in self.paths} == {"fc"}:  # its ports are no links that are looked at
+        if {one.transport for one in self.paths} == {"fc"}:  # its ports are not sampled
             return None
         links = [one for one in self.measures.links if one.countable and one.kind != "loopback"]
         shaped = [one for one in self.measures.links if one.shaped_overlimits or one.shaped_drops]
-        if not self.writes:  # what comes in is shaped at its other end: of such a link shows only that it is shaped
+        if not self.writes:  # received traffic is shaped at its other end: this link only shows that it is shaped
             shaped += [
                 one for one in self.measures.links if one.kind != "loopback" and one.shaped_overlimits is not None
             ]

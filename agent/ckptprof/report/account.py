@@ -17,7 +17,7 @@ from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Account, Limit, Verdict
 
 _MAX_BAR = 40
-_BESIDE = 132  # cells of a line from which on what was seen stands beside its bar
+_BESIDE = 132  # minimum width in cells for texts beside their bars
 _MORE = 1.05  # of a ceiling
 _BEST = "the fastest rate measured on this path"
 _SHOWN = 8  # accounts; the rest is one line
@@ -134,7 +134,7 @@ def summed(verdict: Verdict) -> Verdict:
     summed = []
     for limit, several in parts.items():
         text = several[0].text
-        if len(several) > 1:  # what all of them end in stands once, at the end
+        if len(several) > 1:  # a common ending is written once, at the end
             ends = {one.text.rpartition(": ")[2] for one in several}
             same = f": {ends.pop()}" if len(ends) == 1 else ""
             texts = [f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in several]

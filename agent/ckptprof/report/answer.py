@@ -20,7 +20,7 @@ from ckptprof.report.summary import ordered
 from ckptprof.report.table import facts, paint, wrap
 from ckptprof.verdicts import Cost, DirectionCost, Headline, JobCost, Limit
 
-MAX_JOBS = 5  # whose costs are told; --json has them all
+MAX_JOBS = 5  # jobs whose costs are listed; --json has all
 _JOB_CELLS = 60
 
 
@@ -174,7 +174,7 @@ def _blocked(cost: JobCost) -> str:
         return "how long training was blocked is not known"
     text = units.seconds(cost.stall_seconds)
     seen = cost.count - cost.stalls_unknown
-    if seen < cost.stalls_unknown:  # too few to tell a share by
+    if seen < cost.stalls_unknown:  # too few for a share
         return f"{text} ({seen:,} of {units.plural(cost.count, 'checkpoint')} measured)"
     if cost.share is not None and cost.run_seconds is not None:
         text += f", {units.percent(cost.share)} of a run of {units.seconds(cost.run_seconds)}"

@@ -13,7 +13,7 @@ from ckptprof.report.clean import clean
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 
-BUSY = 0.1  # share of the time in which others kept the device busy, from which on it is said
+BUSY = 0.1  # share of the time in which others used the device, above which a note warns
 _SHORT_NS = 200_000_000  # a bandwidth measured for less is easily a cache's
 
 

@@ -16,7 +16,7 @@ ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 # Cc controls, Cf invisible (bidi overrides, joiners, tags), Zl and Zp line ends, Cs surrogates, Co private, Cn none
 _UNSAFE = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"))
 _ASCII_SAFE = re.compile(r"[ -~]*\Z")
-_HEAD_FROM = 24  # cells under which only the end of a long text is kept
+_HEAD_FROM = 24  # cells below which only the end of a long text is kept
 _CODES_PER_CELL = 4  # more code points than this per cell of width are stacked marks, and are cut like long text
 
 

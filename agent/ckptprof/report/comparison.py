@@ -16,13 +16,13 @@ from ckptprof.report import noise
 from ckptprof.report.conditions import SERIES, Condition, Judged, Quantity, show
 
 KINDS = (Kind.SAVE, Kind.RESTORE)
-FIGURES = ("duration", "stall", "size", "throughput")  # the first says it all
+FIGURES = ("duration", "stall", "size", "throughput")  # the first is the answer
 _WORSE = {"duration": "slower", "stall": "longer", "size": "larger", "throughput": "higher"}
 _BETTER = {"duration": "faster", "stall": "shorter", "size": "smaller", "throughput": "lower"}
 UNITS = {Quantity.TIME: "seconds", Quantity.SIZE: "bytes", Quantity.RATE: "bytes_per_second"}
 SAME, NOISE, FEW, UNSEEN = "same", "noise", "few", "unseen"
 OUTCOMES = (*_WORSE.values(), *_BETTER.values(), SAME, NOISE, FEW, UNSEEN)
-_LEAST = 0.001  # a smaller change, as of the digits of a step in a header, is none that a person asks for
+_LEAST = 0.001  # smaller changes, such as by the digits of a step in a header, are ignored
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     relative: noise.Shift
     # the same as a share of what was before, by the logarithms; None where something was nothing
     outcome: Annotated[str, one_of(*OUTCOMES)]
-    # noise: chance does it as easily; few: too few values to tell; unseen: not seen on a side
+    # noise: may be chance; few: too few values; unseen: not observed on a side
 
     @property
     def quantity(self) -> Quantity:

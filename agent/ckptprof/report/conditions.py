@@ -175,7 +175,7 @@ def _value(text: str, quantity: Quantity) -> float | None:
 
 STATISTICS = ("min", "mean", "median", "p95", "p99", "max", "total")
 _QUANTILES = {"min": 0.0, "p95": 0.95, "p99": 0.99, "max": 1.0}
-_SEEN_SHARE = 0.5  # of the checkpoints; where less of them tell a figure, it is not judged
+_SEEN_SHARE = 0.5  # of the checkpoints: a figure known for fewer is not evaluated
 _IDS = 5  # that are named
 
 _Of = Callable[[Checkpoint], float | None]

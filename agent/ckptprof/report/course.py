@@ -23,14 +23,20 @@ INCOMPLETE = "incomplete: interrupted or never committed; do not restore from it
 CUT = "incomplete: only part of it was observed"
 _CUTS = (CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN)
 _FRAILTIES = frozenset(frailty.value for frailty in Frailty)
-REASONS = ("mode", "incomplete", *_CUTS, *(risk.value for risk in Risk), *_FRAILTIES)  # told beside what they are for
+REASONS = (
+    "mode",
+    "incomplete",
+    *_CUTS,
+    *(risk.value for risk in Risk),
+    *_FRAILTIES,
+)  # shown next to what they are reasons for
 _NOUNS = {
     "created": "creation", "first data": "first byte", "last data": "last byte", "synced": "sync",
     "committed": "commit", "cleaned up": "cleanup", "durable": "durability",
 }  # fmt: skip
 _TOGETHER_NS = 10_000_000  # ranks that end so near each other have no slowest
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
-_TWICE = 1.01  # bytes asked for over distinct ones: more is reading again
+_TWICE = 1.01  # bytes transferred divided by distinct bytes, above which some count as repeated
 _SOURCES = {
     "cold": "{} of {} came from a device or the network",
     "warm": "from the page cache; {} of {} came from a device or the network",
@@ -118,7 +124,7 @@ def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     told = []
     if checkpoint.status is Status.INCOMPLETE:
         reasons = {evidence.name for evidence in checkpoint.evidence}
-        is_cut = not reasons.isdisjoint(_CUTS) and "incomplete" not in reasons  # nothing speaks against its end
+        is_cut = not reasons.isdisjoint(_CUTS) and "incomplete" not in reasons  # its end looks complete
         why = _because(checkpoint, CUT, *_CUTS) if is_cut else _because(checkpoint, INCOMPLETE, "incomplete")
         told.append(("Status", why))
     if checkpoint.risks:

@@ -29,7 +29,7 @@ _NOISE = (
     "(Hodges-Lehmann). Noise: chance alone may explain the change. Drift within a run and other load on the host are "
     "not chance: repeat both runs."
 )
-_NAMED = {"throughput": "rate"}  # of one checkpoint; the document and --fail-on keep their word
+_NAMED = {"throughput": "rate"}  # of one checkpoint; the document and --fail-on say throughput
 
 
 class ToldSide(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,10 +15,10 @@ from ckptprof.report.table import facts, paint, wrap
 
 _STYLES = {"ok": "green", "note": "blue", "warn": "yellow", "fail": "red"}
 _STATUS_CELLS = 6
-_BESIDE = 30  # cells that a text beside its check needs
+_BESIDE = 30  # minimum cells for a text beside its check
 _FIX = "fix: "
 _OF_ANOTHER = re.compile(r"^as `[a-z-]+` says: |, and with it what .*$")  # a remedy that another check has, too
-_LONGEST = 200  # characters of a sentence in a group; --all tells the rest
+_LONGEST = 200  # characters of a sentence in a group; --all has the rest
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Check(msgspec.Struct, frozen=True):
 
     id: str  # a short stable word
     status: Annotated[str, one_of("ok", "note", "warn", "fail")]
-    # note: nothing that this version needs is missing; warn: less is seen; fail: it does not work
+    # note: nothing that is needed is missing; warn: less is observed; fail: it does not work
     text: str  # what was found, one sentence
     fix: str | None = None  # the command or setting that changes it
     level: str | None = None  # trace | poll: at which the agent watches that it is about; None: of none, or not known

@@ -21,7 +21,7 @@ from ckptprof.verdicts import Headline, JobCost
 
 SCHEMA_VERSION = 1
 DETAIL = ("streams", "progress_left_out", "timeline", "devices", "measures")  # in `show --json` only
-WORKED_OUT = ("medium", "risks", "at_risk_ns", "durable_is_most")  # of a checkpoint: told beside its fields
+WORKED_OUT = ("medium", "risks", "at_risk_ns", "durable_is_most")  # properties of a checkpoint, added to its fields
 UNREPORTED = ("revision",)
 # May be raw in JSON but not on a terminal: DEL, C1, invisible formats, line ends of Unicode. JSON escapes C0 itself.
 _UNSAFE = re.compile(
@@ -35,7 +35,7 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str | None
     watched: Watched
-    copies_left_out: Count  # copies of checkpoint files that fit the question and were not asked for (--kind copy)
+    copies_left_out: Count  # matching copies of checkpoint files that were not requested (--kind copy)
     answer: Headline | None  # None: nothing has a verdict
     jobs: tuple[JobCost, ...]  # the dearest first
     checkpoints: tuple[Checkpoint, ...]  # in the order of their start

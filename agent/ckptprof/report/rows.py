@@ -23,7 +23,7 @@ ENDS = 10  # so many of each
 AGAIN, LONG = "*", "!"
 LONGER = 2.0  # times the median of its job and kind: what is marked
 _SLOWER = 1.3  # times as long: what is coloured
-_FEWEST = 3  # that a median says something of
+_FEWEST = 3  # minimum number of checkpoints for a median
 _LEAST_SECONDS = 0.2  # more than the median: less is nothing to point at
 _SECONDS_FROM = 50  # cells
 _SHORT_CLASS = {PatternClass.SEQUENTIAL_LARGE: "seq-large", PatternClass.SEQUENTIAL_SMALL: "seq-small"}
@@ -188,7 +188,7 @@ def _row(  # noqa: PLR0913 # what a cell depends on
     pattern = class_ and (class_.value if full else _SHORT_CLASS.get(class_, class_.value))
     kind, mark = checkpoint.kind.value, "?" * (checkpoint.confidence < LOW_CONFIDENCE)
     is_broken_off = checkpoint.status is Status.INCOMPLETE
-    if is_broken_off:  # it is a save, which is said where there is room
+    if is_broken_off:  # it is a save; the kind is added if there is space
         kind = f"incomplete {kind}" if full else "incomplete"
     verdict = checkpoint.verdict
     is_fine = verdict is not None and verdict.limit is Limit.NONE

@@ -20,14 +20,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool  # it starts with the host
     active: bool
     state: str  # systemd's word
-    status: str | None  # what the service says of itself
+    status: str | None  # status line of the service
     unit: str | None
     runs: str | None  # the command
     from_here: bool | None  # it runs from the same environment as this command
     outdated: bool  # it was started before the version of that environment was installed
     user: bool  # user and group are there
     database: str
-    readable: bool  # by who asks
+    readable: bool  # by the user
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -57,7 +57,9 @@ def _standing(service: Standing) -> list[tuple[str, str]]:
     if not service.installed:
         return [("service", "not installed")]
     starts = "starts at boot" if service.enabled else "does not start at boot"
-    says = f", {service.status}" if service.status and service.active else ""  # systemd keeps the last word of the dead
+    says = (
+        f", {service.status}" if service.status and service.active else ""
+    )  # systemd keeps the last status of a stopped service
     state = f"{service.state}{says}; {starts}"
     pairs = [("service", state)]
     if not service.active:

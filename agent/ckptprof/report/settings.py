@@ -21,7 +21,7 @@ class Setting(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings, and whether the file of settings exists."""
 
-    file: str  # the file of settings that was asked for
+    file: str  # the requested file of settings
     found: bool  # whether it is there
     settings: tuple[Setting, ...]
 

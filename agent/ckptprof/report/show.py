@@ -229,7 +229,7 @@ def _histogram(pattern: Pattern, width: int, blocks: str, *, colour: bool) -> li
 
 def streams(checkpoint: Checkpoint, chosen: Sequence[Stream]) -> list[list[Cell]]:
     """Return a row for each of the chosen streams."""
-    path = checkpoint.path or ""  # it is told above, under Path
+    path = checkpoint.path or ""  # shown above, under Path
     is_file = any(stream.path == path for stream in checkpoint.streams)
     folder = f"{path.rpartition('/')[0] if is_file else path.rstrip('/')}/" if path else ""
     return [
@@ -324,7 +324,7 @@ def _evidence(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     lines = []
     told = [item for item in checkpoint.evidence if item.weight or item.name not in course.REASONS]
     for item in sorted(told, key=lambda evidence: -abs(evidence.weight)):
-        weight = " " * 5  # of what says how it went, not whether it is a checkpoint
+        weight = " " * 5  # for reasons that do not affect the decision
         if item.weight:
             weight = paint(f"{item.weight:+5.1f}", "green" if item.weight > 0 else "red", colour=colour)
         first, *more = wrap(f"{clean(item.name)}: {recorded(item.text)}", width - 7)

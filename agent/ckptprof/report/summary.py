@@ -23,12 +23,12 @@ class KindSummary:
     kind: Kind
     number: int
     bytes: int
-    busy_ns: int  # time in which at least one of them ran
+    busy_ns: int  # time in which at least one of them was in progress
     complete: int
     median_seconds: float | None  # of the complete ones, None without any
     p95_seconds: float | None
     incomplete: int = 0
-    stalled: int = 0  # of how many it was seen how long they blocked training
+    stalled: int = 0  # number with a known stall
     stall_ns: int = 0  # of these, in all
     modes: tuple[tuple[Mode, int], ...] = ()  # how many were sync, how many async
     caches: tuple[tuple[str, int], ...] = ()  # of restores: how many were cold, warm, partly in the cache

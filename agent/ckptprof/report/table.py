@@ -17,7 +17,7 @@ from ckptprof.report.hints import typed
 Number = TypeVar("Number", int, float)
 GAP = "  "
 MAX_WORD_LINES = 4
-_BESIDE_KEYS = 20  # cells that texts beside keys need
+_BESIDE_KEYS = 20  # minimum cells for texts beside keys
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|B|[KMGTPE]iB|[kMGTPE]?B(?:/s)?|%)(?!\w))")
 _CLOCK_PART = re.compile(r"(\d\xa0(?:min|h|d)) (?=\d\d\xa0)")
 _STYLES = {
@@ -30,21 +30,21 @@ _STYLES = {
     "magenta": "35",
     "cyan": "36",
 }
-NOTHING = "-"  # for what was not seen
+NOTHING = "-"  # for values that were not observed
 
 
 class Cell(NamedTuple):
     """One cell, with the layout of its column, which the first row decides."""
 
     title: str
-    text: str | None  # cleaned; None: not seen
+    text: str | None  # cleaned; None: not observed
     style: str = ""
     right: bool = False
     drop: int = 0  # the column with the highest goes first where space is short; 0 stays
-    returns: bool = False  # into the room that a wider one left, which went after it
+    returns: bool = False  # into the space of a wider column that was dropped after it
     minimum: int | None = None  # cells it can be cut to; None: never cut
     cut: Callable[[str, int], str] = shorten
-    optional: bool = False  # no column where it was seen in no row
+    optional: bool = False  # no column without any value
     key: float | str = ""  # by which a page sorts it; empty: by its text
 
 

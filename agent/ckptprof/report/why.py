@@ -47,17 +47,17 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """The reasons for the decision on an event."""
 
-    checkpoint: int | None  # the id of what was reported of it; None if nothing was
+    checkpoint: int | None  # the id of the reported checkpoint; None if nothing was reported
     path: str
     bytes: int
     direction: Annotated[str, one_of("written", "read")]
     job: str
     start_ns: int
-    hypothesis: Hypothesis  # of what was made to wait: what it is if nothing more comes
+    hypothesis: Hypothesis  # for a deferred decision: the result if nothing follows
     scores: dict[str, Score]  # of each hypothesis
     override: Rule | None  # the rule that excludes save and restore whatever their sum is
-    deferral: Rule | None  # the rule that made it wait for what comes later
-    then: str | None  # what came of the waiting
+    deferral: Rule | None  # the rule that deferred the decision until later events
+    then: str | None  # the result of the deferral
     doubt: Rule | None  # the rule that leaves a save unsure, however large its sum is
     signals: tuple[Weighed, ...]
 
@@ -65,7 +65,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 class ExplainedReport(ReportDocument, frozen=True, kw_only=True):
     """Names come from the machine and may contain anything that is valid in JSON. Not observed: null, never 0."""
 
-    judged: tuple[Explained, ...]  # only with `replay --why`: every event that was judged, in the order in which it was
+    judged: tuple[Explained, ...]  # only with `replay --why`: every event that was decided, in order
 
 
 def headline(judged: Judged) -> str:
@@ -138,7 +138,7 @@ def _what(judged: Judged) -> str:
 def _explained(judged: Judged, reported: Checkpoint | None) -> Iterator[str]:
     decision = judged.decision
     yield f"{_name(judged, reported)}: {_what(judged)}"
-    # the hypotheses in question: a copy or a stream only where a rule says that it was moved
+    # the relevant hypotheses: a copy or a stream only if a rule names it
     shown = {rule.then for rule in (decision.override, decision.deferral) if rule is not None}
     shown |= {Hypothesis.SAVE, Hypothesis.RESTORE, decision.hypothesis}
     shown |= {Hypothesis.DATA} if decision.scores[Hypothesis.DATA] else set()

@@ -48,7 +48,7 @@ ORDER: tuple[Callable[[Known, Parts], Claim], ...] = (
     # Names before bytes: the bytes of a small file are cheap, and what is paid for each file is the limit.
     claims.kernel,
     claims.names,
-    # What tells by evidence of its own that sleep at files is not for the storage below them, or that other time is.
+    # Evidence that sleep in file calls is not for the storage below them, or that other time is.
     claims.past_the_cache,
     claims.dirty,
     claims.faults,
@@ -59,7 +59,7 @@ ORDER: tuple[Callable[[Known, Parts], Claim], ...] = (
     claims.copying,
     claims.own_code,
     claims.starved,
-    # Sleep away from files: for the job's other ranks and threads, as far as something tells that.
+    # Sleep outside file calls: for the job's other ranks and threads, where there is evidence.
     claims.gathering,
     claims.lock,
     claims.paused,
@@ -77,7 +77,7 @@ class Accounting:
     storage: Wait | None
     straggler: ranks.Straggler | None
     alone: ranks.Alone | None
-    cpu_in_calls: float  # seconds on CPU in reads and writes past the page cache
+    cpu_in_calls: float  # seconds on CPU in reads and writes that bypass the page cache
 
     @property
     def seconds(self) -> float:

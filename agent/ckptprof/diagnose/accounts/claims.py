@@ -23,21 +23,21 @@ from ckptprof.verdicts import Limit
 
 _LOW_SHARE = 0.04  # of all memory; the default of vm.dirty_ratio is 20 % of what is available
 _LOW_BYTES = 256 << 20
-_NEARLY = 0.9  # of where the kernel begins to hold writers: it holds them, and memory is looked at in between
-MEMORY_SPEED = 200e6  # bytes per second and thread; no slower on a healthy host, whose own host gives it the pages
+_NEARLY = 0.9  # of the level at which the kernel pauses writers: memory is sampled between pauses
+MEMORY_SPEED = 200e6  # bytes per second and thread; slower only on a VM whose host has to supply the pages
 MANY_FILES = 200
 SMALL_FILE_BYTES = 128 << 10
 _ROUNDING_SECONDS = 1e-6  # what the rounding of sums leaves is no time; Python 3.12 adds up otherwise than 3.11
-_TOUCHED = 1e9  # bytes per second that a copy may take of unexplained kernel time, where files are many
-_OF_NAMES = 0.15  # of the time: then many small files are what all of it is paid for
-_BUSY = 0.7  # of the time: a device that nobody waits for is idle at times
+_TOUCHED = 1e9  # bytes per second of a copy, for dividing unclassified kernel time when files are many
+_OF_NAMES = 0.15  # of the time: then all of it is the cost of many small files
+_BUSY = 0.7  # of the time: a device that nothing waits for is idle at times
 _EACH_WAITS = (Limit.FLUSH, Limit.SMALL_IO)  # operation by operation
 _NAMES = (Part.CREATE, Part.RENAME, Part.METADATA)
 OF_EACH_FILE = (*_NAMES, Part.CLOSE, Part.DATA, Part.COPY, Part.USER, Part.STARVED, Part.QUEUED)
 MAPPED = (Part.FAULT, Part.KERNEL, Part.REST, Part.DATA, Part.COPY)  # where a mapped restore spends its time
 _WORKED = 0.6  # of the time that was waited, others were on a CPU
 _LOCKED_SECONDS = 0.1  # of their work: ten ticks of the clock by which processes are charged
-_ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, those in calls to the kernel beside it
+_ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, including its kernel calls
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,11 @@ def _paused_seconds(known: Known, *, lowered: bool) -> float:
     if not sight.writes or sight.direct or not asleep:
         return 0.0
     threshold, dirtied = sight.memory.dirty_threshold_bytes, sight.memory.dirty_max_bytes
-    # Where the kernel begins to hold writers: halfway to the threshold
+    # The kernel starts to pause writers halfway to the threshold
     holds = (some(threshold) + some(sight.memory.dirty_background_bytes)) / 2 * _NEARLY
     at_threshold = bool(threshold) and dirtied is not None and dirtied >= holds
     if lowered and at_threshold:
-        return asleep  # what it waited for beside the pauses themselves was pages that were being written back
+        return asleep  # the rest of the sleep was waiting for pages under writeback
     process = known.path.process
     held = seconds(process.dirty_pause_ns) if process is not None else None
     if held is None or process is None or thread is None:
@@ -281,7 +281,7 @@ def gathering(known: Known, parts: Parts) -> Claim:
     came = max((one.received_bytes for one in sight.measures.links), default=0)
     if not asleep or not sight.writes:
         return Claim(parts)
-    slight = asleep < SLIGHT * sight.span or number_of_ranks(sight) == 1  # then nobody sent it
+    slight = asleep < SLIGHT * sight.span or number_of_ranks(sight) == 1  # then no other rank sent it
     if slight or sight.remote or came < MOST * sight.checkpoint.bytes or not came:
         left = parts.without(Part.NETWORK)
         return _claimed(left, Cause.MESSAGES, Limit.GATHER, looked, "waiting in sends and receives")
@@ -309,7 +309,7 @@ def lock(known: Known, parts: Parts) -> Claim:
     one_core = _ONE_CORE[0] <= process.busy <= _ONE_CORE[1] and runs_python
     worked = beside >= max(_LOCKED_SECONDS, max(SLIGHT, _WORKED * had_cpu(thread)) * waited)
     if not worked or not (one_core or held):
-        return Claim(parts)  # where training goes on, the others need not work for the one that waits
+        return Claim(parts)  # while training continues, the other threads need not work for the waiting one
     how = "were running (all threads together used one core)" if one_core else f"used {beside / sight.span:.1f} cores"
     text = f"waiting for other threads of its process, which {how}"
     return _claimed(parts.without(Part.LOCK), Cause.LOCK if one_core else Cause.THREADS, Limit.SERIALIZE, waited, text)

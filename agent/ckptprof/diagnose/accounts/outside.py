@@ -19,7 +19,7 @@ _UNTOLD = "blocked before the first byte, cause unknown"
 _UNTOLD_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
 _MOVED = 0.3  # of the checkpoint's bytes
 _BUSY = 0.5  # cores
-_COPIES = 2.0  # a copy of the state is not so much larger than what is written of it
+_COPIES = 2.0  # a copy of the state is at most this much larger than what is written
 _COMPUTES = 0.7  # cores
 _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
 _PACKS = 0.5  # of a core: it compresses, or sums
@@ -32,7 +32,7 @@ def deletion(sight: Sight) -> tuple[float, float]:
     cleaned_ns = sight.checkpoint.moments.cleaned_ns
     if sight.checkpoint.kind is not Kind.SAVE or max(whole, held or 0.0) < _LEAST_SECONDS:
         return 0.0, 0.0
-    if held is not None:  # of what else was deleted later, nothing held training; within, its calls tell
+    if held is not None:  # later deletion did not block training; calls within the span are timed
         until_end = cleaned_ns is not None and cleaned_ns <= sight.checkpoint.end_ns
         return max(0.0, whole - held) if held < _LEAST_SECONDS and until_end else 0.0, held
     after = max(0.0, (cleaned_ns - sight.checkpoint.end_ns) / NS) if cleaned_ns is not None else 0.0
@@ -139,7 +139,7 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
     speed = pace(grown, spent)
     packs = sum(sight.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
     slow = before is not None and _cores(before) >= _COMPUTES * had_cpu and speed < _PACKING
-    built = grown > _COPIES * sight.checkpoint.bytes  # what is written was made of it
+    built = grown > _COPIES * sight.checkpoint.bytes  # the data was built from it
     limit = Limit.SERIALIZE if packs >= MOST or slow or built else Limit.STAGING
     sent = some(sight.measures.gpu_sent_bytes)
     copied = f"; its GPUs sent {size(sent)} over PCIe since the previous sample" if sent >= _MOVED * grown else ""

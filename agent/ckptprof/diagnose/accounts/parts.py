@@ -13,7 +13,7 @@ class Part(Enum):
     UNLINK = "unlink"  # asleep in unlink(2) and the like
     CREATE = "create"  # asleep in open(2) and the like
     RENAME = "rename"
-    METADATA = "metadata"  # looks in stat(2) and the like
+    METADATA = "metadata"  # samples in stat(2) and the like
     DATA = "data"  # asleep in reads and writes
     SYNC = "sync"
     CLOSE = "close"
@@ -23,11 +23,11 @@ class Part(Enum):
     KERNEL = "kernel"  # on CPU in the kernel, outside of known calls
     USER = "user"  # on CPU in its own code
     STARVED = "starved"  # ready to go on in its own code, without a CPU
-    CPU = "cpu"  # on CPU, and nothing tells in what
+    CPU = "cpu"  # on CPU, not known in what
     NETWORK = "network"  # asleep in sends and receives
     LOCK = "lock"  # asleep in futex(2) and the like
-    SLEEP = "sleep"  # asleep because it asked to be
-    REST = "rest"  # asleep, and nothing tells why
+    SLEEP = "sleep"  # requested sleep
+    REST = "rest"  # asleep, reason not known
 
 
 CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK)  # that a trace times

@@ -13,12 +13,12 @@ from ckptprof.diagnose.sight import MOST, NS, Sight, seconds, some
 from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Stream
 
-_ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by looks, outside of calls
-_LOOKED = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # the name that looks have for it
+_ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by samples, outside calls
+_LOOKED = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # the name of a part in samples
 _SLACK = 1.05  # clocks of different resolution
 _LITTLE = 0.2  # of the span: what is left then is too short for a verdict to turn on it
 _PIECES = 16  # of the path, at most
-_BESIDE = 0.2  # of the critical thread's bytes: who moves less does not write beside it
+_BESIDE = 0.2  # of the critical thread's bytes: with fewer a thread does not count as a writer alongside
 _SHARE = 0.05  # of a rank's bytes: what is less is a marker, not its data
 
 
@@ -27,7 +27,7 @@ class ThreadTime:
     """The parts of a thread's span, and how reliable they are."""
 
     parts: Parts
-    exact: bool  # call times, not looks
+    exact: bool  # from call times, not samples
     looks: int  # that the estimate rests on
     surplus: float = 0.0  # seconds by which the numbers exceed the span: they disagree
     cpu_known: bool = True
@@ -168,7 +168,7 @@ class CriticalPath:
     time: ThreadTime
     thread: ThreadMeasure | None
     process: ProcessMeasure | None  # of the thread
-    together: int  # threads of its process that moved data beside it
+    together: int  # threads of its process that wrote alongside, itself included
 
 
 def ranks(sight: Sight) -> tuple[Rank, ...]:

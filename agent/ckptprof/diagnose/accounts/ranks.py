@@ -15,7 +15,7 @@ from ckptprof.verdicts import Limit
 _LATE_SHARE = 0.25  # of the span
 _LATE_SECONDS = 0.5
 _ALONE = 0.9  # of the bytes
-_BUSY = 0.8  # of the time, or of a limit: what is shared was never idle, and who ends last is chance
+_BUSY = 0.8  # of the time, or of a limit: a shared device was never idle, and the order of ends is chance
 _LARGER = 1.3  # times the bytes of the others: that is why it was late
 _AT_CPUS = (Part.USER, Part.COPY, Part.KERNEL, Part.CPU, Part.STARVED, Part.QUEUED)
 
@@ -26,7 +26,7 @@ class Straggler:
 
     seconds: float
     text: str
-    crowding: float  # seconds that the others would have waited longer for storage and CPUs with it beside them
+    crowding: float  # seconds that the others would have waited longer if it ran alongside
 
 
 @dataclass(frozen=True)

@@ -38,12 +38,12 @@ SMALL_REQUEST_BYTES = 128 << 10
 SYNC_BYTES = 4 << 20
 _TINY_BYTES = 16 << 10  # of a call or a request: no device and no server is at its best with these
 SYNCS = 16
-_LARGER = 2.0  # times a request: what was shown with such tells what larger requests would do
+_LARGER = 2.0  # times a request: the rate of such requests shows what larger requests can reach
 _NEAR = 0.7  # of a limit that was set, of a speed, of what was shown
-_MOMENT = 0.02  # seconds; of what is shorter no rate is told
+_MOMENT = 0.02  # seconds; no rate for shorter waits
 _STEADY = 0.8
-_IDLE = 0.3  # of the time: a device that has so little to do does not hold its writers up
-_EVEN = 0.9  # of the time at one rate: something holds it there
+_IDLE = 0.3  # of the time: a device with fewer requests does not block its writers
+_EVEN = 0.9  # of the time at one rate: a limit keeps it there
 _EACH_WAITS = frozenset({Cause.FLUSHES, Cause.SMALL_OPERATIONS})  # for a round, however short
 _OPEN = frozenset({Cause.LINK_EVEN, Cause.CONGESTION, Cause.SERVER})  # what else is known decides between these
 _CLIENT = _OPEN | {Cause.DAEMON}
@@ -58,7 +58,7 @@ BEATS: Mapping[Cause, frozenset[Cause]] = {
     Cause.DELAYED: _CLIENT | {Cause.WINDOW},
     Cause.SMALL_REQUESTS: _CLIENT,
     Cause.COMMITS: _CLIENT | {Cause.WINDOW},
-    Cause.ONE_CONNECTION: _CLIENT | {Cause.PATH},  # as fast as its window and the way allow: more of them are faster
+    Cause.ONE_CONNECTION: _CLIENT | {Cause.PATH},  # limited by its window and round trip: more connections are faster
     Cause.ANSWERS: frozenset({Cause.SERVER}),
     # Its targets
     Cause.TARGET: _CLIENT | {Cause.WINDOW},
@@ -93,7 +93,7 @@ def _flushes(sight: Sight, data: float, sync: float) -> Wait | None:
         return None
     bound = throttle(sight, data + sync)
     if counted != "syncs" and bound is not None and bound.bytes_per_second is not None and bound.share >= _EVEN:
-        return None  # the bytes are what a limit holds, whoever flushed meanwhile
+        return None  # the bytes are limited, whatever was flushed
     each = sight.moved / max(1.0, syncs)
     if syncs < SYNCS or each >= SYNC_BYTES:
         return None
@@ -107,7 +107,7 @@ class Bound(NamedTuple):
     bytes_per_second: float | None
     operations_per_second: float | None
     device: str  # one of those below the files: a file system on a loop device has two
-    least: float  # seconds that it needs for what was moved
+    least: float  # seconds needed for the transferred bytes
 
 
 def throttle(sight: Sight, waiting: float) -> Bound | None:
@@ -143,7 +143,7 @@ def _small(sight: Sight, waiting: float) -> Wait | None:
         return None
     bound = throttle(sight, waiting)
     if bound is not None and bound.bytes_per_second is not None:
-        return None  # the bytes are what a limit holds
+        return None  # the bytes are limited
     moved = pace(sight.device_bytes or sight.moved, waiting)
     shown = _shown(sight, request)
     if bound is None and shown is not None and moved >= _NEAR * shown and (request or 0) >= _TINY_BYTES:
@@ -156,7 +156,7 @@ def _small(sight: Sight, waiting: float) -> Wait | None:
         words += f" of the {per_second(bound.operations_per_second)} that the device is limited to"
     free = f"bandwidth was only {rate(moved)}" + (f", of {rate(shown)} measured on this path" if shown else "")
     cause = Cause.SMALL_OPERATIONS if bound is None else Cause.SMALL_OPERATIONS_CAPPED
-    rival = Limit.DEVICE if bound is None and shown is None else None  # nothing tells what larger ones would do
+    rival = Limit.DEVICE if bound is None and shown is None else None  # it is not known what larger ones would do
     return Wait(cause=cause, limit=Limit.SMALL_IO, words=words, excluded=(free,), rival=rival,
                 imposed=bound is not None)  # fmt: skip
 
@@ -257,7 +257,7 @@ def _of_link(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
     if link is None:
         return flush or Wait(cause=Cause.SERVER, limit=Limit.SERVER, rival=Limit.NETWORK, sure=False)
     active = some(link.active_seconds)
-    moved = pace(sight.link_bytes or 0.0, max(waiting, active))  # it moves on beside other work
+    moved = pace(sight.link_bytes or 0.0, max(waiting, active))  # it continues during other work
     speed, shown = link.speed_bytes_per_second, link.shown_bytes_per_second
     peak = max(moved, some(link.peak_bytes_per_second))
     text = f"{link.name} transferred {rate(moved)}"
@@ -266,7 +266,7 @@ def _of_link(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
     if some(link.shaped_overlimits) or some(link.backlog_bytes) > SMALL_BYTES or some(link.shaped_drops) >= SYNCS:
         held = f"{plural(link.shaped_overlimits or 0, 'packet')} delayed by its queueing discipline"
         return replace(full, cause=Cause.LINK_SHAPED, facts=(f"{text}, {held}",), imposed=True)
-    # A plateau: it moved what it did at its best most of the time, whatever held its reader up in between
+    # A plateau: it was near its peak most of the time, whatever blocked its reader in between
     is_plateau = active >= max(1.0, MOST * waiting) and (sight.link_bytes or 0.0) / active >= _STEADY * peak
     if not sight.writes and link.shaped_overlimits is not None and is_plateau:
         text += f", never more than {rate(peak)}, and this host shapes its traffic"

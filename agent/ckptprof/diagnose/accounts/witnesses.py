@@ -28,24 +28,24 @@ from ckptprof.model import Level
 from ckptprof.units import latency, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Limit
 
-_FEW = 8  # requests: no mean is told of fewer, and no share that was sent again
+_FEW = 8  # requests: fewer have no mean, and no share of retransmissions
 # TCP
-_LEAST_SECONDS = 0.5  # data on its way: the window of a fast connection is full for milliseconds, which tells nothing
+_LEAST_SECONDS = 0.5  # data in flight: the window of a fast connection is often full for milliseconds
 _HELD = 0.3  # of that time, by the window of the receiver
 _ON_ITS_WAY = 0.7  # of the waiting
 _SENDS = 0.05  # of what the one that sent most did: with eight connections of one mount each counts
 _QUEUED = 2.0  # times the shortest round
 # The fabric
-_A_SECOND = 100.0  # of notifications or pauses: a few are how a healthy fabric keeps its queues short
+_A_SECOND = 100.0  # notifications or pauses: a healthy fabric has a few, to keep its queues short
 _LOST_A_SECOND = 10.0  # each costs a round, and often much that has to be sent again
 _WAITED = 0.3  # of the ticks of a port
 # Clients
 _AGAIN = 0.01  # of the requests: each that is sent again waited for its timeout, a minute as it is set
 _TIMEO_A_SECOND = 10.0  # nfs(5): `timeo` is in tenths of a second
-_DELAY_SECONDS = 0.1  # a client waits at least so long before it asks again: NFS4_POLL_RETRY_MIN
+_DELAY_SECONDS = 0.1  # a client waits at least this long before it retries: NFS4_POLL_RETRY_MIN
 _SMALL_BYTES = 64 << 10  # of a request
-_OF_SIZE = 0.25  # of the size that the mount has room for
-LONG = 5.0  # times a round of its connection: the server itself took it
+_OF_SIZE = 0.25  # of the maximum size of a request
+LONG = 5.0  # times a round trip: then the server itself is slow
 # Targets
 _SLOWER = 3.0  # times the median of the others
 _ALIKE = 0.5  # of the size of its requests: those of the others
@@ -413,7 +413,7 @@ class Hybrid(NamedTuple):
     switched: float  # share of the bytes
     threshold_bytes: float | None  # smaller pieces are not switched
     piece_bytes: float | None  # of the save, the median
-    piece_is_exact: bool  # calls were seen one by one: their size is no mean of some
+    piece_is_exact: bool  # from traced calls, not a mean
 
 
 def hybrid(sight: Sight) -> Hybrid | None:

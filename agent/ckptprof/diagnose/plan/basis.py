@@ -32,7 +32,7 @@ class Origin(str, Enum):
     GIVEN = "given"
     MEASURED = "measured"  # from checkpoints that were recorded
     ASSUMED = "assumed"
-    DERIVED = "worked out"  # from figures that stand beside it
+    DERIVED = "worked out"  # from other figures of the plan
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     mttf_per_gpu_seconds: float | None = None
     failures: int | None = None  # counted in
     failures_seconds: float | None = None
-    cost_seconds: float | None = None  # how long a save holds training
+    cost_seconds: float | None = None  # how long a save blocks training
     duration_seconds: float | None = None  # until a save is written
     interval_seconds: float | None = None  # as it is today
     restart_seconds: float | None = None
@@ -83,7 +83,7 @@ _RANGES: Mapping[str, tuple[str, float, float]] = {
     "free_bytes": ("--free", 0, 1e24),
     "keep": ("--keep", 1, 1e9),
 }
-# What says the same thing twice; the first of a pair wins nothing: one has to go
+# Options that exclude each other
 _RIVALS = (
     ("size_bytes", "parameters"),
     ("mttf_seconds", "mttf_per_gpu_seconds"),
@@ -141,8 +141,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     job: str | None = None
     saves: int = 0  # complete ones
     costs: int = 0  # of which it is known for how long they blocked training
-    other_jobs: int = 0  # whose checkpoints were left out
-    beside_training: bool = False  # whether one of them is not known to be sync
+    other_jobs: int = 0  # jobs whose checkpoints were left out
+    beside_training: bool = False  # whether one of them may not be sync
     ranks: int | None = None
     size: Figure | None = None
     cost: Figure | None = None
@@ -210,9 +210,9 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     mttf: Figure = msgspec.field(name="mttf_seconds")  # between failures
     gpus: Figure | None
     size: Figure | None = msgspec.field(name="size_bytes")
-    cost: Figure | None = msgspec.field(name="cost_seconds")  # how long a save holds training
+    cost: Figure | None = msgspec.field(name="cost_seconds")  # how long a save blocks training
     duration: Figure | None = msgspec.field(name="duration_seconds")  # until a save is written: its cost or longer
-    restart: Figure = msgspec.field(name="restart_seconds")  # from a failure until a restore begins
+    restart: Figure = msgspec.field(name="restart_seconds")  # from a failure until a restore starts
     restore: Figure | None = msgspec.field(name="restore_seconds")
     interval: Figure | None = msgspec.field(name="interval_today_seconds")  # as it is today
     step: Figure | None = msgspec.field(name="step_seconds")  # of training

@@ -19,10 +19,10 @@ _TINY = 1e-12  # cost over MTTF; below it the series is exact and the equation i
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
     """The time that a job loses, as shares of 0..1 of its whole time."""
 
-    stall_share: float  # training held by saves
+    stall_share: float  # training blocked by saves
     redone_share: float  # computed again after failures, saves included
-    restart_share: float  # between a failure and the point at which training goes on
-    lost_share: float  # all of it: 1 less the goodput
+    restart_share: float  # between a failure and when training resumes
+    lost_share: float  # total: 1 less the goodput
 
 
 def young(cost: float, mttf: float) -> float:

@@ -18,13 +18,13 @@ PER_MTTF = "20 per MTTF"
 BACK_TO_BACK = "as often as possible"
 TOLERANCE_SHARE = 0.005  # of the time: intervals that lose no more than this beyond the best are as good
 DAY_SECONDS = 86_400
-BURST_SHARE = 0.05  # of the interval: a sync save that takes no more keeps the stall under SNIA's 5 %
+BURST_SHARE = 0.05  # of the interval: a sync save within it keeps the stall below SNIA's 5 %
 FIELD_MEAN_SHARE, FIELD_MOST_SHARE = 0.12, 0.43  # of training time in checkpoints, Maeng et al. 2021
 _MORE = "record more, or give --cost"
 _HOURS_A_DAY = 24
 _ROUNDING = 1e-9
-_DIGITS = 6  # of a share: what rounding leaves is not told
-_SAME_SIZE = 1.25  # measured and planned sizes that differ by more are told
+_DIGITS = 6  # of a share: rounding noise is hidden
+_SAME_SIZE = 1.25  # a note is added if measured and planned sizes differ by more
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     interval_seconds: float
     saves_per_day: float  # whole, if there is one a day
-    stall_share: float | None  # of the interval, in which training is held
+    stall_share: float | None  # of the interval, in which training is blocked
     redone_share: float | None  # of the whole time: computed again after failures
     lost_share: float | None  # of the whole time; None: not known, or a save takes longer than the interval
     advised: bool
@@ -52,7 +52,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     losses: intervals.Losses | None  # None: the cost of a save is not known
     good_from_seconds: float | None  # from here to there half a percent more of the time is lost at most
     good_until_seconds: float | None
-    affordable_cost_seconds: float  # of a save, to keep the stall under 5 % at the best interval
+    affordable_cost_seconds: float  # maximum cost of a save that keeps the stall below 5 % at the best interval
     lost_today_share: float | None  # at today's interval
     gained_gpu_hours_per_day: float | None  # by going from today's interval to this one
 
@@ -65,7 +65,9 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     burst_seconds: float  # SNIA's share of the interval, in which a sync save should be written
     burst_bytes_per_second: float
     burst_bytes_per_second_per_gpu: float | None
-    measured_bytes_per_second: float | None  # the median rate of the saves; of given figures the size over the duration
+    measured_bytes_per_second: (
+        float | None
+    )  # the median rate of the saves; for given figures the size divided by the duration
     needed_tier: str | None  # the lowest that gives the burst; None: more than the highest, or GPUs not known
     reached_tier: str | None  # that the measured saves reach
 
@@ -89,16 +91,16 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
 
     free_bytes: float
     fitting: int  # whole checkpoints in what is free
-    keep: int | None  # how many are kept; None: all
-    kept_bytes: float | None  # what these take, with the one that is being written before the oldest goes
-    full_after_seconds: float | None  # until a save begins that does not fit; None: never
+    keep: int | None  # number of checkpoints retained; None: all
+    kept_bytes: float | None  # their size, with the one being written before the oldest is deleted
+    full_after_seconds: float | None  # until a save does not fit; None: never
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `ckptprof plan`: seconds, bytes, bytes per second, shares of 0..1; None: not known."""
 
-    job: str | None  # whose checkpoints were measured
-    saves: int  # of it
+    job: str | None  # the job whose checkpoints were measured
+    saves: int  # its number of saves
     basis: Basis
     lacking: str | None  # what is missing to advise an interval; None: nothing. Where something is, advice, traffic and
     # filling are None and there are no rules
@@ -146,7 +148,7 @@ def lacking(basis: Basis, measured: Measured) -> str | None:
         return f"no stall observed in {saves}, and the failure rate is assumed; give --cost or --mttf"
     if cost is not None and measured.costs < LEAST_SAVES:
         return f"stall known for only {measured.costs:,} of {saves}; {_MORE}"
-    # What thousands of GPUs report tells nothing of the few ranks that were seen
+    # Reports of thousands of GPUs do not apply to a few observed ranks
     if is_assumed and (gpus is None or (gpus.origin is Origin.ASSUMED and gpus.value < tiers.GPUS_PER_NODE)):
         return "failure rate unknown; give --mttf 3h, --failures 12/30d, or the number of --gpus"
     return None
@@ -190,7 +192,7 @@ def _choose(basis: Basis) -> tuple[float, str, str]:
     if duration > interval:
         reason = "a save takes this long to be written; faster writes would allow a shorter interval"
         return duration, BACK_TO_BACK, reason
-    if interval <= 0:  # an async save that holds nothing and takes no time
+    if interval <= 0:  # an async save that does not block and takes no time
         reason = "saves have no measurable cost; 20 between failures are enough"
         return mttf / intervals.SAVES_PER_MTTF, PER_MTTF, reason
     return interval, rule, reason

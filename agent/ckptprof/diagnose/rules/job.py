@@ -169,7 +169,7 @@ RULES: tuple[Rule, ...] = (
         reference="sshfs(1), rclone-mount(1)",
         without="with a fast enough mount process",
     ),
-    # After its last byte the trainer waits for tar, zstd or the like, which it runs over what it saved.
+    # After its last byte the trainer waits for tar, zstd or the like, which it runs on what it saved.
     Rule(
         name="packed",
         limits=(Limit.SERIALIZE,),
@@ -227,7 +227,7 @@ RULES: tuple[Rule, ...] = (
         reference="ServiceNow/Fast-LLM#26",
         without="as tensors",
     ),
-    # torch.save copies each tensor from the GPU when it comes to write it, into memory that is not pinned.
+    # torch.save copies each tensor from the GPU when it writes it, into memory that is not pinned.
     Rule(
         name="copies",
         limits=(Limit.SERIALIZE,),

@@ -12,8 +12,8 @@ from ckptprof.model import Kind, Mode
 from ckptprof.units import percent, size
 from ckptprof.verdicts import Limit
 
-MUCH = 0.3  # of a checkpoint's bytes: less beside it is not why it took long
-_SHOWN = 0.4  # of the looks in its own code: nothing else was shown as often
+MUCH = 0.3  # of a checkpoint's bytes: smaller extra amounts do not explain its duration
+_SHOWN = 0.4  # of the samples in its own code: no other function is as frequent
 _LOW = 0.08  # of all memory: the kernel reclaims
 
 Words = Callable[[Sight, tuple[Spent, ...]], Spent | str | None]
@@ -25,13 +25,13 @@ class Rule:
 
     name: str  # short and stable
     limits: tuple[Limit, ...]  # that it explains
-    when: Callable[[Sight], bool] | None = None  # what has to hold of the checkpoint
+    when: Callable[[Sight], bool] | None = None  # condition on the checkpoint
     causes: tuple[Cause, ...] = ()  # what the account was spent in
     # what a person reads where it is more than an account, or an account; None if the rule does not fit
     words: Words | None = None
     remedy: str  # one concrete line, for any framework: it names no library
-    reference: str  # where that was seen
-    without: str | None = None  # as the sentence says it: "with CRC off about 17 s"
+    reference: str  # where users reported it
+    without: str | None = None  # for the sentence: "with CRC off about 17 s"
     remedy_of_restore: str | None = None  # if it is not the same
     remedies: Mapping[str, str] = field(default_factory=dict)  # by library: that of the first one that the job uses
     remedies_of_restore: Mapping[str, str] = field(default_factory=dict)  # if restores have a remedy of their own

@@ -11,10 +11,10 @@ from ckptprof.diagnose.sight import SLIGHT, Sight, pace, some
 from ckptprof.units import rate
 from ckptprof.verdicts import Limit
 
-_BINDS = 1 / 3  # of what is left: what holds less does not bound it
-_MORE = 1.3  # a rate that is not above this one's tells nothing of what is possible without the limit
+_BINDS = 1 / 3  # of what remains: a smaller part does not bound it
+_MORE = 1.3  # a rate not above this multiple shows nothing about what is possible without the limit
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
-_ALIKE = 0.25  # of a checkpoint's bytes: a best second that differs by less may be no more than all of it
+_ALIKE = 0.25  # of a checkpoint's bytes: a fastest second within this may be all of the checkpoint
 _MAPPED = 4e9  # bytes per second, of page faults without a disk: more is not promised
 _MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is not promised
 
@@ -23,7 +23,7 @@ class Gain(NamedTuple):
     """An estimate of the duration without a limit."""
 
     expected_seconds: float  # of the path
-    capped_by: str | None  # the next limit, or what the same work takes at least; None: nothing that is known
+    capped_by: str | None  # the next limit, or the minimum for the same work; None: nothing known
 
 
 def gain(found: Accounting, limit: Limit) -> Gain:
@@ -78,7 +78,7 @@ def _best(sight: Sight) -> float | None:
     known, device = [sight.probed], sight.device
     if device is not None:
         best = (device.shown_bytes_per_second, device.peak_bytes_per_second)
-        # A best second may be no more than a whole checkpoint that took less than one
+        # The fastest second may contain a whole checkpoint that took less than one
         known += [one for one in best if one and abs(one - sight.moved) > _ALIKE * sight.moved]
         if device.busy_seconds is not None and device.busy_seconds >= _TICK:
             known.append((sight.device_bytes or 0.0) / device.busy_seconds)

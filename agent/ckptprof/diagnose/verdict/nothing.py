@@ -15,11 +15,11 @@ SHORT_SECONDS = 1.0
 TOO_SHORT = "too short for a limit to matter"
 IN_BACKGROUND = "it was written in the background while training continued"
 MOMENT_SECONDS = 0.5  # less than a step of a large model
-_LEAST_SECONDS = 0.2  # of one limit: ten looks
+_LEAST_SECONDS = 0.2  # of one limit: ten samples
 STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
 LONG_SECONDS = 10.0
 CEILING_SHARE = 0.7
-LEAST_SHARE = 1 / 3  # of the path; what holds less does not limit it
+LEAST_SHARE = 1 / 3  # of the path; a smaller part does not limit it
 _BUSY = (Limit.SERIALIZE, Limit.CPU)
 _STORAGE = (Limit.DEVICE, Limit.NETWORK, Limit.SERVER)
 

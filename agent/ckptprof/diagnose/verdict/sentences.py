@@ -37,8 +37,8 @@ STORAGE = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Lim
 _OF_JOB = frozenset({Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.GATHER, Limit.STAGING, Limit.STRAGGLER})
 _BESIDE = (Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.PAGE_FAULT)
 _CROWDED = 0.2  # of the path
-_STORED = 0.15  # of the path: who looks for a slow storage looks in the wrong place
-_WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW, Cause.PARSED})  # whose texts name who did it
+_STORED = 0.15  # of the path: below it storage is ruled out
+_WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW, Cause.PARSED})  # their texts name the subject
 _OF_TRAINING = frozenset({Cause.PREVIOUS_SAVE, Cause.CAME_IN, Cause.BUSY_BEFORE})
 OF_BEFORE = _OF_TRAINING | {Cause.GREW, Cause.UNTOLD_BEFORE}
 

@@ -15,22 +15,22 @@ from ckptprof.model import Level, Mode
 from ckptprof.units import per_second, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Limit, Verdict
 
-_ALIKE = 0.9  # of the largest; what holds as much as that contradicts it, if one excludes the other
-_CROWDED = 0.1  # of the path: no host makes what holds less so slow
-_PERHAPS = 0.2  # of the path: what holds less is no candidate
+_ALIKE = 0.9  # of the largest: a limit with this much contradicts it, if one excludes the other
+_CROWDED = 0.1  # of the path: a smaller part cannot be made so slow by CPU waits
+_PERHAPS = 0.2  # of the path: a smaller part is no candidate
 _DISAGREE = 0.25  # of the path: so much more is spent than there was
-# Confidence: what it begins with, and by how much each doubt lowers it
+# Confidence: its initial value, and by how much each doubt lowers it
 _EXACT = 0.92  # call times
-_ESTIMATED = 0.78  # looks
+_ESTIMATED = 0.78  # samples
 _OF_UNCLEAR = 0.5  # at most
-_ENOUGH = 0.6  # of the path: a limit that holds as much is as sure as it can be
-_BY_SHARE = 0.25  # of it, for a limit that holds next to nothing
+_ENOUGH = 0.6  # of the path: a limit with this much has full confidence
+_BY_SHARE = 0.25  # of the confidence, for a limit with almost no time
 _NEXT = 0.75  # of a limit's time: the next one may be the first
 _BY_NEXT = 0.08
 _BY_UNEXPLAINED = 0.3  # where all of the path is
 _BY_GUESS = 0.12  # which storage was waited for
 _BY_RIVAL = 0.04  # it may be another one
-_BY_MISSING = 0.07  # each thing that was not seen
+_BY_MISSING = 0.07  # for each missing observation
 _DIGITS = 3
 _EITHER_OR = frozenset(
     {
@@ -135,7 +135,7 @@ def _choose(found: Accounting) -> _Choice:
     beside = nothing.beside_training(found) if unsure else None
     if beside is not None:
         return _Choice(Limit.NONE, beside, ())
-    short_of_cpus = top is Limit.CPU and found.share_of(top) >= nothing.LEAST_SHARE  # as who was waited for beside it
+    short_of_cpus = top is Limit.CPU and found.share_of(top) >= nothing.LEAST_SHARE  # as for the wait alongside it
     if top is None or (unsure and not short_of_cpus):
         why = f"{seconds(unexplained)} unexplained"
         if top is not None and unexplained <= held:

@@ -10,7 +10,7 @@ from ckptprof import units
 from ckptprof.model import Checkpoint, Gap, Watched
 
 WIDTH = 1000.0  # of a drawing; it is stretched to the page
-LEAST = 0.001  # of a width; a line around each bar makes it seen
+LEAST = 0.001  # of a width; an outline makes it visible
 MAX_GAPS = 500  # that are drawn, the longest
 _MARGIN = 0.02
 _SECOND = 1_000_000_000
@@ -55,7 +55,7 @@ class Axis(NamedTuple):
         """Return round local times, at most seven."""
         seconds = (self.end_ns - self.start_ns) / _SECOND
         longest = _STEPS[-1]
-        many = -(-seconds // (longest * _TICKS)) * longest  # of what takes more than half a year
+        many = -(-seconds // (longest * _TICKS)) * longest  # for more than half a year
         step = int(next((step for step in _STEPS if seconds / step <= _TICKS), many)) * _SECOND
         moment = units.moment(self.start_ns, zone)
         offset = moment.utcoffset() if moment is not None else None

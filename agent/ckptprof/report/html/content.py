@@ -29,7 +29,7 @@ SIZES = (
     (16 * MIB, "16 MiB and more"),
 )  # fmt: skip
 ORDERS = (("order-next", "consecutive"), ("order-on", "forward"), ("order-back", "backward"), ("gap", "not observed"))
-Parts = list[tuple[str, float, float, str]]  # of a bar: class, begin and width in percent of the longest, text
+Parts = list[tuple[str, float, float, str]]  # of a bar: class, start and width in percent of the longest, text
 
 
 class Meter(NamedTuple):

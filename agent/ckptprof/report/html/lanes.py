@@ -13,8 +13,8 @@ from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, Axis
 
-WHOLE = 200  # checkpoints that are told one by one; of more, the slowest
-CELLS = 250  # of the lanes that show shares, where there are more bars than can be told apart
+WHOLE = 200  # checkpoints that are listed individually; of more, the slowest
+CELLS = 250  # of lanes that show shares because there are too many bars
 AREA_HEIGHT = 28  # of such a lane
 MAX_BARS = 1500  # of all ranks of a job
 SLOWEST, FASTEST = 16, 4  # ranks that are drawn
@@ -43,8 +43,8 @@ class Lane:
 
     name: str
     bars: tuple[Bar, ...]
-    areas: tuple[tuple[str, str], ...] = ()  # class and path of shares, where they are not told one by one
-    number: int = 0  # of all of them
+    areas: tuple[tuple[str, str], ...] = ()  # class and path of shares, for lanes without single bars
+    number: int = 0  # total number of bars
     rows: int = 1
     note: str = ""
     scale: str = ""  # the share at the top
@@ -110,7 +110,7 @@ def lateness_by_job(checkpoints: Iterable[Checkpoint]) -> dict[str, list[Latenes
 
 def latenesses(checkpoints: Iterable[Checkpoint]) -> list[Lateness]:
     """Return the delays of a job's ranks, the largest first; empty for fewer than two ranks."""
-    late: dict[int, list[float]] = {}  # by rank: how often, in all, at worst, how often last
+    late: dict[int, list[float]] = {}  # by rank: checkpoints, total delay, maximum delay, times last
     for one in checkpoints:
         ends: dict[int, int] = {}
         for writer in one.writers:

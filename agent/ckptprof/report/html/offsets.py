@@ -87,6 +87,6 @@ def _lane(stream: Stream, axis: Axis, rank: int | None, common: str | None) -> d
         "file": name,
         "scale": units.size(top),  # the offset at the top; 0 is at the bottom
         "boxes": list(boxes.items()),  # class and path: between when and when, and which offsets
-        "lines": list(lines.items()),  # of what went forward, from the corner where it began to that where it ended
+        "lines": list(lines.items()),  # forward progress, from the corner where it started to that where it ended
         "looks": looks,
     }

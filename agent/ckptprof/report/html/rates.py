@@ -14,7 +14,7 @@ from ckptprof_collectors.counted import MOVED
 HEIGHT = 40.0
 MAX_DRAWN = 6
 MAX_POINTS = 2000  # of a series
-_LEAST_BYTES = 1_000_000  # moved in all: less is no part of the picture
+_LEAST_BYTES = 1_000_000  # total: entities with less traffic are not drawn
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from ckptprof.report.table import GAP, Cell, number, paint, render
 
 KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort  f freeze"
 _GUTTER = 2  # cells before each line, for the mark of the chosen one
-_ROOM = 6  # lines of the last checkpoints that are kept free, where the screen has them
+_ROOM = 6  # lines reserved for the newest checkpoints, if the screen has them
 _BAR = 12  # cells of a progress
 _QUIET_NS = 2_000_000_000  # without I/O: what is shown is about a second old,
-_STALE_SHARE = 8  # or an eighth of the age of the checkpoint: a long one is judged again less often
+_STALE_SHARE = 8  # or an eighth of the age of the checkpoint: a long one is evaluated less often
 _ASCII = str.maketrans({"█": "#", "·": ".", ELLIPSIS: "~", "\N{UPWARDS ARROW}": "j", "\N{DOWNWARDS ARROW}": "k"})
 _LINKS = ("nic", "rdma")
 
@@ -41,7 +41,7 @@ class Look:
     chosen: str | None = None  # the uid of a checkpoint
     colour: bool = False
     unicode: bool = True
-    lately: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by device: what it `moved`, the newest last
+    lately: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by device: recent rates, the newest last
 
 
 def frame(state: State, look: Look) -> list[str]:
@@ -52,7 +52,7 @@ def frame(state: State, look: Look) -> list[str]:
     zone = units.fixed_zone(state.at_ns, look.zone)
     head = [*_head(state, zone, room), *(shorten_end(clean(note), room) for note in state.notes)]
     going_on = _going_on(state, room, look)
-    # the newest checkpoints keep some lines: devices that moved least go first
+    # the newest checkpoints keep some lines: devices with least traffic are dropped first
     free = look.height - len(head) - len(going_on) - _ROOM - 4
     devices = _devices(state, room, max(0, free), look)
     above = [*head, "", *going_on, *([""] if devices else []), *devices]

@@ -11,14 +11,14 @@ from ckptprof.bounds import Amount, Count, Share, one_of
 from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof.verdicts import SoFar
 
-MAX_LAST = 100  # checkpoints that are over: more than a screen has lines
-_ACCOUNTS = 4  # that are told of one: a state is told again each second
+MAX_LAST = 100  # completed checkpoints: more than a screen has lines
+_ACCOUNTS = 4  # of one checkpoint: a state is sent every second
 
 
 class Underway(msgspec.Struct, frozen=True, kw_only=True):
     """A save or restore in progress, as far as it was observed."""
 
-    uid: str  # of what was seen of it so far: it is another one when more files belong to it
+    uid: str  # of the part observed so far: it changes when more files belong to it
     kind: Kind
     job: str
     framework: str | None
@@ -26,12 +26,12 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     ranks: Count | None  # of the job
     ranks_done: Count | None  # that have written something and have no file open any more
     bytes: Count  # so far
-    usual_bytes: Count | None = None  # of the last complete one of its job and kind: what the progress is told by
+    usual_bytes: Count | None = None  # of the last complete one of its job and kind: progress is estimated from it
     start_ns: int  # epoch nanoseconds of the first I/O
-    last_ns: int  # and of the last one that was seen
-    stall_ns: Count | None = None  # time in which training did not advance because of it, so far
+    last_ns: int  # and of the last one observed
+    stall_ns: Count | None = None  # time in which training was blocked by it, so far
     path: str | None
-    so_far: SoFar | None = None  # None: it was not judged
+    so_far: SoFar | None = None  # None: not diagnosed
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     read_bytes_per_second: Amount | None  # into the host
     written_bytes_per_second: Amount | None  # out of the host
     busy_share: Share | None  # of the time in which a request was in flight; None of links
-    at_ns: int  # epoch nanoseconds of the later look
+    at_ns: int  # epoch nanoseconds of the later sample
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +51,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     at_ns: int  # epoch nanoseconds
     host: str | None
     level: str | None  # trace | poll
-    since_ns: int | None  # epoch nanoseconds: when the watch began
-    notes: tuple[str, ...] = ()  # what of it is not up to date, each one sentence
+    since_ns: int | None  # epoch nanoseconds: start of the recording
+    notes: tuple[str, ...] = ()  # what is not up to date, a sentence each
     dropped_frames: Count = 0  # samples that the recorder lost in this session
     underway: tuple[Underway, ...] = ()  # the oldest first
     devices: tuple[Device, ...] = ()

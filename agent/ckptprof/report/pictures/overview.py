@@ -22,7 +22,7 @@ STYLES = {BLOCKED: "red", SAVING: "yellow", COPYING: "blue", TRAINING: "green", 
 _FEWEST = 3  # saves that are a course
 _MOST_CELLS = 100
 _JOB_CELLS = 40
-_BESIDE_CELLS = 30  # that a text beside its drawing takes at least
+_BESIDE_CELLS = 30  # minimum cells for a text beside its drawing
 _TINY = 0.005  # of a run: what is not drawn
 _UNKNOWN = "?"
 _NS = 1_000_000_000
@@ -95,7 +95,7 @@ def _parts(report: Report, cost: JobCost, run_seconds: float) -> list[tuple[str,
     end_ns = begin_ns + round(run_seconds * _NS)
     copies = [one for one in report.checkpoints if one.kind is Kind.COPY]
     spans = [(max(begin_ns, one.start_ns), min(end_ns, one.end_ns)) for one in copies]
-    last_ns = min(end_ns, max(one.end_ns for one in mine))  # beyond it the job may have been over
+    last_ns = min(end_ns, max(one.end_ns for one in mine))  # the job may have ended after it
     gaps = [(max(begin_ns, gap.start_ns), min(last_ns, gap.end_ns)) for gap in report.watched.gaps]
     beside = "beside training" if not cost.stalls_unknown else "saving or restoring"
     left = run_seconds
