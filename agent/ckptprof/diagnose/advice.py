@@ -92,13 +92,11 @@ def _share(verdict: Verdict, limit: Limit) -> float:
 
 
 def _lost(mine: list[Checkpoint], limit: Limit) -> float:
-    """Sum the stalls, weighted by the share of the limit in each."""
     held = ((one.verdict, stall_seconds(one) or 0.0) for one in mine)
     return sum(stall * _share(verdict, limit) for verdict, stall in held if verdict is not None)
 
 
 def _part(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
-    """Describe the time that a limit cost, of the time that all lost; empty if that is nothing."""
     own, every = of_all(mine, stall_seconds), of_all(judged, stall_seconds)
     if not own:
         took = seconds(sum(of_all(mine, duration_seconds)))

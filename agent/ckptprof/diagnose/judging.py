@@ -127,7 +127,6 @@ def durable_bytes_per_second(sight: Sight) -> float | None:
 
 
 def _written_back(sight: Sight) -> float | None:
-    """Return the rate of the device during writeback, at most a limit that is set on a device below it."""
     moved, busy = sight.measures.written_back_bytes, seconds(sight.measures.written_back_ns)
     if moved is None or busy is None or busy < _TICK_SECONDS or moved < MOST * sight.checkpoint.bytes:
         return None

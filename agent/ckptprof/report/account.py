@@ -151,7 +151,6 @@ def _ordered(verdict: Verdict) -> list[Account]:
 def _bars(  # noqa: PLR0913 # as a drawing needs
     checkpoint: Checkpoint, verdict: Verdict, width: int, blocks: str, *, least: float = 0.0, colour: bool
 ) -> list[str]:
-    """Return a bar for each account with at least this share, the largest first, its text beside or under it."""
     every = _ordered(verdict)
     if not every:
         return []

@@ -140,7 +140,6 @@ def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]
 
 
 def _outcome(name: str, change: noise.Shift, relative: noise.Shift) -> str:
-    """Return slower, faster, ..., same, noise, few (too few to tell) or unseen."""
     if change.estimate is None:
         return UNSEEN
     if not change.is_judged:

@@ -239,7 +239,6 @@ def judge(report: Report, conditions: Sequence[Condition]) -> list[Judged]:
 
 
 def _figure(report: Report, name: str) -> tuple[float | None, str]:
-    """Return (value, remark), or (None, reason)."""
     checkpoints = report.checkpoints
     counts: dict[str, Callable[[Checkpoint], bool]] = {
         "count": lambda _: True,

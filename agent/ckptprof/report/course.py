@@ -229,7 +229,6 @@ def _metadata(metadata: Metadata) -> str:
 
 
 def _slowest(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return the last of several processes and its delay, which extends the checkpoint."""
     timed = [(writer.end_ns, writer) for writer in checkpoint.writers if writer.end_ns is not None]
     if len(timed) < 2:
         return []

@@ -163,7 +163,6 @@ def _spent(checkpoint: Checkpoint) -> float:
 
 
 def _paths(checkpoints: Sequence[Checkpoint], rows: Sequence[list[Cell]], width: int) -> list[tuple[str, str]]:
-    """Shorten the paths of rows by their common folder if they do not fit; return what was removed."""
     paths = [one.path for one in checkpoints if one.path is not None]
     folder = common_folder(paths)
     last = len(rows[0]) - 1 if rows else 0

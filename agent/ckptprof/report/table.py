@@ -156,7 +156,6 @@ def wrap(text: str, limit: int) -> list[str]:
 
 
 def _pieces(word: str, limit: int) -> list[str]:
-    """Split a cleaned word into pieces of at most `limit` cells; an empty word is one piece."""
     if not word:
         return [word]
     found = []

@@ -182,7 +182,6 @@ def _copies(number: int) -> str:
 
 
 def _damaged(moved_aside: Sequence[str]) -> str:
-    """State that earlier records are missing because their database was unusable; the newest is the last."""
     kept = "their database was unusable and is kept"
     if len(moved_aside) > 1:
         kept = f"{len(moved_aside)} databases were unusable and are kept, the newest"

@@ -163,7 +163,6 @@ def _paused_seconds(known: Known, *, lowered: bool) -> float:
 
 
 def _paced(sight: Sight, parts: Parts, waiting: float) -> float:
-    """Estimate how much of the wait for a CPU a limit on the device would have taken anyway."""
     bound = throttle(sight, waiting + parts.of(Part.QUEUED)) if waiting > 0 else None
     return 0.0 if bound is None else min(bound.least, sight.span) - waiting
 
@@ -194,7 +193,6 @@ def faults(known: Known, parts: Parts) -> Claim:
 
 
 def _woken(parts: Parts, asleep: float) -> float:
-    """Estimate the CPU waits that are due to waking up from many small waits."""
     at_work = parts.of(Part.COPY, Part.KERNEL)
     return parts.of(Part.QUEUED) * asleep / (asleep + at_work)
 

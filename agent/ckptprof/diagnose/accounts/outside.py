@@ -70,7 +70,6 @@ def blocked_before(sight: Sight) -> float:
 
 
 def _came_in(sight: Sight, before: BeforeMeasure) -> bool:
-    """State may have arrived over the network: enough bytes, and not for ranks that each write a part."""
     few = alone(sight) is not None or ranks_here(sight) == 1
     return few and some(before.received_bytes) >= _MOVED * max(1.0, sight.checkpoint.bytes)
 

@@ -93,7 +93,6 @@ def _traced(thread: ThreadMeasure, calls: dict[Part, float], whole: float) -> Th
 
 
 def _in_own_code(starved: float, user: float, system: float, asleep: float) -> float:
-    """Estimate the CPU wait of the thread's own code: the rest is waits after wake-ups."""
     whole = user + system + asleep
     return min(starved, starved * user / whole) if whole > 0 else 0.0
 

@@ -130,7 +130,6 @@ def throttle(sight: Sight, waiting: float) -> Bound | None:
 
 
 def _small(sight: Sight, waiting: float) -> Wait | None:
-    """Return small operations if their number, not their bytes, is what the device is slow at."""
     call = sight.checkpoint.pattern.median_operation_bytes
     if call is None:
         call = sight.checkpoint.pattern.mean_operation_bytes
@@ -200,7 +199,6 @@ def _most(limit: float | None) -> float:
 
 
 def _behind_fabric(sight: Sight, waiting: float, found: Wait) -> Wait:
-    """Return what is behind the wait for an NVMe device on another host: its target, or the path to it."""
     mount = sight.measures.mount
     if found.cause is not Cause.DEVICE or mount is None or not mount.paths:
         return found

@@ -99,7 +99,6 @@ def of_storage(sight: Sight) -> list[ConnectionMeasure]:
 
 
 def _queues(main: ConnectionMeasure, theirs: list[ConnectionMeasure]) -> str:
-    """Describe a round trip that queues made longer, and retransmissions; "" where neither was observed."""
     usual, least, text = main.rtt_seconds, main.min_rtt_seconds, ""
     if usual and least and usual >= _QUEUED * least:
         text = f", with a round trip of {usual * MS:.1f} ms, {least * MS:.2f} ms without queues"
@@ -217,7 +216,6 @@ def _committed(sight: Sight, mount: MountMeasure, data: _Requests, waiting: floa
 
 
 def _queued(sight: Sight, mount: MountMeasure, data: _Requests, waiting: float) -> Wait | None:
-    """Return requests that waited on this host while slots at the server were free: one connection is too few."""
     slots = mount.slots
     if not sight.writes or mount.connections != 1 or not slots or not data.took or data.queued < MOST * data.took:
         return None

@@ -131,7 +131,6 @@ def check_mttf(mttf: float, cost: Figure | None, duration: Figure | None) -> Non
 
 
 def _counted(value: float) -> str:
-    """Format seconds for comparison, so that 7,201 s differs from 7,200 s."""
     return f"{value:,.3g} s" if value < _THREE_DIGITS else f"{value:,.0f} s"
 
 

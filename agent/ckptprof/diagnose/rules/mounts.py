@@ -135,7 +135,6 @@ def _one_mount(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
 
 
 def _not_switched(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
-    """Describe writes through the page cache that the client could have bypassed."""
     known = witnesses.hybrid(sight)
     if known is None or known.switched >= MOST or spent_in(accounts, Cause.COPYING, Cause.DIRTY) is None:
         return None

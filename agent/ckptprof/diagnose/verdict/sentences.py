@@ -91,7 +91,6 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule 
 
 
 def _spent(found: Accounting, mine: list[Spent]) -> str:
-    """List what the time of a limit was spent in; short parts are in the evidence only."""
     if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked the same
         several = len(mine) > 1 and mine[0].cause is not Cause.STARVED_AFTER
         both = replace(mine[0], text=WITHOUT_CPU) if several else mine[0]

@@ -56,8 +56,6 @@ _WAITED = 0.2  # of the path: what is behind shorter waits does not matter
 
 @dataclass(frozen=True)
 class _Choice:
-    """A decision before it is put into words."""
-
     limit: Limit
     why: str | None  # of `none` and `unclear`; what shows a limit that has no account
     candidates: tuple[Limit, ...]
@@ -106,7 +104,6 @@ def totals(found: Accounting) -> list[tuple[Limit, float]]:
 
 
 def _of_its_own(found: Accounting) -> list[tuple[Limit, float]]:
-    """Return the limits without CPU waits; only CPU waits if nothing would be slow without them."""
     order = totals(found)
     others = [pair for pair in order if pair[0] is not Limit.CPU]
     waited = found.of(Limit.CPU)

@@ -316,7 +316,6 @@ def _row(one: Checkpoint, zone: tzinfo, clock: str, folder: str | None) -> list[
 
 
 def _details(one: Checkpoint) -> tuple[str, list[tuple[str, list[str]]]]:
-    """Return the sentence of a checkpoint, and the lists below it."""
     verdict = one.verdict
     lists: list[tuple[str, Iterable[str]]] = []
     if verdict is not None:

@@ -263,7 +263,6 @@ def _area(heights: Sequence[float], top: float) -> str:
 
 
 def _filled(spans: Iterable[tuple[int, int]], axis: Axis) -> list[float]:
-    """Return the covered share of each cell of the axis; overlaps count once."""
     filled, reached_ns = [0.0] * CELLS, axis.start_ns
     cells_per_ns = CELLS / max(1, axis.end_ns - axis.start_ns)
     for start_ns, end_ns in sorted(spans):

@@ -102,7 +102,6 @@ def _drawn(name: str, rates: list[tuple[str, Rates]], axis: Axis) -> Throughput:
 
 
 def _pieces(spans: Rates) -> list[Rates]:
-    """Return continuous pieces; of many spans only the fastest of each group."""
     every = -(-len(spans) // MAX_POINTS)
     if every > 1:
         groups = [spans[i : i + every] for i in range(0, len(spans), every)]

@@ -168,7 +168,6 @@ def _last(state: State, zone: timezone, lines: int, look: Look) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert the texts of a state to ASCII."""
     if type(value) is str:
         return clean(value).encode("ascii", "backslashreplace").decode()
     if type(value) is tuple:

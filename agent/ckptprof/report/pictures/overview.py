@@ -97,14 +97,14 @@ def _parts(report: Report, cost: JobCost, run_seconds: float) -> list[tuple[str,
     spans = [(max(begin_ns, one.start_ns), min(end_ns, one.end_ns)) for one in copies]
     last_ns = min(end_ns, max(one.end_ns for one in mine))  # the job may have ended after it
     gaps = [(max(begin_ns, gap.start_ns), min(last_ns, gap.end_ns)) for gap in report.watched.gaps]
-    beside = "beside training" if not cost.stalls_unknown else "saving or restoring"
+    beside = "alongside training" if not cost.stalls_unknown else "saving or restoring"
     left = run_seconds
     parts = []
     for mark, word, seconds in (
         (BLOCKED, "blocked", cost.stall_seconds or 0.0),
         (SAVING, beside, figures.busy_ns(mine) / _NS - (cost.stall_seconds or 0.0)),
         (COPYING, "copies", figures.union_ns(spans) / _NS),
-        (UNWATCHED, "not watched", figures.union_ns(gaps) / _NS),
+        (UNWATCHED, "not recorded", figures.union_ns(gaps) / _NS),
     ):
         taken = min(left, seconds) if seconds > _TINY * run_seconds or mark == BLOCKED else 0.0
         left -= taken
