@@ -1,8 +1,7 @@
-"""Writes the Grafana dashboards as code: `python dashboards/generate.py`, or `--check` to compare only.
+"""Generates the Grafana dashboard: `python dashboards/generate.py`, or `--check` to compare only.
 
-What is shown stands in `panels.py`, by the words of `queries.py`. The library is pinned to the line of Grafana 11.6
-(pyproject.toml): its version on PyPI is an epoch per Grafana release and an unpinned install takes the oldest one. It
-leaves panel ids to the caller.
+Its content is in `panels.py`. The library is pinned to Grafana 11.6 (pyproject.toml): its version on PyPI has an epoch
+per Grafana release, and an unpinned install gets the oldest one. It leaves panel ids to the caller.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ from queries import LIMIT_COLOURS, Panel, Query
 
 OUTPUT = Path(__file__).resolve().parent / "ckptprof-node.json"
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${DS_PROMETHEUS}")
-RUNS = 'cluster=~"$cluster",job=~"$job"'  # of what rules made of several nodes
+RUNS = 'cluster=~"$cluster",job=~"$job"'  # for series of the recording rules
 NODE = f'{RUNS},instance=~"$instance"'
 COLUMNS = 24
 STAT_HEIGHT = 4
 ROW_HEIGHT = 1
 SAVE_COLOUR = "#5794f2"
 GOOD, WATCH, BAD = "green", "#e0a020", "red"
-# The times are the values: one mark for each save, where it ended.
+# The values are times: one mark for each save, at its end.
 SAVES = 'ckptprof_last_checkpoint_timestamp_seconds{NODE,kind="save"} * 1000'
 Built = Any  # a builder; the library types members of enums as str, and most methods not at all
 MAPPED = {
@@ -124,7 +123,7 @@ def _bars(panel: Panel) -> Built:
     built: Built = bargauge.Panel()
     built = built.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     built = built.orientation(VizOrientation.HORIZONTAL).min(0).display_mode(BarGaugeDisplayMode.BASIC)
-    wide = panel.width > COLUMNS // 4  # where there is room for names beside the bars
+    wide = panel.width > COLUMNS // 4  # enough space for names beside the bars
     built = built.name_placement(BarGaugeNamePlacement.LEFT if wide else BarGaugeNamePlacement.TOP)
     built = built.show_unfilled(show_unfilled=False).color_scheme(_colour(models.FieldColorModeId.FIXED, SAVE_COLOUR))
     if panel.unit == "short":
@@ -150,7 +149,7 @@ def _heat(panel: Panel) -> Built:
 
 
 def _table(panel: Panel) -> Built:
-    """Return a table with a line for what the queries have in common: a node, or a job on it."""
+    """Return a table with a line for each common label value: a node, or a job on it."""
     names = {f"Value #{_letter(number)}": query.legend for number, query in enumerate(panel.queries)}
     hidden = ["Time", "Value", *(value for value, name in names.items() if not name)]
     shown = {value: name for value, name in names.items() if name} | {"instance": "node"}
@@ -259,7 +258,7 @@ def _head() -> Dashboard:
 
 
 def _annotations() -> dict[str, Any]:
-    """Return the marks of saves; the library does not know these words of the data source."""
+    """Return the marks of saves; the library lacks these fields of the data source."""
     saves = {
         "name": "Saves", "enable": False, "iconColor": SAVE_COLOUR, "expr": expression(SAVES), "useValueForTime": True,
         "datasource": {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}, "titleFormat": "save", "tagKeys": "instance",
@@ -269,7 +268,7 @@ def _annotations() -> dict[str, Any]:
 
 
 def _places(panels: tuple[Panel, ...], top: int) -> Iterator[tuple[Panel, models.GridPos]]:
-    """Yield where each panel stands: from left to right, line by line."""
+    """Yield the position of each panel: from left to right, line by line."""
     left, bottom = 0, top
     for panel in panels:
         if left + panel.width > COLUMNS:
@@ -293,7 +292,7 @@ def build() -> str:
         top += ROW_HEIGHT
         places = list(_places(group.panels, top))
         built = [_panel(panel, panel.kind, next(identities), place) for panel, place in places]
-        if group.closed:  # its panels stand in the row
+        if group.closed:  # its panels are part of the row
             for each in built:
                 row = row.with_panel(each)
         board = board.with_row(row)
@@ -307,7 +306,7 @@ def build() -> str:
 
 
 def main() -> int:
-    """Write the dashboard, or with `--check` say whether it is as generated."""
+    """Write the dashboard, or with `--check` exit with 1 if it differs."""
     text = build()
     if sys.argv[1:] == ["--check"]:
         return 0 if OUTPUT.read_text(encoding="utf-8") == text else 1

@@ -1,6 +1,6 @@
-"""What the node's dashboard shows, as data: rows of panels, each with its queries, unit and the sentence of its (i).
+"""The node's dashboard as data: rows of panels, each with queries, unit and description.
 
-`generate.py` beside this file writes it in Grafana's words.
+`generate.py` converts it to Grafana's JSON.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from queries import Group, Panel, Query, grown, held_share, hourly, limit_number
 
 _DEVICE = "{{instance}} {{device}}"
 _SAVE = 'NODE,kind="save"'
-_HELD = (0.05, 0.12)  # SNIA's limit, and what the field usually loses
+_HELD = (0.05, 0.12)  # SNIA's limit, and the average in the field
 _AMPLIFIED = (1.2, 1.5)
 _TWICE = (1.5, 2.0)
 _AGE = f"max by (instance) (time() - last_over_time(ckptprof_last_checkpoint_timestamp_seconds{{{_SAVE}}}[$__range]))"
@@ -115,7 +115,7 @@ _NODES = Panel(
 _UNNAMED = "these agents do not export the names of jobs (`job_names`), or the recording rules are not loaded"
 _BEGUN = "run:ckptprof_run_newest_restorable_timestamp_seconds:min{RUNS}"
 
-# Of agents that name their jobs, by the recording rules: what all nodes of a run tell together, each save once.
+# For agents that export job names, from the recording rules: one value per run, each save counted once.
 RUNS = Group(
     "Runs",
     (

@@ -1,4 +1,4 @@
-"""The nouns of the dashboard, and the queries that several of its panels ask; NODE: the matchers of the variables."""
+"""The types of the dashboard, and queries that several panels share; NODE stands for the matchers of the variables."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from ckptprof.report.html.colours import OF_LIMIT
 
 Kind = Literal["stat", "graph", "bars", "states", "heat", "table"]
 
-# The same as on the pages of `--html`; what nothing explains has one, too
+# The same as on the pages of `--html`, with one for unexplained time
 LIMIT_COLOURS = {"unexplained" if limit is None else limit.value: colour for limit, colour in OF_LIMIT.items()}
 
 
 @dataclass(frozen=True)
 class Query:
-    """One line of a panel, and how its series are called."""
+    """One line of a panel, with the legend of its series."""
 
     text: str
     legend: str = "{{instance}}"
-    unit: str | None = None  # of a column of a table, if it is not the panel's
-    steps: tuple[float, float] | None = None  # likewise, from where on it is yellow, and red
+    unit: str | None = None  # of a column of a table, if it differs from the panel's
+    steps: tuple[float, float] | None = None  # likewise, the thresholds for yellow and red
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel. `empty` is what it says while there is nothing to show: what it waits for, or what cannot be seen."""
+    """One panel. `empty`: its text without data, such as what it waits for."""
 
     title: str
     unit: str
@@ -33,16 +33,16 @@ class Panel:
     queries: tuple[Query, ...]
     empty: str = "none yet"
     kind: Kind = "graph"
-    holds: bool = False  # a value that stays until the next one
+    holds: bool = False  # a value stays until the next one
     maximum: float | None = None
-    steps: tuple[float, float] | None = None  # from where on it is yellow, and red
+    steps: tuple[float, float] | None = None  # the thresholds for yellow and red
     width: int = 12
     height: int = 8
 
 
 @dataclass(frozen=True)
 class Group:
-    """A row of the dashboard; a closed one asks Prometheus nothing."""
+    """A row of the dashboard; a closed one sends no queries."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -55,19 +55,19 @@ def rate(family: str, by: str = "instance, device") -> str:
 
 
 def hourly(family: str) -> str:
-    """Return the growth of a counter per second, over an hour: one that only moves when a save ends is no rate."""
+    """Return the growth of a counter per second, over an hour, for counters that change only when a save ends."""
     return f"sum by (instance) (rate(ckptprof_{family}{{NODE}}[1h]))"
 
 
 def share(family: str) -> str:
-    """Return the growth of a counter by node over the whole time of the dashboard, as a share of that time."""
+    """Return the growth of a counter by node over the time range, as a share of that range."""
     return f"sum by (instance) (increase(ckptprof_{family}{{NODE}}[$__range])) / $__range_s"
 
 
 def grown(family: str, by: str, matchers: str = "NODE") -> str:
-    """Return by how much a counter grew in the time of the dashboard.
+    """Return the growth of a counter in the time range.
 
-    A series that began within that time had nothing before: `increase` alone would lose its first value.
+    A series that starts within the range has no value before: `increase` alone would lose its first value.
     """
     series = f"ckptprof_{family}{{{matchers}}}"
     began = f"min_over_time({series}[$__range]) unless {series} offset $__range"
@@ -76,13 +76,13 @@ def grown(family: str, by: str, matchers: str = "NODE") -> str:
 
 
 def network(direction: str, port: str) -> str:
-    """Return the bytes per second of interfaces and RDMA ports alike."""
+    """Return the bytes per second of interfaces and RDMA ports."""
     names = f"ckptprof_(network_{direction}|infiniband_port_data_{port})_bytes_total"
     return f'sum by (instance, device) (rate({{__name__=~"{names}",NODE}}[$__rate_interval]))'
 
 
 def limit_number() -> str:
-    """Return the limit of each node's newest checkpoint as its place in `LIMIT_COLOURS`: states are numbers."""
+    """Return the limit of each node's newest checkpoint as its index in `LIMIT_COLOURS`: states are numbers."""
     each = (
         f'ckptprof_last_checkpoint_limit{{NODE,limit="{limit}"}} * {number}'
         for number, limit in enumerate(LIMIT_COLOURS)
@@ -92,9 +92,9 @@ def limit_number() -> str:
 
 
 def slowness() -> str:
-    """Return the mean duration of each node's saves over that of the median node of the same run.
+    """Return the mean duration of each node's saves, divided by that of the median node of the same run.
 
-    Of the runs that a node is known by, those count in which it saved within the time shown.
+    Only runs in which the node saved within the time range count.
     """
     took = (
         'sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_sum{NODE,kind="save"}[$__range])) / '
@@ -106,6 +106,6 @@ def slowness() -> str:
 
 
 def held_share() -> str:
-    """Return of each run the largest share of the time shown in which saves blocked training on one of its nodes."""
+    """Return the share of the time range in which saves blocked training, on the worst node of each run."""
     saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{NODE}[$__range])) > 0)"
     return f"max by (run) ({saves} * 0 + on (instance) group_left () ({share('checkpoint_stall_seconds_total')}))"

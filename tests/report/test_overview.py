@@ -29,7 +29,7 @@ def test_the_bar_is_the_run(make_checkpoint: Callable[..., Checkpoint]) -> None:
 
     assert bar == "Run       " + "█" * 30 + "░" * 10 + "─" * 50 + "·" * 10
     assert legend.split(": ")[1] == (
-        "█ blocked 1 min 30 s, ░ copies 30.0 s, ─ training 2 min 30 s, · not watched 30.0 s"
+        "█ blocked 1 min 30 s, ░ copies 30.0 s, ─ training 2 min 30 s, · not recorded 30.0 s"
     )
 
 
@@ -39,7 +39,7 @@ def test_what_was_not_seen_to_block_is_not_called_training(make_checkpoint: Call
     known = tuple(make_checkpoint(n, n * 40, mode=Mode.ASYNC, stall_ns=_NS) for n in range(3))
 
     assert "▓ saving or restoring 12.4 s" in " ".join(_drawn(unknown))
-    assert "█ blocked 3.00 s, ▓ beside training 9.36 s" in " ".join(_drawn(known))
+    assert "█ blocked 3.00 s, ▓ alongside training 9.36 s" in " ".join(_drawn(known))
 
 
 def test_a_block_is_as_high_as_its_save_was_long(make_checkpoint: Callable[..., Checkpoint]) -> None:

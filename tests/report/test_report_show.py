@@ -265,7 +265,7 @@ def test_what_was_not_seen_is_said(make_checkpoint: Callable[..., Checkpoint], z
     text = show.render(bare, width=80, colour=False, zone=zone)
 
     assert "Restore (not stored), train.py\n" in text
-    assert "bandwidth over time was not observed" in text
+    assert "Bandwidth over time\n  not observed\n" in text
     assert re.search(r"Sequential +not observed", text)
     assert re.search(r"Page cache +not observed", text)
     for name in ("Mode", "Durable", "At risk", "Amplification"):

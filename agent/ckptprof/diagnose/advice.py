@@ -1,4 +1,4 @@
-"""The answer that a report opens with: what limited most of the lost time, and what to do first."""
+"""The answer that opens a report: the limit that cost most time, and what to do first."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ckptprof.units import plural, seconds
 from ckptprof.verdicts import Headline, Limit, Verdict
 
 _CROWDED = 0.2  # of what training lost
-_EACH = 1e-9  # seconds: where nothing was lost, the remedy that is told most often counts
+_EACH = 1e-9  # seconds: without any loss the most frequent remedy counts
 
 
 def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
-    """Return what limited most of the lost time; None if nothing has a verdict.
+    """Find the limit that cost most time; None if nothing has a verdict.
 
-    Nothing slow is an answer, too: its limit is `none`, then. What is unclear is told only if nothing else is known.
+    If nothing was slow, the limit is `none`. An unclear limit is reported only if no other is known.
     """
     pairs = [(one, one.verdict) for one in checkpoints if one.kind is not Kind.COPY and one.verdict is not None]
     if not pairs:
@@ -33,7 +33,7 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
     mine = [one for one, told in pairs if told.limit is limit]
     if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < SLIGHT * whole:
         return _of_little(limit, mine, judged, whole)
-    remedies: dict[str, float] = {}  # what most of the lost time asks for
+    remedies: dict[str, float] = {}  # weighted by lost time
     for one, told in pairs:
         if told.limit is limit and told.remedy is not None:
             remedies[told.remedy] = remedies.get(told.remedy, 0.0) + lost_seconds(one) + _EACH
@@ -83,7 +83,7 @@ def _of(mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
 
 
 def _share(verdict: Verdict, limit: Limit) -> float:
-    """Return the share that a limit has of what a verdict explains; all of it of a verdict without an account."""
+    """Return the share of a limit in the time that a verdict explains; all of it for a verdict without accounts."""
     own = sum(one.seconds for one in verdict.accounts if one.limit is limit)
     whole = limit in (Limit.NONE, Limit.UNCLEAR) or not own
     if whole or not verdict.seconds > 0:
@@ -92,13 +92,11 @@ def _share(verdict: Verdict, limit: Limit) -> float:
 
 
 def _lost(mine: list[Checkpoint], limit: Limit) -> float:
-    """Return the seconds of stalls that were seen and that a limit holds; those of another one do not count."""
     held = ((one.verdict, stall_seconds(one) or 0.0) for one in mine)
     return sum(stall * _share(verdict, limit) for verdict, stall in held if verdict is not None)
 
 
 def _part(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
-    """Return what is known to be lost by a limit, of what all lost: no more than was seen, empty if it is nothing."""
     own, every = of_all(mine, stall_seconds), of_all(judged, stall_seconds)
     if not own:
         took = seconds(sum(of_all(mine, duration_seconds)))

@@ -1,4 +1,4 @@
-"""What the seconds of a critical path were spent in: code asks for a cause, a person reads its text."""
+"""The causes that time of a critical path is attributed to: code uses the enum, users read the text."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ckptprof.verdicts import Account, Limit
 
 
 class Cause(Enum):
-    """What was found; each has one place that finds it, and its own words."""
+    """A cause; one place in the code finds it, with its own text."""
 
     PREVIOUS_SAVE = auto()  # before the first byte: the save before was still being written
-    CAME_IN = auto()  # before the first byte: state came in over the network
+    CAME_IN = auto()  # before the first byte: state was received over the network
     GREW = auto()  # before the first byte: memory grew
     BUSY_BEFORE = auto()  # before the first byte: the writer's process was on CPU
-    UNTOLD_BEFORE = auto()  # before the first byte, and nothing tells what it was
+    UNTOLD_BEFORE = auto()  # before the first byte, cause not known
     PARSED = auto()  # after the last byte of a restore: memory grew
     PACKED = auto()  # after the last byte of a save: programs of its own read it
     DELETION = auto()
@@ -26,28 +26,28 @@ class Cause(Enum):
     FAULTS = auto()  # page faults of a mapping
     FLUSHES = auto()
     SMALL_OPERATIONS = auto()
-    SMALL_OPERATIONS_CAPPED = auto()  # by a limit on operations that somebody set
+    SMALL_OPERATIONS_CAPPED = auto()  # by a limit on operations
     DEVICE = auto()
-    DEVICE_CAPPED = auto()  # by a limit that somebody set
-    DEVICE_PACED = auto()  # held back before its queue
+    DEVICE_CAPPED = auto()  # by a limit that is set
+    DEVICE_PACED = auto()  # throttled before its queue
     LINK = auto()  # at its speed
-    LINK_EVEN = auto()  # as fast as it was ever seen, or at an even rate: a server may do that, too
-    LINK_SHAPED = auto()  # its queueing discipline held packets back
-    CONGESTION = auto()  # of the fabric, as its ports tell
-    PATH = auto()  # somewhere between this host's link and the server, as TCP tells: by its length
+    LINK_EVEN = auto()  # at its highest observed rate, or at a constant rate: may be due to a server
+    LINK_SHAPED = auto()  # its queueing discipline delayed packets
+    CONGESTION = auto()  # of the fabric, by the counters of its ports
+    PATH = auto()  # between this host's link and the server, by TCP: because of the round trip
     QUEUES = auto()  # likewise, by queues or losses
     PATHS_LOST = auto()  # no path to a disk behind a fabric could be used
     DAEMON = auto()  # the process that serves a FUSE mount was at work here all the while
     SERVER = auto()
-    WINDOW = auto()  # the server did not take the bytes, as TCP tells
-    RESENT = auto()  # requests to the server were sent again, as its client tells; so are those below
+    WINDOW = auto()  # the server did not accept the bytes, by TCP
+    RESENT = auto()  # requests were retransmitted, by the client's counters, as for those below
     DELAYED = auto()  # the server said: later
     COMMITS = auto()  # the server brought it to its stable storage
     ONE_CONNECTION = auto()  # requests waited at this end for one connection
     SMALL_REQUESTS = auto()  # each carried far less than it could
-    ANSWERS = auto()  # the server took long for each
-    SLOTS = auto()  # as many requests as there may be were at its targets, while the link had room
-    TARGET = auto()  # one of several servers, or what takes a share of the data there, was far slower than the others
+    ANSWERS = auto()  # the server was slow for each request
+    SLOTS = auto()  # all request slots of its targets were in use, while the link had free capacity
+    TARGET = auto()  # one of several servers or targets was far slower than the others
     QUEUED = auto()  # without a CPU in the kernel
     STARVED = auto()  # without a CPU in its own code
     STARVED_AFTER = auto()  # without a CPU, when what was read was parsed
@@ -56,8 +56,8 @@ class Cause(Enum):
     LOCK = auto()  # other threads of its process ran one at a time, as Python's lock has it
     THREADS = auto()  # other threads of its process computed
     MESSAGES = auto()  # sends and receives
-    CAME_IN_MEANWHILE = auto()  # asleep while state came in over the network
-    PAUSED = auto()  # asleep because it asked to be
+    CAME_IN_MEANWHILE = auto()  # asleep while state was received over the network
+    PAUSED = auto()  # requested sleep
     UNEXPLAINED = auto()
 
 
@@ -95,22 +95,22 @@ class Wait:
     cause: Cause
     limit: Limit
     words: str | None = None  # in or for what it was asleep, for a person; None: as its limit has it
-    facts: tuple[str, ...] = ()  # who, and the numbers
+    facts: tuple[str, ...] = ()  # names and numbers
     excluded: tuple[str, ...] = ()
     rival: Limit | None = None  # what it may be as well
-    imposed: bool = False  # by a limit that somebody set, or that the kernel has measured
+    imposed: bool = False  # by a limit that is set, or that the kernel has measured
     sure: bool = True
 
     @property
     def text(self) -> str:
-        """For a person."""
+        """Text for users."""
         head = f"asleep {self.words or _ASLEEP[self.limit]}"
         return f"{head}: {'; '.join(self.facts)}" if self.facts else head
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds of the critical path: an account with the identity of what was found."""
+    """Seconds of the critical path with their cause."""
 
     cause: Cause
     limit: Limit | None  # None: time that nothing explains
@@ -123,10 +123,10 @@ class Spent:
 
     @property
     def account(self) -> Account:
-        """As a verdict keeps it."""
+        """The account as it is stored in a verdict."""
         return Account(limit=self.limit, seconds=self.seconds, text=self.words)
 
     @property
     def words(self) -> str:
-        """What a person reads."""
+        """Text for users."""
         return self.text if self.alone is None else f"{self.alone}: {self.text}"

@@ -1,4 +1,4 @@
-"""What a directory can do at best, as `ckptprof ceiling` measured it."""
+"""The maximum rates of a directory, as measured by `ckptprof ceiling`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 
 from ckptprof.bounds import one_of
 
-FORMAT = 1  # of what is kept; others are left alone
+FORMAT = 1  # of saved probes; other versions are left unchanged
 WRITE, READ = "write", "read"
-# Why a measure was over: all was moved that might be, the time was up, the file system or a quota was full, a signal
+# Why a measure ended: all data transferred, time up, file system or quota full, a signal
 SIZE, TIME, FULL, STOPPED = "size", "time", "full", "stopped"
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -20,9 +20,9 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of work and how fast it went; the rate is None where it could not be done, and `missing` says why.
+    """One kind of work and its rate; the rate is None if it could not be measured, and `missing` is the reason.
 
-    Of earlier versions a file may hold other kinds, without data or a way.
+    Files of earlier versions may contain other kinds of work.
     """
 
     id: str
@@ -30,7 +30,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     operation_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
     workers: Annotated[int, msgspec.Meta(ge=1)] = 1  # threads, each with a file of its own (reading: a part of one)
     direct: bool | None = None  # with O_DIRECT
-    bytes_per_second: Rate | None = None  # of writes: over the time of the writes and of the fsync that ends them
+    bytes_per_second: Rate | None = None  # writes: including the final fsync
     moved_bytes: Count = 0
     spent_ns: Count = 0
     ended: Annotated[str, one_of(SIZE, TIME, FULL, STOPPED)] | None = None
@@ -38,12 +38,12 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one probe found."""
+    """The result of one probe."""
 
     format: int = FORMAT
     version: str  # of ckptprof
     host: str
-    at_ns: int  # wall clock, when it began
+    at_ns: int  # wall clock, at its start
     spent_ns: Count
     path: str  # the directory that was probed, without symlinks
     mount_point: str
@@ -52,16 +52,16 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None  # kernel name of the block device below, if there is one
     server: str | None  # of a remote mount
     size_bytes: Count  # at most so much might be written
-    phase_seconds: Seconds  # and each measure took at most so long
+    phase_seconds: Seconds  # maximum duration of each measure
     busy_before: Annotated[float, msgspec.Meta(ge=0, le=1)] | None  # share of the time in which the device had work
     complete: bool  # nothing broke off: no full disk, no error
     measures: tuple[Measure, ...]
 
 
 def ceiling_for(path: str, ceilings: Sequence[Ceilings], *, mount_point: str | None = None) -> Ceilings | None:
-    """Return what speaks for an absolute path: the longest mount point above it, the newest of several.
+    """Return the probe that applies to an absolute path: the longest mount point above it, the newest of several.
 
-    Whoever knows on which mount the path is says so: a mount below a probed one has been measured by nobody.
+    `mount_point`: that of the path, if known. A mount below a probed one has not been measured.
     """
     fitting = [
         one
@@ -72,6 +72,6 @@ def ceiling_for(path: str, ceilings: Sequence[Ceilings], *, mount_point: str | N
 
 
 def fastest(ceilings: Ceilings, work: str) -> Measure | None:
-    """Return the measure with the highest bandwidth of one direction: what the path does at best."""
+    """Return the measure with the highest rate in one direction, None without any."""
     known = [one for one in ceilings.measures if one.work == work and one.bytes_per_second is not None]
     return max(known, key=lambda one: one.bytes_per_second or 0.0, default=None)

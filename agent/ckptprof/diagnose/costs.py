@@ -1,4 +1,4 @@
-"""What the checkpoints of a job cost it: training blocked, GPU time, and how near they come to what is sold."""
+"""The cost of a job's checkpoints: time blocked, GPU time, and the storage tier that their rate reaches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ckptprof.verdicts import DirectionCost, JobCost
 
 SNIA_SHARE = 0.05  # checkpointing takes less than 5 % of the time in training
 _GIB = 1 << 30
-FIELD_SHARES = (0.12, 0.43)  # in the mean and at worst (Maeng et al. 2021)
+FIELD_SHARES = (0.12, 0.43)  # average and maximum (Maeng et al. 2021)
 
 
 def job_costs(checkpoints: Sequence[Checkpoint], run_seconds: float | None = None) -> tuple[JobCost, ...]:
-    """Return what each job's checkpoints cost, the dearest first; copies do not count.
+    """Return the cost of each job's checkpoints, the highest first; copies do not count.
 
-    `run_seconds`: how long the jobs were watched; None: from the first checkpoint of a job until its next is due.
+    `run_seconds`: how long the jobs were observed; None: from the first checkpoint of a job until its next is due.
     """
     jobs: dict[str, list[Checkpoint]] = {}
     for one in checkpoints:
@@ -57,14 +57,14 @@ def _job(job: str, mine: list[Checkpoint], run_seconds: float | None) -> JobCost
 
 
 def saves_share(cost: JobCost) -> float | None:
-    """Return the share of the run that saves alone blocked a job for; None for fewer than two of them."""
+    """Return the share of the run in which saves alone blocked a job; None for fewer than two saves."""
     if cost.saves is None or cost.saves.stall_seconds is None or not cost.run_seconds or cost.interval_seconds is None:
         return None
     return min(1.0, cost.saves.stall_seconds / cost.run_seconds)
 
 
 def judged(share: float) -> str:
-    """Return a share of the run in words, against what is asked for and what is reported."""
+    """Compare a share of the run with SNIA's limit and reported values, in words."""
     mean, worst = FIELD_SHARES
     if share <= SNIA_SHARE:
         return "within SNIA's limit of 5 %"
@@ -111,10 +111,10 @@ def _gpus(mine: Iterable[Checkpoint]) -> tuple[int | None, str | None]:
 
 
 def _span(mine: list[Checkpoint], stall: float | None) -> float | None:
-    """Return from the first of several to where the next save is due, as far off as saves are apart.
+    """Return the time from the first checkpoint to when the next save is due, at the usual interval.
 
-    To the end of the last, four saves would stand against three intervals. No less than the stall, which may begin
-    before the first. None of restores alone: they begin a run, and tell nothing of what followed.
+    To the end of the last save, four saves would stand against three intervals. It is at least the stall, which may
+    start before the first save. None for restores alone: they start a run, and show nothing of the rest.
     """
     if len(mine) < 2 or not any(one.kind is Kind.SAVE for one in mine):
         return None

@@ -1,4 +1,4 @@
-"""One checkpoint: from what was measured around it to its verdict and its cost."""
+"""One checkpoint: from the measurements around it to its verdict and its cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ckptprof.measures import LinkMeasure
 from ckptprof.model import Checkpoint, Kind, Mode, Status
 from ckptprof.verdicts import Cost, Limit
 
-_TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: a rate over less is chance
+_TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: rates over less are chance
 
 
 def diagnose(
@@ -26,11 +26,11 @@ def diagnose(
     gpus: int | None = None,
     seen_gpus: int | None = None,
 ) -> Checkpoint:
-    """Return the checkpoint with its verdict and cost; a copy as it is: nobody waits for it.
+    """Add verdict and cost to a checkpoint; a copy is returned without: it blocks nothing.
 
-    `history`: earlier checkpoints of any job, `ceilings`: what `ckptprof ceiling` measured on this host, `gpus`: of the
-    job on this host, if that is given, `seen_gpus`: as NVML tells. What is missing or contradicts itself lowers the
-    confidence and raises nothing.
+    `history`: earlier checkpoints of any job, `ceilings`: results of `ckptprof ceiling` on this host, `gpus`: GPUs of
+    the job on this host, if given, `seen_gpus`: those according to NVML. Missing and contradictory measurements lower
+    the confidence; they raise no error.
     """
     if checkpoint.kind is Kind.COPY:
         return msgspec.structs.replace(checkpoint, verdict=None, cost=None)
@@ -40,7 +40,7 @@ def diagnose(
 
 
 def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = None) -> Cost:
-    """Return what one checkpoint cost; `gpus` of its job as given, as NVML tells, or one for each rank."""
+    """Calculate the cost of one checkpoint; GPUs as given, according to NVML, or one per rank."""
     sight = found.sight
     checkpoint = sight.checkpoint
     told = (gpus, "given"), (seen_gpus, "nvml"), (checkpoint.ranks, "ranks")
@@ -49,7 +49,7 @@ def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = Non
     speed = checkpoint.bytes / sight.span if sight.span > 0 else None
     each = speed / known if speed is not None and known else None
     best, from_ = _ceiling(found, speed)
-    background = None  # for how long it went on beside training
+    background = None  # time alongside training
     if checkpoint.kind is Kind.RESTORE or checkpoint.mode is Mode.SYNC:
         background = 0.0
     elif checkpoint.mode is Mode.ASYNC and stall is not None:
@@ -71,9 +71,9 @@ def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = Non
 
 
 def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str | None]:
-    """Return (bytes per second that this path can do, who says so): by a probe, or for who waited for the storage.
+    """Return (bytes per second possible on this path, source): from a probe, or if the checkpoint waited for storage.
 
-    What went into the page cache tells nothing of a device, nor does a device that was never seen to be as fast.
+    Writes to the page cache show nothing about a device, nor does a device that was never observed to be as fast.
     """
     sight = found.sight
     if sight.probed:
@@ -90,13 +90,13 @@ def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str 
 def on_return(save: Checkpoint) -> bool | None:
     """Return whether all of a save was on stable storage when it returned; None: not known.
 
-    One in the background returned before it was written, when nobody saw.
-    Where looks at the page cache tell it, the first look that found all written may be long after that was so: then a
-    look after the return that found something unwritten is what shows the opposite.
+    An async save returns before it is written, at an unknown time. With samples of the page cache, the first sample
+    that finds all data written may be much later than that: then only a sample after the return that finds unwritten
+    data proves the opposite.
     """
     if save.kind is not Kind.SAVE or save.status is Status.INCOMPLETE or save.mode is not Mode.SYNC:
         return None
-    # A sync save counts as done when training goes on
+    # A sync save counts as done when training resumes
     returned = max(save.end_ns, save.moments.committed_ns or 0, *(one.end_ns for one in save.blocked))
     unwritten_ns = save.measures.unwritten_ns if save.measures is not None else None
     if unwritten_ns is not None and unwritten_ns > returned:
@@ -109,10 +109,10 @@ def on_return(save: Checkpoint) -> bool | None:
 
 
 def durable_bytes_per_second(sight: Sight) -> float | None:
-    """Return at what rate a save goes to stable storage, its own where it does; else as if it had been synced.
+    """Return the rate to stable storage: that of the save if it is durable, else estimated as if it had synced.
 
-    A sync writes what is unwritten after the last byte, at the rate that the device had while it wrote it back. It
-    takes no longer than the kernel took without one.
+    A sync writes the remaining data after the last byte, at the rate that the device had during writeback. It takes at
+    most as long as the kernel took without it.
     """
     save = sight.checkpoint
     was = on_return(save)
@@ -127,7 +127,6 @@ def durable_bytes_per_second(sight: Sight) -> float | None:
 
 
 def _written_back(sight: Sight) -> float | None:
-    """Return the rate of the device while it wrote the save back, never above a limit that is set on one below it."""
     moved, busy = sight.measures.written_back_bytes, seconds(sight.measures.written_back_ns)
     if moved is None or busy is None or busy < _TICK_SECONDS or moved < MOST * sight.checkpoint.bytes:
         return None

@@ -1,4 +1,4 @@
-"""What is known around one checkpoint, in seconds and with every number that cannot be left out."""
+"""A checkpoint with the measurements around it, in seconds."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ckptprof.model import Checkpoint, Kind
 
 NS = 1e9
 MS = 1e3
-MOST = 0.5  # of a whole: half of its seconds or bytes are most of them
-SLIGHT = 0.1  # of a whole: less decides nothing, and is not told
-_CLOCK_SECONDS = 1e-3  # a rate over less would tell of the clock
-_FEW_REQUESTS = 8  # no mean is told of fewer
+MOST = 0.5  # of a whole: half of its seconds or bytes are most of it
+SLIGHT = 0.1  # of a whole: less decides nothing, and is not reported
+_CLOCK_SECONDS = 1e-3  # rates over less time would show the resolution of the clock
+_FEW_REQUESTS = 8  # no mean of fewer
 _PAST_THE_KERNEL = 2.0  # times what the kernel counted: headers make a tenth
 _MOUNTED_FAR = frozenset(
     {"nfs", "nfs4", "lustre", "ceph", "cifs", "smb3", "9p", "beegfs", "gpfs", "glusterfs", "wekafs"}
@@ -30,23 +30,23 @@ _MOUNTED_FAR = frozenset(
 
 
 def some(value: float | None) -> float:
-    """Return it, 0 where it was not seen: only for sums in which that makes no difference."""
+    """Return a value, 0 if it was not observed: only for sums in which that makes no difference."""
     return value or 0.0
 
 
 def pace(amount: float, spent: float) -> float:
-    """Return how much it was a second."""
+    """Return an amount per second; less than a millisecond counts as one."""
     return amount / max(spent, _CLOCK_SECONDS)
 
 
 def seconds(value_ns: int | None) -> float | None:
-    """Return nanoseconds as seconds, None if they were not seen."""
+    """Convert nanoseconds to seconds, None if not observed."""
     return None if value_ns is None else value_ns / NS
 
 
 @dataclass(frozen=True)
 class Sight:
-    """A checkpoint, and what was measured and shown around it."""
+    """A checkpoint and what was measured around it."""
 
     checkpoint: Checkpoint
     measures: Measures
@@ -65,19 +65,19 @@ class Sight:
 
     @property
     def moved(self) -> float:
-        """Bytes that its processes moved for it, staging and copies included."""
+        """Bytes that its processes transferred for it, including staging and copies."""
         return max(self.checkpoint.bytes, some(self.checkpoint.written_bytes) if self.writes else 0.0)
 
     @property
     def remote(self) -> bool:
-        """Whether what it was written to is behind a network."""
+        """Whether it was written to storage behind a network."""
         mount = self.measures.mount
         is_far = mount is not None and (mount.remote or mount.fs_type in _MOUNTED_FAR)
         return is_far or self.checkpoint.sent is not None
 
     @property
     def fs_type(self) -> str:
-        """The type of its file system in lower case, "" if that is not known."""
+        """Type of its file system in lower case, "" if not known."""
         return self.measures.mount.fs_type.lower() if self.measures.mount is not None else ""
 
     @property
@@ -87,7 +87,7 @@ class Sight:
 
     @property
     def mapped(self) -> bool:
-        """Whether most of it moved by page faults of a mapping."""
+        """Whether most of it was transferred by page faults of a mapped file."""
         if some(self.checkpoint.pattern.mapped_share_bytes) >= MOST:
             return True
         faulted = sum(some(one.faulted_bytes) for one in self.measures.processes)
@@ -95,7 +95,7 @@ class Sight:
 
     @property
     def device_bytes(self) -> float | None:
-        """Bytes that the device moved in the checkpoint's direction."""
+        """Bytes that the device transferred in the checkpoint's direction."""
         if self.device is None:
             return None
         return self.device.written_bytes if self.writes else self.device.read_bytes
@@ -109,31 +109,31 @@ class Sight:
 
     @property
     def request_bytes(self) -> float | None:
-        """The mean request of the device; None where hardly any were seen."""
+        """Mean request size of the device; None for fewer than eight requests."""
         if not self.device_operations or self.device_operations < _FEW_REQUESTS:
             return None
         return some(self.device_bytes) / self.device_operations
 
     @property
     def device_flushes(self) -> float | None:
-        """Flushes of the device with the fewest in its stack: what others flush comes in below a loop or a mapping."""
+        """Flushes of the device with the fewest in its stack: below a loop or dm device others flush, too."""
         return min((known for one in self.measures.devices if (known := one.flushes) is not None), default=None)
 
     @property
     def device_busy(self) -> float | None:
-        """The share of the time in which the device had work."""
+        """Share of the time in which the device had requests."""
         if self.device is None or self.device.busy_seconds is None or not self.device.seconds:
             return None
         return min(1.0, self.device.busy_seconds / self.device.seconds)
 
     @property
     def link_bytes(self) -> float | None:
-        """Bytes that the link moved in the checkpoint's direction, past the kernel or not."""
+        """Bytes that the link transferred in the checkpoint's direction, including kernel bypass."""
         return None if self.link is None else self._over(self.link)
 
     @property
     def probed(self) -> float | None:
-        """Bytes per second of the best that `ckptprof ceiling` measured in this direction."""
+        """Highest rate that `ckptprof ceiling` measured in this direction, in bytes per second."""
         if self.ceiling is None:
             return None
         found = fastest(self.ceiling, WRITE if self.writes else READ)
@@ -141,7 +141,7 @@ class Sight:
 
     @property
     def used_share(self) -> float | None:
-        """The share of the host's processors that the whole job used; None if that was not seen of all of it."""
+        """Share of the host's CPUs that the job used; None if not observed for all of its processes."""
         busy = [one.busy for one in self.measures.processes]
         known = [one for one in busy if one is not None]
         if not self.measures.cores or not known or len(known) < len(busy):
@@ -150,18 +150,18 @@ class Sight:
 
     @property
     def memory(self) -> MemoryMeasure:
-        """The host's memory."""
+        """Memory of the host."""
         return self.measures.memory or MemoryMeasure()
 
     @property
     def syncs(self) -> float | None:
-        """How many syncs its threads made, as far as anything counted them."""
+        """Number of syncs of its threads, None if not counted."""
         known = [one.syncs for one in self.measures.threads if one.syncs is not None]
         told = self.checkpoint.metadata.synced
         return max(sum(known), some(told)) if known or told is not None else None
 
     def stacks(self, pid: int | None = None) -> dict[str, float]:
-        """Return the shares of what Python stacks of the writing threads showed; empty where nobody looked."""
+        """Return the shares of Python stack samples of the writing threads by function class; empty without samples."""
         counted: dict[str, float] = {}
         for one in self.measures.processes:
             if pid is None or one.pid == pid:
@@ -172,23 +172,23 @@ class Sight:
 
     @cached_property
     def device(self) -> DeviceMeasure | None:
-        """The device that its bytes are counted at."""
+        """The device that counts its bytes."""
         devices = [one for one in self.measures.devices if one.countable] or list(self.measures.devices)
         return max(devices, key=lambda one: one.written_bytes if self.writes else one.read_bytes, default=None)
 
     @property
     def paths(self) -> tuple[PathMeasure, ...]:
-        """The paths to the disk under the files; none where it is no NVMe behind a fabric."""
+        """The paths to the disk under the files; empty unless it is NVMe behind a fabric."""
         return self.measures.mount.paths if self.measures.mount is not None else ()
 
     @property
     def connections(self) -> list[ConnectionMeasure]:
-        """The connections that are known to be with the storage behind the mount."""
+        """The connections that certainly belong to the storage behind the mount."""
         return [one for one in self.measures.connections if one.relation in ("server", "daemon") and not one.accepted]
 
     @cached_property
     def link(self) -> LinkMeasure | None:
-        """The link that the storage is behind, as the connections with it tell; else the one that moved most."""
+        """The link to the storage: that of its connections, else the one with most traffic."""
         carried: set[str] = set()
         moved = sum((one.sent_bytes if self.writes else one.received_bytes) for one in self.connections)
         if moved >= MOST * self.checkpoint.bytes:
@@ -196,11 +196,11 @@ class Sight:
         links = [one for one in self.measures.links if one.name in carried] or self._of_paths
         if links:
             return max(links, key=self._over)
-        if {one.transport for one in self.paths} == {"fc"}:  # its ports are no links that are looked at
+        if {one.transport for one in self.paths} == {"fc"}:  # its ports are not sampled
             return None
         links = [one for one in self.measures.links if one.countable and one.kind != "loopback"]
         shaped = [one for one in self.measures.links if one.shaped_overlimits or one.shaped_drops]
-        if not self.writes:  # what comes in is shaped at its other end: of such a link shows only that it is shaped
+        if not self.writes:  # received traffic is shaped at its other end: this link only shows that it is shaped
             shaped += [
                 one for one in self.measures.links if one.kind != "loopback" and one.shaped_overlimits is not None
             ]
@@ -213,7 +213,7 @@ class Sight:
 
     @property
     def _of_paths(self) -> list[LinkMeasure]:
-        """The links that the paths to a disk behind a fabric go through; of RDMA all ports if none is named."""
+        """Links that the paths to a disk behind a fabric use; for RDMA all ports if none is named."""
         named = {one.link for one in self.paths if one.link is not None}
         if {one.transport for one in self.paths} != {"rdma"}:
             return [one for one in self.measures.links if one.name in named]
@@ -221,14 +221,14 @@ class Sight:
         return [one for one in ports if one.name in named or one.interface in named] or ports
 
     def _over(self, link: LinkMeasure) -> float:
-        """Return what went over a link: the kernel does not count RoCE and the like, its driver does."""
+        """Return the traffic of a link in bytes; the kernel does not count RoCE and the like, the driver does."""
         kernel, wire = link.received_bytes, link.wire_received_bytes
         if self.writes:
             kernel, wire = link.sent_bytes, link.wire_sent_bytes
         return max(kernel, some(wire) if some(wire) > _PAST_THE_KERNEL * kernel else 0)
 
     def _own(self, link: LinkMeasure) -> float:
-        """Return what went over a link; what goes past the kernel over an RDMA port is told of that."""
+        """Return the traffic of a link in bytes; kernel bypass counts for the RDMA port alone."""
         if link.name in {one.interface for one in self.measures.links if one.kind == "rdma"}:
             return link.sent_bytes if self.writes else link.received_bytes
         return self._over(link)
@@ -237,7 +237,7 @@ class Sight:
 def look(
     checkpoint: Checkpoint, history: Sequence[Checkpoint] = (), ceilings: Sequence[Ceilings] | None = None
 ) -> Sight:
-    """Return what is known of one checkpoint; `history` may hold anything, only its job's earlier events count."""
+    """Collect what is known about one checkpoint; `history` may contain any checkpoints."""
     measures = checkpoint.measures or Measures()
     of_job = [one for one in history if one.job == checkpoint.job and one.uid != checkpoint.uid]
     before = sorted((one for one in of_job if one.start_ns <= checkpoint.start_ns), key=lambda one: one.start_ns)

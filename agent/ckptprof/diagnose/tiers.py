@@ -1,4 +1,4 @@
-"""Tiers of storage: what NVIDIA's DGX guides ask of it for each GPU, and which of them a throughput reaches."""
+"""Tiers of storage: the rates that NVIDIA's DGX guides require per GPU, and the tier that a rate reaches."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ GPUS_PER_NODE = 8  # of a DGX or HGX
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier; decimal bytes per second, for each GPU."""
+    """One tier; decimal bytes per second, per GPU."""
 
     name: str
     read_bytes_per_second: float
     write_bytes_per_second: float
 
     def rate(self, kind: Kind) -> float:
-        """Return bytes per second and GPU in the direction of a kind: a restore reads, all else writes."""
+        """Return bytes per second and GPU in the direction of a kind: a restore reads, all others write."""
         return self.read_bytes_per_second if kind is Kind.RESTORE else self.write_bytes_per_second
 
 
@@ -29,13 +29,13 @@ TIERS = (LIGHT, MEDIUM, HIGH)  # ascending
 
 
 def reached(kind: Kind, bytes_per_second_per_gpu: float) -> Tier | None:
-    """Return the highest tier that a measured throughput per GPU reaches, None if it is below Light."""
+    """Return the highest tier that a measured rate per GPU reaches, None if it is below Light."""
     found = [tier for tier in TIERS if tier.rate(kind) <= bytes_per_second_per_gpu]
     return found[-1] if found else None
 
 
 def word(kind: Kind, bytes_per_second_per_gpu: float | None) -> str | None:
-    """Return light, medium, high, or below; None of a throughput that is not known."""
+    """Return light, medium, high, or below; None for an unknown rate."""
     if bytes_per_second_per_gpu is None:
         return None
     tier = reached(kind, bytes_per_second_per_gpu)
@@ -43,5 +43,5 @@ def word(kind: Kind, bytes_per_second_per_gpu: float | None) -> str | None:
 
 
 def needed(kind: Kind, bytes_per_second_per_gpu: float) -> Tier | None:
-    """Return the lowest tier that gives at least this throughput per GPU, None if it takes more than High."""
+    """Return the lowest tier with at least this rate per GPU, None if it is above High."""
     return next((tier for tier in TIERS if tier.rate(kind) >= bytes_per_second_per_gpu), None)

@@ -1,1 +1,1 @@
-"""Pure renderings: terminal and JSON."""
+"""Pure functions that render reports for terminals, and as JSON and HTML."""

@@ -1,4 +1,4 @@
-"""The verdict on one checkpoint for a terminal: where its time went, what speaks for that, and what it cost."""
+"""The verdict on one checkpoint for a terminal: where its time went, the evidence, and its cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Account, Limit, Verdict
 
 _MAX_BAR = 40
-_BESIDE = 132  # cells of a line from which on what was seen stands beside its bar
+_BESIDE = 132  # minimum width in cells for texts beside their bars
 _MORE = 1.05  # of a ceiling
 _BEST = "the fastest rate measured on this path"
 _SHOWN = 8  # accounts; the rest is one line
@@ -28,7 +28,7 @@ _TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Mediu
 
 
 def lead(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return what limited a checkpoint, what it cost and what to do: what a reader wants first; nothing of a copy."""
+    """Return the first facts of a checkpoint: its limit, cost and remedy; empty for a copy."""
     verdict = checkpoint.verdict
     if checkpoint.kind is Kind.COPY:
         return []
@@ -59,7 +59,7 @@ def _cost(checkpoint: Checkpoint) -> str:
 
 
 def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
-    """Return what the time went to and what speaks for that, in lines of at most `width` cells; none without it."""
+    """Return the accounts and the evidence in lines of at most `width` cells; empty without a verdict."""
     verdict = checkpoint.verdict
     if verdict is None:
         return []
@@ -74,13 +74,13 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
 
 
 def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
-    """Return a bar for each limit that held a part worth a bar, with what that was."""
+    """Return a bar with text for each limit with a visible share."""
     verdict = checkpoint.verdict
     return [] if verdict is None else _bars(checkpoint, summed(verdict), width, blocks, least=_LEAST, colour=colour)
 
 
 def title(verdict: Verdict) -> str:
-    """Return the limit and how sure it is: `device, likely (0.91)`."""
+    """Return the limit and its confidence: `device, likely (0.91)`."""
     if verdict.limit is Limit.UNCLEAR:
         named = " or ".join(limit.value for limit in verdict.candidates)
         return f"unclear, possibly {named}" if named else "unclear"
@@ -88,7 +88,7 @@ def title(verdict: Verdict) -> str:
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return what else a checkpoint cost beside what `lead` says, as far as it is known."""
+    """Return the costs that `lead` does not show, as far as they are known."""
     cost = checkpoint.cost
     if cost is None:
         return []
@@ -110,31 +110,31 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 
 
 def is_guessed(gpus: int | None, gpus_from: str | None) -> bool:
-    """Return whether the GPUs are but the one rank that there was, which may as well have none."""
+    """Return whether the number of GPUs is only that of a single rank, which may have none."""
     return gpus_from == "ranks" and (gpus is None or gpus <= 1)
 
 
 def ceiling(share: float | None) -> str | None:
-    """Return a share of what a path can do in words; None if it is not known."""
+    """Describe a share of the maximum rate of a path; None if not known."""
     if share is None or not math.isfinite(share):
         return None
     return f"above {_BEST}" if share > _MORE else f"{units.percent(min(1.0, share))} of {_BEST}"
 
 
 def tier(word: str) -> str:
-    """Return a tier's name in full."""
+    """Return the full name of a tier."""
     return _TIERS.get(word.lower(), clean(word))
 
 
 def summed(verdict: Verdict) -> Verdict:
-    """Return a verdict with one account for each limit, which tells its parts with their seconds; the largest first."""
+    """Merge the accounts of each limit into one that lists its parts with their seconds; the largest first."""
     parts = dict[Limit | None, list[Account]]()
     for one in _ordered(verdict):
         parts.setdefault(one.limit, []).append(one)
     summed = []
     for limit, several in parts.items():
         text = several[0].text
-        if len(several) > 1:  # what all of them end in stands once, at the end
+        if len(several) > 1:  # a common ending is written once, at the end
             ends = {one.text.rpartition(": ")[2] for one in several}
             same = f": {ends.pop()}" if len(ends) == 1 else ""
             texts = [f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in several]
@@ -151,7 +151,6 @@ def _ordered(verdict: Verdict) -> list[Account]:
 def _bars(  # noqa: PLR0913 # as a drawing needs
     checkpoint: Checkpoint, verdict: Verdict, width: int, blocks: str, *, least: float = 0.0, colour: bool
 ) -> list[str]:
-    """Return a bar for each account of so large a share at least, the largest first, its text beside or under it."""
     every = _ordered(verdict)
     if not every:
         return []
@@ -189,7 +188,7 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
 
 
 def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what speaks for a verdict and against others, and what could not be seen."""
+    """Return the evidence for a verdict, what it rules out, and what was not observed."""
     return [
         ("Evidence", verdict.evidence),
         ("Ruled out", verdict.excluded),
@@ -198,7 +197,7 @@ def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def gain_text(verdict: Verdict) -> str | None:
-    """Return how long it would take without the limit, of the time that the verdict explains; None if no less."""
+    """Describe the duration without the limit; None if it is not shorter."""
     expected = verdict.expected_seconds
     if expected is None or not math.isfinite(expected):
         return None
@@ -210,7 +209,7 @@ def gain_text(verdict: Verdict) -> str | None:
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:
-    """Return texts as a list with hanging indents."""
+    """Format texts as a list with hanging indents."""
     lines = []
     for text in texts:
         first, *more = wrap(recorded(text), width - 2)

@@ -1,6 +1,6 @@
-"""What limited most of the lost time and what to do first, which opens a report, and what checkpoints cost each job.
+"""The answer that opens a report, what to do first, and the cost of checkpoints for each job.
 
-The diagnosis is imported where it is asked for: `--help` of a command has no need of its rules.
+The diagnosis is imported where it is used: `--help` of a command does not need its rules.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ckptprof.report.summary import ordered
 from ckptprof.report.table import facts, paint, wrap
 from ckptprof.verdicts import Cost, DirectionCost, Headline, JobCost, Limit
 
-MAX_JOBS = 5  # whose costs are told; --json has them all
+MAX_JOBS = 5  # jobs whose costs are listed; --json has all
 _JOB_CELLS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is concluded of all checkpoints of a report together."""
+    """The conclusions from all checkpoints of a report."""
 
     headline: Headline | None  # what limited most of the lost time
     costs: tuple[JobCost, ...]  # of each job, the dearest first
@@ -34,7 +34,7 @@ class Answer:
 
 
 def of(report: Report) -> Answer:
-    """Return what is concluded of a report; it takes a while for many checkpoints."""
+    """Draw the conclusions of a report; this takes a while for many checkpoints."""
     from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
     from ckptprof.diagnose.costs import job_costs  # noqa: PLC0415 # see above
 
@@ -46,7 +46,7 @@ def of(report: Report) -> Answer:
 
 
 def with_gpus(report: Report, gpus: int | None) -> Report:
-    """Return the report with the cost of each checkpoint for so many GPUs; as it is where none are given."""
+    """Recalculate the cost of each checkpoint for this number of GPUs; None leaves the report as it is."""
     if gpus is None:
         return report
     from ckptprof.diagnose import tiers  # noqa: PLC0415 # see above
@@ -81,7 +81,7 @@ def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None) -> list[
 
 
 def risks(checkpoints: Sequence[Checkpoint]) -> str:
-    """Return which checkpoints may restore wrongly, and why the last of them; empty if nothing of that was seen."""
+    """List the checkpoints that may not restore correctly, with the reason for the last; empty if there are none."""
     told = [one for one in ordered(checkpoints) if one.risks]
     if not told:
         return ""
@@ -121,14 +121,14 @@ def _held_most(every: Sequence[JobCost]) -> JobCost | None:
 
 
 def answered_first(told: Answer) -> tuple[JobCost, ...]:
-    """Return what checkpoints cost each job, that of the answer first."""
+    """Return the costs of each job, starting with the job of the answer."""
     is_plain = told.headline is not None and told.headline.limit is Limit.NONE
     first = _held_most(told.costs) if is_plain else None
     return told.costs if first is None else (first, *(one for one in told.costs if one is not first))
 
 
 def cost_lines(report: Report, every: Sequence[JobCost], width: int, *, colour: bool) -> list[str]:
-    """Return what checkpoints cost each job, as far as it is known; nothing where nobody worked it out."""
+    """Return the costs of each job as far as they are known; empty without any diagnosis."""
     if not any(one.verdict is not None or one.cost is not None for one in report.checkpoints):
         return []
     lines = []
@@ -142,7 +142,7 @@ def cost_lines(report: Report, every: Sequence[JobCost], width: int, *, colour: 
 
 
 def of_job(cost: JobCost) -> list[tuple[str, str]]:
-    """Return what checkpoints cost one job, as far as it is known."""
+    """Return the costs of one job as far as they are known."""
     pairs = [("Blocked", _blocked(cost))]
     if cost.gpu_seconds and cost.gpus is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
         gpus = f"{units.plural(cost.gpus, 'GPU')}{account.GPUS_FROM.get(cost.gpus_from or '', '')}"
@@ -174,7 +174,7 @@ def _blocked(cost: JobCost) -> str:
         return "how long training was blocked is not known"
     text = units.seconds(cost.stall_seconds)
     seen = cost.count - cost.stalls_unknown
-    if seen < cost.stalls_unknown:  # too few to tell a share by
+    if seen < cost.stalls_unknown:  # too few for a share
         return f"{text} ({seen:,} of {units.plural(cost.count, 'checkpoint')} measured)"
     if cost.share is not None and cost.run_seconds is not None:
         text += f", {units.percent(cost.share)} of a run of {units.seconds(cost.run_seconds)}"

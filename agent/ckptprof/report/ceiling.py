@@ -1,4 +1,4 @@
-"""What `ckptprof ceiling` says: a row for each kind of work, and what the path takes at best."""
+"""The output of `ckptprof ceiling`: a row for each kind of work, and the fastest rates."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ckptprof.report.clean import clean
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 
-BUSY = 0.1  # share of the time in which others kept the device busy, from which on it is said
+BUSY = 0.1  # share of the time in which others used the device, above which a note warns
 _SHORT_NS = 200_000_000  # a bandwidth measured for less is easily a cache's
 
 
 class Kept(Ceilings, frozen=True, kw_only=True):
-    """What one probe found, and where that is kept."""
+    """The result of one probe, and the file that it was saved to."""
 
     kept: str | None  # the file that later verdicts read
 
@@ -35,12 +35,12 @@ def document(ceilings: Ceilings, *, kept: str | None) -> dict[str, Any]:
 
 
 def label(row: Measure) -> str:
-    """Return the name of a row in words."""
+    """Return the name of a row."""
     return f"{row.work} {'direct' if row.direct else 'buffered'}{', cold' * (row.work == READ and not row.direct)}"
 
 
 def render(ceilings: Ceilings, *, width: int, colour: bool) -> str:
-    """Return the table as text that ends in a newline, the conclusions last."""
+    """Return the table and conclusions as text that ends in a newline."""
     where = f"{ceilings.fs_type} from {ceilings.server or ceilings.device or ceilings.source}"
     pairs = [
         ("Path", clean(ceilings.path)),
@@ -68,7 +68,7 @@ def _row(one: Measure) -> list[Cell]:
 
 
 def conclusions(ceilings: Ceilings) -> list[str]:
-    """Return what the rows come to, a sentence each."""
+    """Summarise the rows in sentences."""
     said = []
     for work, who in ((WRITE, "writer"), (READ, "reader")):
         best = fastest(ceilings, work)
@@ -85,7 +85,7 @@ def conclusions(ceilings: Ceilings) -> list[str]:
 
 
 def notes(ceilings: Ceilings) -> list[str]:
-    """Return what to know before the figures are believed."""
+    """Return what affects the reliability of the figures."""
     reasons: dict[str, list[str]] = {}  # why rows are empty or short, each once
     for one in ceilings.measures:
         why = one.missing or ("the file system or a quota was full" if one.ended == FULL else None)

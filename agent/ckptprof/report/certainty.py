@@ -1,4 +1,4 @@
-"""How sure a verdict is, in words: no verdict is printed as if it were a fact."""
+"""The confidence of a verdict in words: no verdict is shown as if it were a fact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNEXPLAINED, NOT_SLOW = "unexplained", "not slow"
 
 
 def word(limit: Limit, confidence: float) -> str:
-    """Return likely, probably or unclear for a limit and the confidence in it."""
+    """Return likely, probably or unclear for a limit and its confidence."""
     if limit is Limit.UNCLEAR or not confidence >= PROBABLY:
         return WORDS[2]
     return WORDS[0] if confidence >= LIKELY else WORDS[1]
@@ -22,14 +22,14 @@ def is_told(verdict: Verdict | SoFar | None) -> bool:
 
 
 def name(limit: Limit | None) -> str:
-    """Return what an account is called."""
+    """Return the name of an account."""
     if limit is None:
         return UNEXPLAINED
     return NOT_SLOW if limit is Limit.NONE else limit.value
 
 
 def short(verdict: Verdict | SoFar | None) -> str | None:
-    """Return the limit for a table: `device`, `device?` where it is unclear, None without a verdict."""
+    """Return the limit for a table: `device`, `device?` if unclear, None without a verdict."""
     if verdict is None:
         return None
     mark = "" if is_told(verdict) else "?"

@@ -1,7 +1,7 @@
-"""Names from the machine, made safe to print: the one place that decides which characters reach a terminal.
+"""Names from the machine, made safe to print: this module alone decides which characters reach a terminal.
 
-A file, process or device name may hold escape codes, newlines, direction overrides or bytes that are no text. Printed
-as they are, they move the cursor, retitle the window or turn a line around. Everything printed passes through `clean`.
+A file, process or device name may contain escape codes, newlines, direction overrides or invalid text. Printed as they
+are, they move the cursor, change the window title or reverse a line. Everything that is printed passes through `clean`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 # Cc controls, Cf invisible (bidi overrides, joiners, tags), Zl and Zp line ends, Cs surrogates, Co private, Cn none
 _UNSAFE = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"))
 _ASCII_SAFE = re.compile(r"[ -~]*\Z")
-_HEAD_FROM = 24  # cells under which only the end of a long text is kept
+_HEAD_FROM = 24  # cells below which only the end of a long text is kept
 _CODES_PER_CELL = 4  # more code points than this per cell of width are stacked marks, and are cut like long text
 
 
@@ -28,12 +28,12 @@ def clean(text: str) -> str:
 
 
 def named(job: str) -> str:
-    """Return the name of a job for a page; one without any is said to be so."""
+    """Return the name of a job for printing, with a text for an empty one."""
     return clean(job).strip() or NAMELESS
 
 
 def recorded(text: str) -> str:
-    """Return a sentence of a verdict, cleaned, with its sizes in the units that were chosen."""
+    """Clean a sentence of a verdict, and convert its sizes to the chosen units."""
     return clean(units.restated(text))
 
 
@@ -43,7 +43,7 @@ def _escape(char: str) -> str:
 
 
 def width(text: str) -> int:
-    """Return how many terminal cells cleaned text takes: wide characters two, combining marks none."""
+    """Return the number of terminal cells of cleaned text: wide characters take two, combining marks none."""
     if text.isascii():
         return len(text)
     return sum(map(_char_width, text))
@@ -56,9 +56,9 @@ def _char_width(char: str) -> int:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return cleaned text cut in the middle to at most `limit` cells; most or all of what is kept is its end.
+    """Cut cleaned text in the middle to at most `limit` cells; most of what remains is its end.
 
-    The end of a path tells checkpoints apart, its beginning the file system.
+    The end of a path distinguishes checkpoints, its start the file system.
     """
     if _fits(text, limit):
         return text
@@ -70,7 +70,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def shorten_end(text: str, limit: int) -> str:
-    """Return cleaned text cut at its end to at most `limit` cells."""
+    """Cut cleaned text at its end to at most `limit` cells."""
     if _fits(text, limit):
         return text
     return take(text, limit - 1) + ELLIPSIS if limit > 0 else ""
@@ -83,7 +83,7 @@ def _fits(text: str, limit: int) -> bool:
 
 
 def take(text: str, cells: int) -> str:
-    """Return as much of the beginning of cleaned text as fits into so many cells."""
+    """Return the start of cleaned text that fits into this number of cells."""
     if text.isascii():
         return text[:cells]
     used = 0
@@ -95,6 +95,6 @@ def take(text: str, cells: int) -> str:
 
 
 def pad(text: str, cells: int, *, right: bool = False) -> str:
-    """Return cleaned text filled with spaces to `cells` cells, its end flush if `right`."""
+    """Fill cleaned text with spaces to `cells` cells, on the left if `right`."""
     space = " " * (cells - width(text))
     return space + text if right else text + space

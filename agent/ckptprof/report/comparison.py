@@ -1,4 +1,4 @@
-"""Two runs beside each other, before and after a change: what differs, and whether that is more than noise."""
+"""Two runs compared, before and after a change: the differences, and whether they exceed noise."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ckptprof.report import noise
 from ckptprof.report.conditions import SERIES, Condition, Judged, Quantity, show
 
 KINDS = (Kind.SAVE, Kind.RESTORE)
-FIGURES = ("duration", "stall", "size", "throughput")  # the first says it all
+FIGURES = ("duration", "stall", "size", "throughput")  # the first is the answer
 _WORSE = {"duration": "slower", "stall": "longer", "size": "larger", "throughput": "higher"}
 _BETTER = {"duration": "faster", "stall": "shorter", "size": "smaller", "throughput": "lower"}
 UNITS = {Quantity.TIME: "seconds", Quantity.SIZE: "bytes", Quantity.RATE: "bytes_per_second"}
 SAME, NOISE, FEW, UNSEEN = "same", "noise", "few", "unseen"
 OUTCOMES = (*_WORSE.values(), *_BETTER.values(), SAME, NOISE, FEW, UNSEEN)
-_LEAST = 0.001  # a smaller change, as of the digits of a step in a header, is none that a person asks for
+_LEAST = 0.001  # smaller changes, such as by the digits of a step in a header, are ignored
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure on both sides; None: not seen on that side."""
+    """One figure on both sides; None: not observed on that side."""
 
     name: Annotated[str, one_of(*FIGURES)]
     unit: Annotated[str, one_of(*UNITS.values())]
@@ -44,11 +44,11 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     relative: noise.Shift
     # the same as a share of what was before, by the logarithms; None where something was nothing
     outcome: Annotated[str, one_of(*OUTCOMES)]
-    # noise: chance does it as easily; few: too few values to tell; unseen: not seen on a side
+    # noise: may be chance; few: too few values; unseen: not observed on a side
 
     @property
     def quantity(self) -> Quantity:
-        """What its values are of."""
+        """The quantity of its values."""
         return SERIES[self.name].quantity
 
 
@@ -60,7 +60,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class LimitCounts(msgspec.Struct, frozen=True):
-    """How many had this limit."""
+    """The number of checkpoints with this limit on both sides."""
 
     limit: str | None  # None: without a verdict
     before: Count
@@ -68,7 +68,7 @@ class LimitCounts(msgspec.Struct, frozen=True):
 
 
 class KindComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Saves, or restores."""
+    """The comparison of saves, or of restores."""
 
     kind: Annotated[str, one_of(*(kind.value for kind in KINDS))]
     count: Counts
@@ -79,7 +79,7 @@ class KindComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What was compared."""
+    """One side of a comparison."""
 
     selector: str  # as it was given
     report: Report
@@ -87,7 +87,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The answer to `ckptprof diff`."""
+    """The result of `ckptprof diff`."""
 
     before: Side
     after: Side
@@ -95,7 +95,7 @@ class Comparison:
 
 
 def compare(before: Side, after: Side) -> Comparison:
-    """Return the comparison; kinds that neither side has are left out, and copies."""
+    """Compare two sides; kinds without checkpoints are left out, and copies."""
     kinds = []
     for kind in KINDS:
         first, second = ([one for one in side.report.checkpoints if one.kind is kind] for side in (before, after))
@@ -140,7 +140,6 @@ def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]
 
 
 def _outcome(name: str, change: noise.Shift, relative: noise.Shift) -> str:
-    """Return slower, faster, ..., same, noise, few (too few to tell) or unseen."""
     if change.estimate is None:
         return UNSEEN
     if not change.is_judged:
@@ -163,7 +162,7 @@ NAMES: dict[str, Quantity] = {asked: SERIES[name].quantity for asked, (_, name) 
 
 
 def judge(comparison: Comparison, conditions: Sequence[Condition]) -> list[Judged]:
-    """Return what comes of each condition: it holds of a change that is more than noise, and is as large as it says."""
+    """Evaluate conditions: one is met if the change exceeds noise, and is as large as the condition says."""
     return [_judge(comparison, condition) for condition in conditions]
 
 
@@ -184,7 +183,7 @@ def _judge(comparison: Comparison, condition: Condition) -> Judged:
 
 
 def too_few(figure: Figure, kind: str) -> str:
-    """Return that there are too few values to tell anything, and how many it takes."""
+    """Explain that there are too few values, and how many are needed."""
     before, after = (0 if side is None else side.number for side in (figure.before, figure.after))
     least = noise.least_values()
     return f"too few {kind}s to tell ({before} vs {after}): record at least {least} on each side"

@@ -1,4 +1,4 @@
-"""Conditions as they are written behind --fail-on, `stall_p95>60s`: read, or refused, and what comes of them."""
+"""The conditions of --fail-on, such as `stall_p95>60s`: parsing and evaluation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 class Quantity(Enum):
-    """What a value is of, with an example of how it is written."""
+    """The quantity of a value, with an example of its notation."""
 
     COUNT = "3"
     TIME = "90s, 1m30s or 250ms"
@@ -60,7 +60,7 @@ _SHOWN: dict[Quantity, Callable[[float], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition that was read; `value` in seconds, bytes, bytes per second or as a share."""
+    """One parsed condition; `value` in seconds, bytes, bytes per second or as a share."""
 
     text: str
     name: str
@@ -71,13 +71,13 @@ class Condition:
     relative: bool = False  # a change in proportion, in `diff`
 
     def holds(self, value: float) -> bool:
-        """Return whether it holds of a value."""
+        """Return whether a value meets it."""
         return _OPERATORS[self.operator](value, self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What came of a condition; `holds` is None where it cannot be judged, and `told` says why, or the value."""
+    """The result of a condition; `holds` is None if it cannot be evaluated. `told`: the value or the reason."""
 
     condition: Condition
     holds: bool | None
@@ -85,9 +85,9 @@ class Judged:
 
 
 def parse(texts: Sequence[str], names: Mapping[str, Quantity], *, relative: bool = False) -> list[Condition]:
-    """Read conditions, of which a text may hold several between commas; raises UsageError.
+    """Parse conditions, several per text if separated by commas; raises UsageError.
 
-    With `relative` a value in percent is a change in proportion, whatever the name stands for.
+    With `relative` a value in percent is a relative change, whatever the quantity.
     """
     found = []
     for text in texts:
@@ -102,7 +102,7 @@ def parse(texts: Sequence[str], names: Mapping[str, Quantity], *, relative: bool
 
 
 def show(value: float, quantity: Quantity, *, signed: bool = False) -> str:
-    """Return a value as an engineer reads it."""
+    """Format a value for users."""
     shown = _SHOWN.get(quantity)
     sign = "-" if value < 0 else "+" if signed and value > 0 else ""
     return sign + (f"{abs(value):.3g}" if shown is None else shown(abs(value)))
@@ -175,14 +175,14 @@ def _value(text: str, quantity: Quantity) -> float | None:
 
 STATISTICS = ("min", "mean", "median", "p95", "p99", "max", "total")
 _QUANTILES = {"min": 0.0, "p95": 0.95, "p99": 0.99, "max": 1.0}
-_SEEN_SHARE = 0.5  # of the checkpoints; where less of them tell a figure, it is not judged
+_SEEN_SHARE = 0.5  # of the checkpoints: a figure known for fewer is not evaluated
 _IDS = 5  # that are named
 
 _Of = Callable[[Checkpoint], float | None]
 
 
 class Series(NamedTuple):
-    """A figure that each checkpoint has: which ones, of what, and how it is read off."""
+    """A figure of each checkpoint: its quantity, the kinds that have it, and how to read it."""
 
     quantity: Quantity
     kinds: tuple[Kind, ...]
@@ -225,7 +225,7 @@ NAMES: Mapping[str, Quantity] = _WHOLE | {
 
 
 def judge(report: Report, conditions: Sequence[Condition]) -> list[Judged]:
-    """Return what comes of each condition, in their order."""
+    """Evaluate each condition, in order."""
     found = []
     for condition in conditions:
         if condition.limit is not None:
@@ -239,7 +239,6 @@ def judge(report: Report, conditions: Sequence[Condition]) -> list[Judged]:
 
 
 def _figure(report: Report, name: str) -> tuple[float | None, str]:
-    """Return a figure and a remark on it, or None and why it is not known."""
     checkpoints = report.checkpoints
     counts: dict[str, Callable[[Checkpoint], bool]] = {
         "count": lambda _: True,
@@ -293,7 +292,7 @@ def _statistic(chosen: Sequence[Checkpoint], series: Series, statistic: str) -> 
 
 
 def _judge_limit(checkpoints: Sequence[Checkpoint], condition: Condition, limit: Limit) -> Judged:
-    """Judge `limit=X` (a checkpoint was at least probably limited by X) and `limit!=X` (one was by something else)."""
+    """Evaluate `limit=X` (a checkpoint was probably limited by X) and `limit!=X` (one by something else)."""
     told = [
         (one, one.verdict.limit)
         for one in checkpoints

@@ -1,4 +1,4 @@
-"""How a checkpoint went, in words: its moments, what it blocked, what was written beyond it, where it was read from."""
+"""The facts of a checkpoint: its moments, stall, durability, write amplification, and the source of its bytes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,20 @@ INCOMPLETE = "incomplete: interrupted or never committed; do not restore from it
 CUT = "incomplete: only part of it was observed"
 _CUTS = (CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN)
 _FRAILTIES = frozenset(frailty.value for frailty in Frailty)
-REASONS = ("mode", "incomplete", *_CUTS, *(risk.value for risk in Risk), *_FRAILTIES)  # told beside what they are for
+REASONS = (
+    "mode",
+    "incomplete",
+    *_CUTS,
+    *(risk.value for risk in Risk),
+    *_FRAILTIES,
+)  # shown next to what they are reasons for
 _NOUNS = {
     "created": "creation", "first data": "first byte", "last data": "last byte", "synced": "sync",
     "committed": "commit", "cleaned up": "cleanup", "durable": "durability",
 }  # fmt: skip
 _TOGETHER_NS = 10_000_000  # ranks that end so near each other have no slowest
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
-_TWICE = 1.01  # bytes asked for over distinct ones: more is reading again
+_TWICE = 1.01  # bytes transferred divided by distinct bytes, above which some count as repeated
 _SOURCES = {
     "cold": "{} of {} came from a device or the network",
     "warm": "from the page cache; {} of {} came from a device or the network",
@@ -39,13 +45,13 @@ _SOURCES = {
 
 
 def since(at_ns: int, checkpoint: Checkpoint) -> str:
-    """Return an instant as its distance from the checkpoint's start: +0.21 s."""
+    """Return the time since the start of the checkpoint: +0.21 s."""
     later_ns = at_ns - checkpoint.start_ns
     return f"+{units.duration(later_ns)}" if later_ns >= 0 else f"-{units.duration(-later_ns)}"
 
 
 def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
-    """Return the moments of a save in the order of time, and what was not seen; nothing of others."""
+    """Return the moments of a save in order of time, and those that were not observed; empty for other kinds."""
     if checkpoint.kind is not Kind.SAVE:
         return []
     course, bound, sent = checkpoint.moments, checkpoint.durable_is_most, checkpoint.sent
@@ -72,7 +78,7 @@ def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
 
 
 def of_save(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
-    """Return what a save did to training and to the storage."""
+    """Return the facts of a save: mode, durability, write amplification."""
     return [
         ("Mode", units.NOT_SEEN if checkpoint.mode is None else _because(checkpoint, checkpoint.mode.value, "mode")),
         ("Durable", _durable(checkpoint, zone)),
@@ -86,7 +92,7 @@ def of_save(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
 
 
 def of_restore(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return where the bytes of a restore came from, and who was last."""
+    """Return the source of the bytes of a restore, and its slowest rank."""
     source = _SOURCES.get(checkpoint.cache or "")
     if source is None or checkpoint.storage_bytes is None:
         told = units.NOT_SEEN
@@ -104,21 +110,21 @@ def of_restore(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 
 
 def risk(checkpoint: Checkpoint) -> str:
-    """Return why it may restore wrongly; empty if nothing of that was seen."""
+    """Return why it may not restore correctly; empty without such a risk."""
     return "; ".join(recorded(one.text) for one in checkpoint.risks)
 
 
 def frailties(checkpoint: Checkpoint) -> list[str]:
-    """Return what a crash may cost, by the way a save was written."""
+    """List what a crash may cost, because of the order of a save's calls."""
     return [recorded(one.text) for one in checkpoint.evidence if one.name in _FRAILTIES]
 
 
 def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return a word of warning where there is reason for one."""
+    """Return warnings."""
     told = []
     if checkpoint.status is Status.INCOMPLETE:
         reasons = {evidence.name for evidence in checkpoint.evidence}
-        is_cut = not reasons.isdisjoint(_CUTS) and "incomplete" not in reasons  # nothing speaks against its end
+        is_cut = not reasons.isdisjoint(_CUTS) and "incomplete" not in reasons  # its end looks complete
         why = _because(checkpoint, CUT, *_CUTS) if is_cut else _because(checkpoint, INCOMPLETE, "incomplete")
         told.append(("Status", why))
     if checkpoint.risks:
@@ -132,19 +138,19 @@ def _because(checkpoint: Checkpoint, word: str, *reasons: str) -> str:
 
 
 def amplification(checkpoint: Checkpoint) -> float | None:
-    """Return the bytes written over the distinct ones of a save."""
+    """Return the bytes written divided by the distinct bytes of a save; None: not known."""
     if checkpoint.kind is not Kind.SAVE or checkpoint.written_bytes is None or not checkpoint.unique_bytes:
         return None
     return checkpoint.written_bytes / checkpoint.unique_bytes
 
 
 def is_moved_again(checkpoint: Checkpoint) -> bool:
-    """Return whether some of its bytes moved more than once: a copy under a further name, ranks that read the same."""
+    """Return whether some bytes were transferred more than once: for a copy, or by ranks that read the same."""
     return bool(checkpoint.unique_bytes) and checkpoint.bytes >= _TWICE * (checkpoint.unique_bytes or 0)
 
 
 def waited_beside(checkpoint: Checkpoint) -> str | None:
-    """Return how much longer training was blocked than the checkpoint took, as a text; None where that is nothing."""
+    """Return by how much the stall exceeds the duration, as text; None if it does not."""
     spent_ns = figures.duration_ns(checkpoint)
     if checkpoint.stall_ns is None or units.duration(checkpoint.stall_ns) == units.duration(spent_ns):
         return None
@@ -223,7 +229,6 @@ def _metadata(metadata: Metadata) -> str:
 
 
 def _slowest(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return who was last of several, and by how much: the checkpoint takes as long as that."""
     timed = [(writer.end_ns, writer) for writer in checkpoint.writers if writer.end_ns is not None]
     if len(timed) < 2:
         return []

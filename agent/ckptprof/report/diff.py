@@ -29,11 +29,11 @@ _NOISE = (
     "(Hodges-Lehmann). Noise: chance alone may explain the change. Drift within a run and other load on the host are "
     "not chance: repeat both runs."
 )
-_NAMED = {"throughput": "rate"}  # of one checkpoint; the document and --fail-on keep their word
+_NAMED = {"throughput": "rate"}  # of one checkpoint; the document and --fail-on say throughput
 
 
 class ToldSide(msgspec.Struct, frozen=True, kw_only=True):
-    """What was compared."""
+    """One side of a comparison."""
 
     selector: str  # as it was given
     host: str | None
@@ -41,7 +41,7 @@ class ToldSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """Two runs beside each other, before and after a change."""
+    """Two runs compared, before and after a change."""
 
     confidence: float = noise.CONFIDENCE  # of the intervals
     before: ToldSide
@@ -70,7 +70,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def side(side: Side, zone: tzinfo) -> str:
-    """Return what a side is: its selector, how many checkpoints, from when to when."""
+    """Describe a side: its selector, number of checkpoints and time range."""
     checkpoints = side.report.checkpoints
     kinds = [(kind, sum(one.kind is kind for one in checkpoints)) for kind in comparisons.KINDS]
     told = ", ".join(units.plural(number, kind.value) for kind, number in kinds if number)
@@ -84,7 +84,7 @@ def side(side: Side, zone: tzinfo) -> str:
 
 
 def answer(one: KindComparison) -> str:
-    """Return the sentence that opens a kind: what became of its duration."""
+    """Describe the change of duration of a kind in one sentence."""
     title, count, figure = TITLES[one.kind], one.count, one.figures[0]
     change, relative = figure.change.estimate, figure.relative.estimate
     if change is None:
@@ -116,7 +116,7 @@ def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
 
 
 def median_row(figure: Figure) -> list[Cell]:
-    """Return the medians of both sides, by how much they differ, the interval of that, and what it is."""
+    """Return the medians of both sides, their difference, its interval, and the result."""
     before, after = (_shown(figure, side and side.median) for side in (figure.before, figure.after))
     estimate, relative, outcome = figure.change.estimate, figure.relative.estimate, figure.outcome
     name = f"{_NAMED.get(figure.name, figure.name)} median"
@@ -166,7 +166,7 @@ def _percent(share: float) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Return how the figures are to be read."""
+    """Explain the figures."""
     told = [_NOISE]
     sizes = [figure for one in comparison.kinds for figure in one.figures if figure.name == "size"]
     if any(figure.outcome in ("larger", "smaller") for figure in sizes):

@@ -1,4 +1,4 @@
-"""What `ckptprof doctor` says: what works, what could be better, and what to type; in full, a line for each check."""
+"""The output of `ckptprof doctor`: what works, suggestions, and fixes; in full a line for each check."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ckptprof.report.table import facts, paint, wrap
 
 _STYLES = {"ok": "green", "note": "blue", "warn": "yellow", "fail": "red"}
 _STATUS_CELLS = 6
-_BESIDE = 30  # cells that a text beside its check needs
+_BESIDE = 30  # minimum cells for a text beside its check
 _FIX = "fix: "
 _OF_ANOTHER = re.compile(r"^as `[a-z-]+` says: |, and with it what .*$")  # a remedy that another check has, too
-_LONGEST = 200  # characters of a sentence in a group; --all tells the rest
+_LONGEST = 200  # characters of a sentence in a group; --all has the rest
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at on this host."""
+    """One check of this host."""
 
     id: str  # a short stable word
     status: Annotated[str, one_of("ok", "note", "warn", "fail")]
-    # note: nothing that this version needs is missing; warn: less is seen; fail: it does not work
+    # note: nothing that is needed is missing; warn: less is observed; fail: it does not work
     text: str  # what was found, one sentence
     fix: str | None = None  # the command or setting that changes it
     level: str | None = None  # trace | poll: at which the agent watches that it is about; None: of none, or not known
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was looked at."""
+    """All checks of this host."""
 
     version: str  # of ckptprof
     host: str
@@ -42,7 +42,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def degraded(checks: Sequence[Check], *, is_root: bool = True) -> bool:
-    """Return whether anything that ckptprof uses is missing; an ordinary user can `run` without what root has."""
+    """Return whether ckptprof lacks anything it uses; an ordinary user can `run` without what only root has."""
     return any(check.status == "fail" or (is_root and check.status == "warn") for check in checks)
 
 
@@ -53,7 +53,7 @@ def document(checks: Sequence[Check], *, version: str, host: str, is_root: bool 
 
 
 def groups(checks: Sequence[Check], *, width: int, colour: bool, is_root: bool) -> str:
-    """Return what works, what could be better and what to type, each remedy once, as text that ends in a newline."""
+    """Return what works, suggestions, and each fix once, as text that ends in a newline."""
     works = [one.id for one in checks if one.status == "ok"]
     noted = [one.id for one in checks if one.status == "note" and one.fix is None]
     mended: dict[str, list[Check]] = {}  # each remedy with the checks that it mends, what does not work first
@@ -93,7 +93,7 @@ def _better(first: Check, *others: Check) -> str:
 
 
 def render(checks: Sequence[Check], *, width: int, colour: bool) -> str:
-    """Return the checks as text that ends in a newline, the verdict last."""
+    """Return the checks as text that ends in a newline, the conclusion last."""
     id_cells = max((len(check.id) for check in checks), default=0) + 2
     left = _STATUS_CELLS + id_cells
     beside = width - left >= _BESIDE

@@ -1,7 +1,7 @@
 """The JSON documents of `--json`.
 
-`cli/shared/schemas.py` makes their schemas from the structs: a description there is the comment beside a field, or the
-docstring of a struct.
+`cli/shared/schemas.py` generates their schemas from the structs: descriptions are the comments of fields and the
+docstrings of structs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ckptprof.verdicts import Headline, JobCost
 
 SCHEMA_VERSION = 1
 DETAIL = ("streams", "progress_left_out", "timeline", "devices", "measures")  # in `show --json` only
-WORKED_OUT = ("medium", "risks", "at_risk_ns", "durable_is_most")  # of a checkpoint: told beside its fields
+WORKED_OUT = ("medium", "risks", "at_risk_ns", "durable_is_most")  # properties of a checkpoint, added to its fields
 UNREPORTED = ("revision",)
 # May be raw in JSON but not on a terminal: DEL, C1, invisible formats, line ends of Unicode. JSON escapes C0 itself.
 _UNSAFE = re.compile(
@@ -31,18 +31,18 @@ _UNSAFE = re.compile(
 
 
 class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a question for checkpoints."""
+    """The checkpoints that match a query."""
 
     host: str | None
     watched: Watched
-    copies_left_out: Count  # copies of checkpoint files that fit the question and were not asked for (--kind copy)
+    copies_left_out: Count  # matching copies of checkpoint files that were not requested (--kind copy)
     answer: Headline | None  # None: nothing has a verdict
     jobs: tuple[JobCost, ...]  # the dearest first
     checkpoints: tuple[Checkpoint, ...]  # in the order of their start
 
 
 def of(told: msgspec.Struct) -> dict[str, Any]:
-    """Return the document that tells a struct."""
+    """Convert a struct to a document."""
     return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(told)}
 
 
@@ -61,7 +61,7 @@ def report_document(report: Report) -> dict[str, Any]:
 
 
 def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the document of `show --json`: one checkpoint with its streams, timeline, devices and measures."""
+    """Return the document of `show --json`: a checkpoint with streams, timeline, devices and measures."""
     body = summary(checkpoint)
     body |= {name: msgspec.to_builtins(getattr(checkpoint, name)) for name in DETAIL}
     body["timeline"] = list(map(msgspec.structs.asdict, checkpoint.timeline))
@@ -74,9 +74,9 @@ def state_document(state: State) -> dict[str, Any]:
 
 
 def dump(document: dict[str, Any]) -> str:
-    """Return the document as JSON text that ends in a newline: readable names, nothing that a terminal would obey.
+    """Return the document as JSON text that ends in a newline, without characters that control a terminal.
 
-    Numbers that are none (NaN, infinity) become null, lone surrogates the text of their escape.
+    NaN and infinity become null, lone surrogates the text of their escape.
     """
     try:
         packed = msgspec.json.encode(document)
@@ -91,7 +91,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def summary(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return what all documents tell of a checkpoint."""
+    """Return the fields of a checkpoint that all documents contain."""
     lean = msgspec.structs.replace(checkpoint, streams=(), timeline=(), devices=(), measures=None)
     body: dict[str, Any] = msgspec.to_builtins(lean)
     for name in (*DETAIL, *UNREPORTED):

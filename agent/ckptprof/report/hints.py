@@ -1,4 +1,4 @@
-"""The commands that a text names, as they are to be typed: about the record that the text is about."""
+"""Commands quoted in a text, completed with the database that the text is about."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _dbs: tuple[str, ...] = ()
 
 
 def about(*dbs: str) -> None:
-    """Let each command that is named from now on ask these databases; none: the one that it asks by itself."""
+    """Set the databases for commands that are quoted from now on; none: the default."""
     global _dbs  # noqa: PLW0603 - one question of one program, as its units are
     _dbs = dbs
 
 
 def typed(text: str) -> str:
-    """Return a text with its commands as they are to be typed: with `--db` where that was given."""
+    """Add `--db` to the commands in a text, if databases are set."""
     return _ASKING.sub(_with_db, text) if _dbs else text
 
 

@@ -1,4 +1,4 @@
-"""What the client of a remote mount counted while a checkpoint went on, or how the paths to a disk elsewhere were."""
+"""The counters of the client of a remote mount during a checkpoint, or the paths to a remote disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckptprof.report.table import render as render_table
 
 
 def tables(checkpoint: Checkpoint) -> list[list[list[Cell]]]:
-    """Return what was counted at the mount, by operation and by server, or its paths; nothing where nobody told."""
+    """Return the counters of the mount by operation and by server, or its paths; empty without counters."""
     mount = checkpoint.measures.mount if checkpoint.measures is not None else None
     if mount is None or (mount.client is None and not mount.paths):
         return []
@@ -22,7 +22,7 @@ def tables(checkpoint: Checkpoint) -> list[list[list[Cell]]]:
 
 
 def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
-    """Return these tables, below what else is known of the client and its server."""
+    """Return these tables below the facts of the client and its server."""
     mount = checkpoint.measures.mount if checkpoint.measures is not None else None
     drawn = [render_table(rows, width, colour=colour) for rows in tables(checkpoint)]
     if mount is None or mount.paths or mount.client is None:
@@ -52,7 +52,7 @@ def _facts(mount: MountMeasure) -> list[tuple[str, str]]:
 
 
 def _counted(mount: MountMeasure) -> list[tuple[str, str]]:
-    """Return bytes at their three heights; nothing where a client counts neither bytes nor operations, as of FUSE."""
+    """Return bytes requested, direct and on the wire; empty if neither bytes nor operations are counted (FUSE)."""
     read, written = mount.read_bytes, mount.written_bytes
     if not mount.operations and read is None and mount.wire_read_bytes is None:
         return []

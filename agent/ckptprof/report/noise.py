@@ -1,10 +1,10 @@
-"""Whether two sets of measurements differ by more than chance, without assuming how they are distributed.
+"""Whether two sets of measurements differ by more than chance, without assuming a distribution.
 
-The shift is Hodges and Lehmann's: the median of all differences between one of the second set and one of the first.
-Its interval is the one that belongs to the test of Mann and Whitney, so that it excludes zero exactly where that test
-finds a difference; exact up to `EXACT` values on a side, by the normal approximation (with ties) beyond. Few values
-have no interval at all: with 3 on either side even the most unequal order happens by chance once in ten times.
-`around` puts the change of the medians, which a reader sees, in the place of the shift.
+The shift is that of Hodges and Lehmann: the median of all differences between a value of the second set and one of the
+first. Its interval belongs to the test of Mann and Whitney, so it excludes zero exactly where that test finds a
+difference. It is exact up to `EXACT` values on a side, and uses the normal approximation (with ties) above. Few values
+have no interval: with 3 on either side even the most unequal order happens by chance once in ten times. `around`
+replaces the shift by the change of the medians, which users see.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST = 400  # values on a side that are compared; of more, as many that stand a
 
 
 class Shift(msgspec.Struct, frozen=True):
-    """The change of the medians, and the interval of the shift (Hodges-Lehmann), wide enough to hold it.
+    """The change of the medians, and the interval of the shift (Hodges-Lehmann), extended to include it.
 
     None: not known, or too few values.
     """
@@ -33,12 +33,12 @@ class Shift(msgspec.Struct, frozen=True):
 
     @property
     def is_told(self) -> bool:
-        """Return whether it is more than noise."""
+        """Whether it exceeds noise."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     @property
     def is_judged(self) -> bool:
-        """Return whether there were enough values to tell."""
+        """Whether there were enough values."""
         return self.low is not None
 
 
@@ -56,7 +56,7 @@ def shift(before: Sequence[float], after: Sequence[float]) -> Shift:
 def ratio(before: Sequence[float], after: Sequence[float]) -> Shift:
     """Return the shift from one set to the other as a share of the first: +0.1 is a tenth more.
 
-    It is that of the logarithms: order is all that decides whether a shift is told, so that both always agree.
+    It is calculated from logarithms: only the order decides whether a shift is significant, so both agree.
     """
     if not all(value > 0 for value in (*before, *after)):
         return Shift()
@@ -65,19 +65,19 @@ def ratio(before: Sequence[float], after: Sequence[float]) -> Shift:
 
 
 def around(found: Shift, change: float) -> Shift:
-    """Return the shift with this change as its estimate, and the interval wide enough to hold it."""
+    """Return the shift with this change as its estimate, and an interval that includes it."""
     if found.low is None or found.high is None:
         return Shift() if found.estimate is None else Shift(change)
     return Shift(change, min(found.low, change), max(found.high, change))
 
 
 def least_values() -> int:
-    """Return how many values there must be on both sides before anything can be told."""
+    """Return the minimum number of values on both sides."""
     return next(number for number in range(1, EXACT) if _place(number, number) is not None)
 
 
 def _place(first: int, second: int) -> int | None:
-    """Return at which of the sorted differences the interval begins, counted from 0; None if there are too few."""
+    """Return the index among the sorted differences at which the interval starts; None for too few values."""
     tail = (1 - CONFIDENCE) / 2
     if first <= EXACT and second <= EXACT:
         below, whole, place = 0, math.comb(first + second, first), None
@@ -94,7 +94,7 @@ def _place(first: int, second: int) -> int | None:
 
 @lru_cache(maxsize=64)
 def _ways(first: int, second: int) -> tuple[int, ...]:
-    """Return in how many orders the test's statistic is 0, 1, 2 ... (Mann and Whitney 1947): a Gaussian binomial."""
+    """Return the number of orders in which the test's statistic is 0, 1, 2 ... (Mann and Whitney 1947)."""
     ways = [1] + [0] * (first * second)
     for i in range(1, first + 1):
         for total in range(first * second, second + i - 1, -1):  # times (1 - q^(second + i))

@@ -1,4 +1,4 @@
-"""A plan for a terminal and as a document: what to do, from what, the rules side by side, and the storage it takes."""
+"""A plan for a terminal: the recommendation, its inputs, a comparison of rules, and the storage required."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _storage(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _has_gpus(plan: Plan) -> bool:
-    """Return whether the GPUs are more than a guess from ranks, which may have none: tiers are for each GPU."""
+    """Check that the number of GPUs is not just guessed from ranks, which may have none: tiers are per GPU."""
     return plan.basis.gpus is not None and plan.basis.gpus.origin is not Origin.ASSUMED
 
 

@@ -1,4 +1,4 @@
-"""The line of each checkpoint in a report: its columns, what they say, and how they stand out."""
+"""The line of each checkpoint in a report: its columns and their style."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDS = 10  # so many of each
 AGAIN, LONG = "*", "!"
 LONGER = 2.0  # times the median of its job and kind: what is marked
 _SLOWER = 1.3  # times as long: what is coloured
-_FEWEST = 3  # that a median says something of
+_FEWEST = 3  # minimum number of checkpoints for a median
 _LEAST_SECONDS = 0.2  # more than the median: less is nothing to point at
 _SECONDS_FROM = 50  # cells
 _SHORT_CLASS = {PatternClass.SEQUENTIAL_LARGE: "seq-large", PatternClass.SEQUENTIAL_SMALL: "seq-small"}
@@ -32,14 +32,14 @@ KIND_STYLE = {Kind.SAVE: "cyan", Kind.RESTORE: "magenta", Kind.COPY: "dim"}
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The checkpoints that have a line, and the titles that stand before the line of a number."""
+    """The checkpoints to list, and the titles above lines by index."""
 
     checkpoints: tuple[Checkpoint, ...]
     titles: Mapping[int, str]
 
 
 def choose(report: Report, *, whole: bool) -> Choice:
-    """Return all checkpoints in the order of their start; of many that are not asked for, the worst and the last."""
+    """Return all checkpoints by start time; of many only the worst and the last, unless `whole`."""
     every = summary.ordered(report.checkpoints)
     if whole or len(every) <= MOST:
         return Choice(tuple(every), {})
@@ -51,7 +51,7 @@ def choose(report: Report, *, whole: bool) -> Choice:
 
 
 def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: bool) -> list[str]:
-    """Return the table of chosen checkpoints, its header under each title."""
+    """Return the table of the chosen checkpoints, with its header under each title."""
     jobs, medians = {one.job for one in report.checkpoints}, usual(report.checkpoints)
     marks_ns = [report.watched.start_ns, report.watched.end_ns, *(c.start_ns for c in chosen.checkpoints)]
     clock = clock_for(marks_ns, zone, width)
@@ -75,13 +75,13 @@ def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: 
 
 
 def clock_for(marks_ns: Iterable[int | None], zone: timezone, width: int) -> str:
-    """Return how times are written: without their day where all are of one, without their year where room is short."""
+    """Return the time format: without the date if all are on one day, without the year on a narrow terminal."""
     days = {units.stamp(mark, zone)[:10] for mark in marks_ns if mark is not None}
     return "%H:%M:%S" if len(days) == 1 else "%Y-%m-%d %H:%M:%S" if width >= WIDE else "%m-%d %H:%M"
 
 
 def marks(report: Report, chosen: Choice) -> list[str]:
-    """Return what the marks of the chosen mean."""
+    """Explain the marks in the chosen lines."""
     checkpoints, medians = chosen.checkpoints, usual(report.checkpoints)
     notes = []
     if any(slowness(one, medians.get((one.job, one.kind))) >= LONGER for one in checkpoints):
@@ -106,7 +106,7 @@ def marks(report: Report, chosen: Choice) -> list[str]:
 
 
 def copies_left_out(report: Report) -> str:
-    """Return how many copies of checkpoint files a report is without."""
+    """State the number of copies that are not shown."""
     number = report.copies_left_out
     if number == 1:
         return "1 copy of checkpoint files is not shown"
@@ -114,7 +114,7 @@ def copies_left_out(report: Report) -> str:
 
 
 def slowness(checkpoint: Checkpoint, usual_seconds: float | None) -> float:
-    """Return how many times as long as usual a checkpoint took; 1 where that is nothing to point at."""
+    """Return the duration divided by the usual one; 1 for a small difference."""
     spent = _spent(checkpoint)
     if usual_seconds is None or usual_seconds <= 0 or spent - usual_seconds < _LEAST_SECONDS:
         return 1.0
@@ -122,7 +122,7 @@ def slowness(checkpoint: Checkpoint, usual_seconds: float | None) -> float:
 
 
 def usual(checkpoints: Sequence[Checkpoint]) -> dict[tuple[str, Kind], float]:
-    """Return the median duration of the complete checkpoints of each job and kind, of several."""
+    """Return the median duration of complete checkpoints by job and kind, if there are several."""
     groups: dict[tuple[str, Kind], list[Checkpoint]] = {}
     for one in checkpoints:
         groups.setdefault((one.job, one.kind), []).append(one)
@@ -131,7 +131,7 @@ def usual(checkpoints: Sequence[Checkpoint]) -> dict[tuple[str, Kind], float]:
 
 
 def who(checkpoint: Checkpoint) -> str:
-    """Return who moved the bytes: the job, and its processes where the job's name does not tell all of them."""
+    """Return the job, with its processes unless the name of the job already identifies them."""
     job = named(checkpoint.job)
     if len(checkpoint.writers) > 1:
         return f"{job} ({len(checkpoint.writers)} processes)"
@@ -149,7 +149,7 @@ def place(checkpoint: Checkpoint) -> str | None:
 
 
 def common_folder(paths: Sequence[str]) -> str | None:
-    """Return the folder, with its slash, that holds all of two or more paths; None if it is / or there is none."""
+    """Return the folder, with its slash, that contains all of two or more paths; None for / or none."""
     if len(paths) < 2 or not all(path.startswith("/") for path in paths):
         return None
     first, last = min(paths), max(paths)  # what these two share, all share
@@ -163,7 +163,6 @@ def _spent(checkpoint: Checkpoint) -> float:
 
 
 def _paths(checkpoints: Sequence[Checkpoint], rows: Sequence[list[Cell]], width: int) -> list[tuple[str, str]]:
-    """Cut the paths of rows to what they do not share where there is no room for the whole; return what is cut off."""
     paths = [one.path for one in checkpoints if one.path is not None]
     folder = common_folder(paths)
     last = len(rows[0]) - 1 if rows else 0
@@ -188,7 +187,7 @@ def _row(  # noqa: PLR0913 # what a cell depends on
     pattern = class_ and (class_.value if full else _SHORT_CLASS.get(class_, class_.value))
     kind, mark = checkpoint.kind.value, "?" * (checkpoint.confidence < LOW_CONFIDENCE)
     is_broken_off = checkpoint.status is Status.INCOMPLETE
-    if is_broken_off:  # it is a save, which is said where there is room
+    if is_broken_off:  # it is a save; the kind is added if there is space
         kind = f"incomplete {kind}" if full else "incomplete"
     verdict = checkpoint.verdict
     is_fine = verdict is not None and verdict.limit is Limit.NONE
@@ -212,7 +211,7 @@ def _row(  # noqa: PLR0913 # what a cell depends on
 
 
 def tabbed(report: Report, *, zone: tzinfo) -> str:
-    """Return a line for each checkpoint, its fields separated by tabs: for `cut`, `awk` and `grep`.
+    """Return a tab-separated line for each checkpoint, for `cut`, `awk` and `grep`.
 
     Its fields: id, start (RFC 3339), kind, seconds, bytes, pattern, step, job, path, status, mode, stall, limit,
     confidence of that limit.

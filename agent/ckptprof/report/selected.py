@@ -1,4 +1,4 @@
-"""What a question in SQL found, as a table and as JSON."""
+"""The result of an SQL query, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAST_CELLS = 4  # of a column of text that has to be cut
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, width: int, colour: bool) -> list[str]:
-    """Return the rows as lines of at most `width` cells; numbers stand to the right, NULL is `-`."""
+    """Return the rows as lines of at most `width` cells; numbers are right-aligned, NULL is `-`."""
     right = [all(row[i] is None or isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
     titles = [clean(name) or " " for name in columns]
     cells = [
@@ -38,7 +38,7 @@ def _text(value: Any) -> str | None:
 def document(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, is_cut: bool) -> dict[str, Any]:
     """Return the document of `sql --json`: each row an object of its columns, bytes in hexadecimal.
 
-    Raises UsageError if two columns have one name.
+    Raises UsageError if two columns have the same name.
     """
     twice = [name for name, times in Counter(columns).items() if times > 1]
     if twice:
@@ -54,6 +54,6 @@ def document(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, is_cut: b
 
 
 def schema(columns: Mapping[str, Sequence[str]], *, width: int, colour: bool) -> list[str]:
-    """Return each table with its columns."""
+    """List each table with its columns."""
     pairs = [(clean(name), ", ".join(map(clean, names))) for name, names in columns.items()]
     return facts(pairs, width, colour=colour)

@@ -1,4 +1,4 @@
-"""What `ckptprof service` says: what was done or would be, and how the service stands."""
+"""The output of `ckptprof service`: the actions, and the status of the service."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _LEFT = "/var/lib/ckptprof (records), /etc/ckptprof (settings), the user and gro
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How the service stands."""
+    """The status of the service."""
 
     installed: bool
     enabled: bool  # it starts with the host
     active: bool
     state: str  # systemd's word
-    status: str | None  # what the service says of itself
+    status: str | None  # status line of the service
     unit: str | None
     runs: str | None  # the command
     from_here: bool | None  # it runs from the same environment as this command
     outdated: bool  # it was started before the version of that environment was installed
     user: bool  # user and group are there
     database: str
-    readable: bool  # by who asks
+    readable: bool  # by the user
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of an action."""
+    """The result of an action."""
 
     action: Annotated[str, one_of("install", "status", "uninstall")]
     dry_run: bool
@@ -40,7 +40,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def render(outcome: Outcome, *, width: int) -> str:
-    """Return the outcome as text that ends in a newline."""
+    """Return the result as text that ends in a newline."""
     lines = []
     if outcome.action != "status":
         word = "to do: " if outcome.dry_run else "done: "
@@ -57,7 +57,9 @@ def _standing(service: Standing) -> list[tuple[str, str]]:
     if not service.installed:
         return [("service", "not installed")]
     starts = "starts at boot" if service.enabled else "does not start at boot"
-    says = f", {service.status}" if service.status and service.active else ""  # systemd keeps the last word of the dead
+    says = (
+        f", {service.status}" if service.status and service.active else ""
+    )  # systemd keeps the last status of a stopped service
     state = f"{service.state}{says}; {starts}"
     pairs = [("service", state)]
     if not service.active:

@@ -19,9 +19,9 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them, and the file that was read if it was there."""
+    """All settings, and whether the file of settings exists."""
 
-    file: str  # the file of settings that was asked for
+    file: str  # the requested file of settings
     found: bool  # whether it is there
     settings: tuple[Setting, ...]
 
@@ -29,7 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def render(shown: Settings, service_db: str | None = None) -> str:
     """Return a line for each setting, named as in the file, and one for the file.
 
-    `service_db`: where the service records, if it runs here and that is another place than `db`.
+    `service_db`: the database of the service, if it runs here and differs from `db`.
     """
     rows = []
     for one in shown.settings:

@@ -1,4 +1,4 @@
-"""One checkpoint for a terminal: what limited it, its course over time, how it was laid out, and why we think so."""
+"""One checkpoint for a terminal: its limit, timeline, access pattern and the evidence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters a
 
 
 def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blocks: str = chart.BLOCKS) -> str:
-    """Return what limited the checkpoint, what it cost, what to do and what it was: about a screen; ends in a newline.
+    """Return limit, cost, remedy and main facts of a checkpoint: about a screen; ends in a newline.
 
     `blocks`: the nine levels of a chart.
     """
@@ -49,7 +49,7 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
 
 
 def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blocks: str = chart.BLOCKS) -> str:
-    """Return all of the checkpoint as text that ends in a newline; `blocks`: the nine levels of the chart."""
+    """Return all facts of a checkpoint as text that ends in a newline; `blocks`: the nine levels of the chart."""
     offset = units.fixed_zone(checkpoint.end_ns, zone)
     inner = width - len(_INDENT)
     sections: list[tuple[str, list[str]]] = [
@@ -60,7 +60,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         (
             "Bandwidth over time",
             chart.draw(checkpoint.timeline, inner, _CHART_ROWS, blocks=blocks, colour=colour)
-            or wrap("bandwidth over time was not observed", inner),
+            or wrap("not observed", inner),
         ),
         (
             "Access pattern",
@@ -85,7 +85,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
 
 
 def ending(checkpoint: Checkpoint, *, width: int, colour: bool) -> str:
-    """Return the first lines again, to stand below what scrolled them away; empty for a copy."""
+    """Repeat the first lines, to be printed below a long text; empty for a copy."""
     lines = _lead(checkpoint, width, colour=colour)
     return "\n".join(["", *_title(checkpoint, width, colour=colour), *lines, ""]) if lines else ""
 
@@ -207,7 +207,7 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
         ("In long runs", large if pattern.large_share_bytes is None else f"{large} of bytes"),
         ("Operations", units.count(pattern.operations)),
         ("Operation size", f"mean {mean}, median {median} (weighted by bytes)"),
-        ("Path of the bytes", f"buffered {buffered}, direct {direct}, mapped {mapped}"),
+        ("Kind of I/O", f"buffered {buffered}, direct {direct}, mapped {mapped}"),
     ]
 
 
@@ -228,8 +228,8 @@ def _histogram(pattern: Pattern, width: int, blocks: str, *, colour: bool) -> li
 
 
 def streams(checkpoint: Checkpoint, chosen: Sequence[Stream]) -> list[list[Cell]]:
-    """Return a row for each of some of its streams."""
-    path = checkpoint.path or ""  # it is told above, under Path
+    """Return a row for each of the chosen streams."""
+    path = checkpoint.path or ""  # shown above, under Path
     is_file = any(stream.path == path for stream in checkpoint.streams)
     folder = f"{path.rpartition('/')[0] if is_file else path.rstrip('/')}/" if path else ""
     return [
@@ -324,7 +324,7 @@ def _evidence(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     lines = []
     told = [item for item in checkpoint.evidence if item.weight or item.name not in course.REASONS]
     for item in sorted(told, key=lambda evidence: -abs(evidence.weight)):
-        weight = " " * 5  # of what says how it went, not whether it is a checkpoint
+        weight = " " * 5  # for reasons that do not affect the decision
         if item.weight:
             weight = paint(f"{item.weight:+5.1f}", "green" if item.weight > 0 else "red", colour=colour)
         first, *more = wrap(f"{clean(item.name)}: {recorded(item.text)}", width - 7)

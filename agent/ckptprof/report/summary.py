@@ -1,4 +1,4 @@
-"""The few figures that open a report, worked out from its checkpoints."""
+"""The figures that open a report, calculated from its checkpoints."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class KindSummary:
     kind: Kind
     number: int
     bytes: int
-    busy_ns: int  # time in which at least one of them ran
+    busy_ns: int  # time in which at least one of them was in progress
     complete: int
     median_seconds: float | None  # of the complete ones, None without any
     p95_seconds: float | None
     incomplete: int = 0
-    stalled: int = 0  # of how many it was seen how long they blocked training
+    stalled: int = 0  # number with a known stall
     stall_ns: int = 0  # of these, in all
     modes: tuple[tuple[Mode, int], ...] = ()  # how many were sync, how many async
     caches: tuple[tuple[str, int], ...] = ()  # of restores: how many were cold, warm, partly in the cache
@@ -36,7 +36,7 @@ class KindSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a report says in a glance."""
+    """The main figures of a report."""
 
     kinds: tuple[KindSummary, ...]
     watched_ns: int | None  # without the gaps; None if nothing was watched
@@ -62,9 +62,9 @@ def summarise(report: Report) -> Summary:
 
 
 def without_copies(report: Report) -> Report:
-    """Return the report with its copies counted and left out, as the store answers who does not ask for them.
+    """Remove copies from a report and count them, as the store does by default.
 
-    A copy that may restore wrongly stays.
+    A copy that may not restore correctly stays.
     """
     kept = tuple(one for one in report.checkpoints if one.kind is not Kind.COPY or one.risks)
     left_out = report.copies_left_out + len(report.checkpoints) - len(kept)
@@ -72,7 +72,7 @@ def without_copies(report: Report) -> Report:
 
 
 def selected(report: Report, query: CheckpointQuery) -> Report:
-    """Return what the store would answer to a question about the same checkpoints."""
+    """Select checkpoints as the store does for the same query."""
     low_ns = -math.inf if query.since_ns is None else query.since_ns
     high_ns = math.inf if query.until_ns is None else query.until_ns
     fitting = [
@@ -93,12 +93,12 @@ def selected(report: Report, query: CheckpointQuery) -> Report:
 
 
 def ordered(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """Return checkpoints in the order of their start; what began at once, in that of their ids."""
+    """Sort checkpoints by start, then by id."""
     return sorted(checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
 
 
 def is_of_job(job: str, wanted: str | None) -> bool:
-    """Return whether a job is the one that --job names: by its name, or by a pattern, as in SQLite's GLOB."""
+    """Return whether a job matches --job: by name, or by a pattern, as in SQLite's GLOB."""
     return wanted is None or job == wanted or fnmatchcase(job, wanted)
 
 

@@ -1,8 +1,8 @@
 """A table for terminals in about a hundred lines.
 
 rich is not used here: importing it costs 160 ms of the 0.5 s that `report` may take from a cold start, it reads square
-brackets in file names as markup (a name that holds "[/red]" is an error) and passes escape codes through. What a report
-needs is less: measure cells, give the space to the columns that can use it, and leave out the least important ones.
+brackets in file names as markup (a name with "[/red]" is an error) and passes escape codes through. A report needs
+less: measure cells, give the space to the columns that can use it, and drop the least important ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ckptprof.report.hints import typed
 Number = TypeVar("Number", int, float)
 GAP = "  "
 MAX_WORD_LINES = 4
-_BESIDE_KEYS = 20  # cells that texts beside keys need
+_BESIDE_KEYS = 20  # minimum cells for texts beside keys
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|B|[KMGTPE]iB|[kMGTPE]?B(?:/s)?|%)(?!\w))")
 _CLOCK_PART = re.compile(r"(\d\xa0(?:min|h|d)) (?=\d\d\xa0)")
 _STYLES = {
@@ -30,21 +30,21 @@ _STYLES = {
     "magenta": "35",
     "cyan": "36",
 }
-NOTHING = "-"  # for what was not seen
+NOTHING = "-"  # for values that were not observed
 
 
 class Cell(NamedTuple):
-    """One cell, and how its column is laid out, which the first row decides."""
+    """One cell, with the layout of its column, which the first row decides."""
 
     title: str
-    text: str | None  # cleaned; None: not seen
+    text: str | None  # cleaned; None: not observed
     style: str = ""
     right: bool = False
     drop: int = 0  # the column with the highest goes first where space is short; 0 stays
-    returns: bool = False  # into the room that a wider one left, which went after it
+    returns: bool = False  # into the space of a wider column that was dropped after it
     minimum: int | None = None  # cells it can be cut to; None: never cut
     cut: Callable[[str, int], str] = shorten
-    optional: bool = False  # no column where it was seen in no row
+    optional: bool = False  # no column without any value
     key: float | str = ""  # by which a page sorts it; empty: by its text
 
 
@@ -58,13 +58,13 @@ def number(  # noqa: PLR0913 # as of a cell
     returns: bool = False,
     optional: bool = False,
 ) -> Cell:
-    """Return a cell of what is measured, written as `show` says; nothing where it was not seen."""
+    """Return a right-aligned cell of a measured value, formatted by `show`; None: not observed."""
     text, key = (None, -1) if value is None else (show(value), value)
     return Cell(title, text, style, right=True, drop=drop, returns=returns, optional=optional, key=key)
 
 
 def paint(text: str, style: str, *, colour: bool) -> str:
-    """Return the text in a style (space-separated names), as it is if there is to be no colour."""
+    """Return the text in a style (space-separated names), unchanged without `colour`."""
     if not colour or not style:
         return text
     codes = ";".join(_STYLES[name] for name in style.split())
@@ -72,7 +72,7 @@ def paint(text: str, style: str, *, colour: bool) -> str:
 
 
 def seen(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
-    """Return the rows without the optional columns that were seen in none."""
+    """Remove optional columns without any value."""
     if not rows:
         return []
     keep = [i for i, cell in enumerate(rows[0]) if not cell.optional or any(row[i].text is not None for row in rows)]
@@ -80,7 +80,7 @@ def seen(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
 
 
 def lay_out(rows: Sequence[Sequence[Cell]], limit: int) -> dict[int, int]:
-    """Return the cells given to each column that is shown, by its index; of at least one row."""
+    """Return the width in cells of each column that is shown, by its index; needs at least one row."""
     first = rows[0]
     natural = [max(width(cell.title), *(width(row[i].text or NOTHING) for row in rows)) for i, cell in enumerate(first)]
     least = [
@@ -117,7 +117,7 @@ def _fitting(columns: Sequence[Cell], least: Sequence[int], limit: int) -> list[
 
 
 def render(rows: Sequence[Sequence[Cell]], limit: int, *, colour: bool) -> list[str]:
-    """Return the header and the rows as lines of at most `limit` cells; nothing without rows."""
+    """Return the header and the rows as lines of at most `limit` cells; empty without rows."""
     rows = seen(rows)
     if not rows:
         return []
@@ -138,12 +138,12 @@ def render(rows: Sequence[Sequence[Cell]], limit: int, *, colour: bool) -> list[
 
 
 def wrap(text: str, limit: int) -> list[str]:
-    """Return cleaned text as lines of at most `limit` cells, broken at spaces but never before a unit.
+    """Break cleaned text into lines of at most `limit` cells, at spaces but never before a unit.
 
-    Commands that it names are as they are to be typed.
+    Quoted commands are completed with the database.
 
-    A word that is longer than a line, as a path is, goes on in the next ones; only one that is longer than
-    `MAX_WORD_LINES` of them is cut, in its middle.
+    A word that is longer than a line, such as a path, continues in the next lines; only one longer than
+    `MAX_WORD_LINES` lines is cut, in its middle.
     """
     lines: list[str] = []
     glued = _CLOCK_PART.sub("\\1\xa0", _BEFORE_UNIT.sub("\xa0", typed(text).replace("\xa0", " ")))
@@ -156,7 +156,6 @@ def wrap(text: str, limit: int) -> list[str]:
 
 
 def _pieces(word: str, limit: int) -> list[str]:
-    """Return a cleaned word in pieces of at most `limit` cells; of an empty one that one."""
     if not word:
         return [word]
     found = []
@@ -169,9 +168,9 @@ def _pieces(word: str, limit: int) -> list[str]:
 
 
 def facts(pairs: Sequence[tuple[str, str]], limit: int, *, colour: bool, indent: str = "", keys: int = 0) -> list[str]:
-    """Return "key   text" lines, the texts under each other and wrapped; texts are cleaned already. A key may be empty.
+    """Return "key   text" lines, with the texts aligned and wrapped; texts are cleaned already. A key may be empty.
 
-    `keys`: the cells that the keys take at least. Where they leave too little room, the texts stand below them.
+    `keys`: minimum cells for the keys. If too few cells remain, the texts are placed below their keys.
     """
     if not pairs:
         return []

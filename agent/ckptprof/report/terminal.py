@@ -1,4 +1,4 @@
-"""The report for a terminal: the answer, what was watched, one line for each checkpoint, and what they cost."""
+"""The report for a terminal: the answer, the recorded time, one line per checkpoint, and their cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DOCTOR = "`ckptprof doctor` shows what ckptprof can monitor on this host"
 
 
 def explain_empty(report: Report) -> tuple[str, str]:
-    """Return what to say of a report without checkpoints: the finding, and what to do."""
+    """Return (finding, hint) for a report without checkpoints."""
     spent = summaries.summarise(report).watched_ns
     if report.watched.moved_aside:
         return f"no matching checkpoint; {_damaged(report.watched.moved_aside)}", "query it with --db"
@@ -44,7 +44,7 @@ def explain_empty(report: Report) -> tuple[str, str]:
 
 
 def explain_empty_run(report: Report) -> tuple[str, str]:
-    """Return the same of `run`, which was asked nothing."""
+    """Return (finding, hint) for a `run` without checkpoints, which has no query."""
     spent = summaries.summarise(report).watched_ns
     if spent is None:
         return "nothing was recorded: the command was not monitored", _DOCTOR
@@ -67,9 +67,9 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
 ) -> str:
     """Return the whole report as text that ends in a newline.
 
-    `zone` gives the offset in which times are printed; `copies` says how copies that were left out can be seen, `empty`
-    what there is to say where there are no checkpoints, `remarks` what is to be added. A long one has the worst and the
-    last of them, unless `whole`.
+    `zone`: the offset of printed times; `copies`: how to list copies that are not shown; `empty`: the text for a report
+    without checkpoints; `remarks`: additional notes. A long report lists the worst and the last checkpoints, unless
+    `whole`.
     """
     checkpoints = summaries.ordered(report.checkpoints)
     offset = _offset(report, checkpoints, zone)
@@ -94,7 +94,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
 
 
 def table(report: Report, *, width: int, colour: bool, zone: tzinfo) -> str:
-    """Return the line of each checkpoint alone, as text that ends in a newline; empty without checkpoints."""
+    """Return only the line of each checkpoint, as text that ends in a newline; empty without checkpoints."""
     checkpoints = summaries.ordered(report.checkpoints)
     lines = rows.draw(report, rows.choose(report, whole=True), _offset(report, checkpoints, zone), width, colour=colour)
     return "".join(f"{line}\n" for line in lines)
@@ -182,7 +182,6 @@ def _copies(number: int) -> str:
 
 
 def _damaged(moved_aside: Sequence[str]) -> str:
-    """Return what is not told here because its database could not be used; the newest is the last."""
     kept = "their database was unusable and is kept"
     if len(moved_aside) > 1:
         kept = f"{len(moved_aside)} databases were unusable and are kept, the newest"

@@ -1,4 +1,4 @@
-"""Why each event of a recording is what it is: the sums, the signals, and the combination that overrides them."""
+"""The reasons of each decision in a recording: sums, signals, and the rules that override them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _DEEPER = "    "  # before the rest of a line that was wrapped
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """The sum of the weights for a hypothesis, and what it needs."""
+    """The sum of the weights for a hypothesis, and its threshold."""
 
     sum: float
     needed: float
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """Signals that together decide more than their sum."""
+    """A combination of signals that decides more than their sum."""
 
     name: str
     reason: str
 
 
 class Weighed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of an event, and what it weighs for each hypothesis."""
+    """A signal of an event, and its weight for each hypothesis."""
 
     name: str
     row: str | None  # of the decision table; None for a mere condition of rules
@@ -45,37 +45,37 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an event is what it is."""
+    """The reasons for the decision on an event."""
 
-    checkpoint: int | None  # the id of what was reported of it; None if nothing was
+    checkpoint: int | None  # the id of the reported checkpoint; None if nothing was reported
     path: str
     bytes: int
     direction: Annotated[str, one_of("written", "read")]
     job: str
     start_ns: int
-    hypothesis: Hypothesis  # of what was made to wait: what it is if nothing more comes
+    hypothesis: Hypothesis  # for a deferred decision: the result if nothing follows
     scores: dict[str, Score]  # of each hypothesis
     override: Rule | None  # the rule that excludes save and restore whatever their sum is
-    deferral: Rule | None  # the rule that made it wait for what comes later
-    then: str | None  # what came of the waiting
+    deferral: Rule | None  # the rule that deferred the decision until later events
+    then: str | None  # the result of the deferral
     doubt: Rule | None  # the rule that leaves a save unsure, however large its sum is
     signals: tuple[Weighed, ...]
 
 
 class ExplainedReport(ReportDocument, frozen=True, kw_only=True):
-    """Names come from the machine and may hold anything that is valid in JSON. What was not seen is null, never 0."""
+    """Names come from the machine and may contain anything that is valid in JSON. Not observed: null, never 0."""
 
-    judged: tuple[Explained, ...]  # only with `replay --why`: every event that was judged, in the order in which it was
+    judged: tuple[Explained, ...]  # only with `replay --why`: every event that was decided, in order
 
 
 def headline(judged: Judged) -> str:
-    """Return the line of an event that is no checkpoint."""
+    """Return the line of an event that is not a checkpoint."""
     reasons = "; ".join(f"{reason.weight:+.2f} {reason.text}" for reason in judged.evidence)
     return clean(f"no checkpoint ({judged.score:+.2f}): {_what(judged)}: {reasons or 'no evidence'}")
 
 
 def nearest(rejected: Iterable[Judged]) -> str | None:
-    """Return the event that came nearest to a checkpoint, and what it lacked; None where nothing was judged."""
+    """Describe the event that came closest to a checkpoint, and what it lacked; None without events."""
     one = max(rejected, key=lambda judged: (judged.decision.override is None, judged.score, judged.bytes), default=None)
     if one is None:
         return None
@@ -92,9 +92,9 @@ def nearest(rejected: Iterable[Judged]) -> str | None:
 
 
 def explanations(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint], width: int = 10**6) -> list[str]:
-    """Return the lines that explain every event that was judged, in the order in which they were.
+    """Return the lines that explain every decision, in order.
 
-    What is wider than `width` cells is wrapped, under a deeper indentation.
+    Lines wider than `width` cells are wrapped with deeper indentation.
     """
     reported = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
     lines = []
@@ -110,7 +110,7 @@ def explanations(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint]
 
 
 def chosen(all_judged: Iterable[Judged], query: CheckpointQuery) -> list[Judged]:
-    """Return those that began in the time, and are of the job, that a question is about."""
+    """Select the events in the time range and of the job of a query."""
     return [
         judged
         for judged in all_judged
@@ -121,7 +121,7 @@ def chosen(all_judged: Iterable[Judged], query: CheckpointQuery) -> list[Judged]
 
 
 def documents(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint]) -> list[dict[str, Any]]:
-    """Return what `explanations` says, for JSON."""
+    """Return the same as `explanations`, for JSON."""
     reported = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
     return [msgspec.to_builtins(_document(judged, _reported(judged, reported))) for judged in all_judged]
 
@@ -138,7 +138,7 @@ def _what(judged: Judged) -> str:
 def _explained(judged: Judged, reported: Checkpoint | None) -> Iterator[str]:
     decision = judged.decision
     yield f"{_name(judged, reported)}: {_what(judged)}"
-    # the hypotheses in question: a copy or a stream only where a rule says that it was moved
+    # the relevant hypotheses: a copy or a stream only if a rule names it
     shown = {rule.then for rule in (decision.override, decision.deferral) if rule is not None}
     shown |= {Hypothesis.SAVE, Hypothesis.RESTORE, decision.hypothesis}
     shown |= {Hypothesis.DATA} if decision.scores[Hypothesis.DATA] else set()

@@ -1,1 +1,1 @@
-"""Where the time of a checkpoint went: the critical path, and an account for each reason on it."""
+"""The time of a checkpoint: its critical path, divided into an account for each cause."""

@@ -1,31 +1,31 @@
-"""The account of time: each second of a checkpoint's critical path in one account of the closed list.
+"""The account of time: each second of the critical path of a checkpoint belongs to one account.
 
-The path begins when training stood still for a checkpoint and ends when it was complete, deletion of old ones in line
-and parsing of what was read included.
+The path starts when training stopped for the checkpoint and ends when the checkpoint was complete, including
+synchronous deletion of old ones and parsing of what was read.
 
 Theory of operation
 ===================
 
-1. `path` finds the critical thread: the one that moved the most bytes of the rank that ended last. Where it did
-   nothing, others of its process, then of its job, stand in for it.
-2. `path.time_of` tells what it did in parts (`parts.Part`). A part is a class of a thread's time that the kernel shows:
-   asleep in a call, on CPU in the kernel, ready to go on without a CPU. Parts exclude each other and add up to the
-   span. They are exact where calls are timed, else estimated from looks at the thread.
-3. A part is no reason: a second asleep in write(2) may be a slow device, a dirty threshold, or the work of a rank that
-   was late. `ORDER` says who asks first. A step gets what the steps before it left. It takes what it can explain into
-   an account (`Spent`: a cause, a limit, a text) and leaves the rest. It may also give time of one part to another,
-   where it knows better what the time was.
-4. What no step takes is unexplained, and lowers the confidence of the verdict.
-5. Time before the first byte and after the last one (`outside`) is no part of the span. It has accounts of its own,
-   which are added.
+1. `path` finds the critical thread: the one with the most bytes in the rank that ended last. Where it was idle, other
+   threads of its process, then of its job, replace it.
+2. `path.time_of` divides its time into parts (`parts.Part`). A part is a class of time that the kernel shows: asleep in
+   a call, on CPU in the kernel, runnable without a CPU. Parts exclude each other and add up to the span. They are exact
+   where calls are timed, else estimated from samples of the thread.
+3. A part is not a cause: a second asleep in write(2) may be due to a slow device, a dirty page limit, or a rank that
+   was late. `ORDER` lists the steps that claim time. A step gets the parts that the steps before it left. It claims the
+   time that it can explain for an account (`Spent`: a cause, a limit, a text) and leaves the rest. It may also reassign
+   time from one part to another.
+4. Time that no step claims is unexplained. It lowers the confidence of the verdict.
+5. Time before the first byte and after the last one (`outside`) is not part of the span. It has its own accounts, which
+   are added.
 
-No step takes a second twice, loses one or makes one up: tests/diagnose/test_verdict_properties.py.
+No step claims a second twice, loses one or creates one: tests/diagnose/test_verdict_properties.py.
 
-A new class of time needs a name in `Part`, a line in `path` that splits it from the part in which it was hidden, and
-a row in `ORDER`. Swap, for example: a thread that waits for its own memory is asleep in a page fault, which is `FAULT`
-where a look saw it and `REST` where none did. Of a save, `copying` takes the first, and `unknown_wait` or `gathering`
-may take the second. So `Part.SWAPPED` would stand beside `FAULT`, and its row before `names`: memory that comes back
-from a disk is no work of the file system.
+A new class of time needs a name in `Part`, a line in `path` that separates it from the part that contained it, and a
+row in `ORDER`. Example: swapping. A thread that waits for its own memory is asleep in a page fault, which is `FAULT`
+where a sample shows it and `REST` elsewhere. For a save, `copying` claims the former, and `unknown_wait` or `gathering`
+may claim the latter. So `Part.SWAPPED` would come next to `FAULT`, and its row before `names`, because reading memory
+back from a disk is not work of the file system.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ORDER: tuple[Callable[[Known, Parts], Claim], ...] = (
     # Names before bytes: the bytes of a small file are cheap, and what is paid for each file is the limit.
     claims.kernel,
     claims.names,
-    # What tells by evidence of its own that sleep at files is not for the storage below them, or that other time is.
+    # Evidence that sleep in file calls is not for the storage below them, or that other time is.
     claims.past_the_cache,
     claims.dirty,
     claims.faults,
@@ -59,7 +59,7 @@ ORDER: tuple[Callable[[Known, Parts], Claim], ...] = (
     claims.copying,
     claims.own_code,
     claims.starved,
-    # Sleep away from files: for the job's other ranks and threads, as far as something tells that.
+    # Sleep outside file calls: for the job's other ranks and threads, where there is evidence.
     claims.gathering,
     claims.lock,
     claims.paused,
@@ -69,7 +69,7 @@ ORDER: tuple[Callable[[Known, Parts], Claim], ...] = (
 
 @dataclass(frozen=True)
 class Accounting:
-    """The accounts, and what they were made from."""
+    """The accounts of a checkpoint, and the data that they were derived from."""
 
     accounts: tuple[Spent, ...]  # largest first
     sight: Sight
@@ -77,39 +77,39 @@ class Accounting:
     storage: Wait | None
     straggler: ranks.Straggler | None
     alone: ranks.Alone | None
-    cpu_in_calls: float  # seconds on CPU in reads and writes past the page cache
+    cpu_in_calls: float  # seconds on CPU in reads and writes that bypass the page cache
 
     @property
     def seconds(self) -> float:
-        """The length of the critical path."""
+        """Length of the critical path."""
         return sum(one.seconds for one in self.accounts)
 
     @property
     def waiting(self) -> float:
-        """Seconds asleep in reads, writes, syncs and closes, without dirty pauses."""
+        """Seconds asleep in reads, writes, syncs and closes, without dirty page pauses."""
         return sum(one.seconds for one in self.accounts if self.storage is not None and one.cause is self.storage.cause)
 
     @property
     def quiet_seconds(self) -> float:
-        """The path without the waits for a processor: what they made longer would have been longest without them."""
+        """Length of the path without waits for a CPU."""
         return self.seconds - self.of(Limit.CPU)
 
     def share_of(self, limit: Limit | None) -> float:
-        """Return the share of a limit: of the quiet path, unless it is the wait for a processor itself."""
+        """Return the share of a limit in the path without CPU waits; for CPU waits in the whole path."""
         whole = self.seconds if limit is Limit.CPU else self.quiet_seconds
         return self.of(limit) / whole if whole > 0 else 0.0
 
     def waited_for(self, limit: Limit | None) -> Wait | None:
-        """Return what storage was waited for, if that is of this limit."""
+        """Return the storage wait if it has this limit, else None."""
         return self.storage if self.storage is not None and self.storage.limit is limit else None
 
     def of(self, limit: Limit | None) -> float:
-        """Return the seconds of a limit."""
+        """Sum the seconds of a limit."""
         return sum(one.seconds for one in self.accounts if one.limit is limit)
 
 
 def account(sight: Sight) -> Accounting:
-    """Return the account of time of what is known."""
+    """Divide the time of a checkpoint into accounts."""
     path = critical(sight)
     parts, ran = path.time.parts, had_cpu(path.thread)
     deleted, deleted_after = outside.deletion(sight)
@@ -127,7 +127,7 @@ def account(sight: Sight) -> Accounting:
 
 
 def claimed(known: Known, parts: Parts) -> Claim:
-    """Return the accounts of all parts, by each step of the order."""
+    """Run all steps of `ORDER` over the parts."""
     found = Claim(parts)
     for step in ORDER:
         claim = step(known, found.left)
@@ -137,7 +137,7 @@ def claimed(known: Known, parts: Parts) -> Claim:
 
 
 def _deleted_first(found: Sequence[Spent], wanted: float, text: str) -> list[Spent]:
-    """Put unexplained time before the start to deletion, as far as it is wanted: old ones may go first."""
+    """Assign up to `wanted` seconds of unexplained time before the start to deletion of old checkpoints."""
     told = []
     for one in found:
         piece = min(max(0.0, wanted), one.seconds) if one.limit is None else 0.0
@@ -147,7 +147,6 @@ def _deleted_first(found: Sequence[Spent], wanted: float, text: str) -> list[Spe
 
 
 def _merged(found: Sequence[Spent]) -> list[Spent]:
-    """Return accounts with what is told in the same words as one, and without those of no time."""
     told: dict[tuple[object, ...], Spent] = {}
     for one in found:
         key = one.cause, one.limit, one.text

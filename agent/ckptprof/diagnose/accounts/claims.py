@@ -1,6 +1,6 @@
-"""What takes a part of a critical path, one function each: parts in, an account and the parts that are left out.
+"""The steps that claim time of a critical path: each takes parts, and returns an account and the remaining parts.
 
-Which of them comes when, and which parts it may touch, stands in `accounts.ORDER`.
+Their order is `accounts.ORDER`.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from ckptprof.verdicts import Limit
 
 _LOW_SHARE = 0.04  # of all memory; the default of vm.dirty_ratio is 20 % of what is available
 _LOW_BYTES = 256 << 20
-_NEARLY = 0.9  # of where the kernel begins to hold writers: it holds them, and memory is looked at in between
-MEMORY_SPEED = 200e6  # bytes per second and thread; no slower on a healthy host, whose own host gives it the pages
+_NEARLY = 0.9  # of the level at which the kernel pauses writers: memory is sampled between pauses
+MEMORY_SPEED = 200e6  # bytes per second and thread; slower only on a VM whose host has to supply the pages
 MANY_FILES = 200
 SMALL_FILE_BYTES = 128 << 10
 _ROUNDING_SECONDS = 1e-6  # what the rounding of sums leaves is no time; Python 3.12 adds up otherwise than 3.11
-_TOUCHED = 1e9  # bytes per second that a copy may take of unexplained kernel time, where files are many
-_OF_NAMES = 0.15  # of the time: then many small files are what all of it is paid for
-_BUSY = 0.7  # of the time: a device that nobody waits for is idle at times
+_TOUCHED = 1e9  # bytes per second of a copy, for dividing unclassified kernel time when files are many
+_OF_NAMES = 0.15  # of the time: then all of it is the cost of many small files
+_BUSY = 0.7  # of the time: a device that nothing waits for is idle at times
 _EACH_WAITS = (Limit.FLUSH, Limit.SMALL_IO)  # operation by operation
 _NAMES = (Part.CREATE, Part.RENAME, Part.METADATA)
 OF_EACH_FILE = (*_NAMES, Part.CLOSE, Part.DATA, Part.COPY, Part.USER, Part.STARVED, Part.QUEUED)
 MAPPED = (Part.FAULT, Part.KERNEL, Part.REST, Part.DATA, Part.COPY)  # where a mapped restore spends its time
 _WORKED = 0.6  # of the time that was waited, others were on a CPU
 _LOCKED_SECONDS = 0.1  # of their work: ten ticks of the clock by which processes are charged
-_ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, those in calls to the kernel beside it
+_ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, including its kernel calls
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a claim is decided by, besides the parts."""
+    """The input of a claim besides the parts."""
 
     sight: Sight
     path: CriticalPath
@@ -51,7 +51,7 @@ class Known:
 
 
 class Claim(NamedTuple):
-    """What was taken, and what is left."""
+    """The result of a step: accounts, and the remaining parts."""
 
     left: Parts
     spent: tuple[Spent, ...] = ()
@@ -60,13 +60,13 @@ class Claim(NamedTuple):
 
 
 def deletion(known: Known, parts: Parts) -> Claim:
-    """Take the deletion of old checkpoints: its calls, and waits where others deleted."""
+    """Claim the deletion of old checkpoints: its calls, and waits while other processes deleted."""
     spent, left = parts.take(known.deleted, Part.UNLINK, Part.REST, Part.LOCK, Part.SLEEP)
     return _claimed(left, Cause.DELETION, Limit.CLEAN_UP, spent, deletion_text(known.sight))
 
 
 def late_rank(known: Known, parts: Parts) -> Claim:
-    """Take the time by which the last rank was late: out of waiting first, then out of all parts alike."""
+    """Claim the time by which the last rank was late: from waits first, then from all parts in proportion."""
     if known.late is None:
         return Claim(parts)
     waited, left = parts.take(known.late.seconds, Part.REST, Part.LOCK, Part.SLEEP)
@@ -75,7 +75,7 @@ def late_rank(known: Known, parts: Parts) -> Claim:
 
 
 def kernel(known: Known, parts: Parts) -> Claim:
-    """Tell of the time in the kernel what was copying; without call times, by what there was to do."""
+    """Divide other kernel time into copying and creating files; without call times by the number of files."""
     sight, spent = known.sight, parts.of(Part.KERNEL)
     if sight.mapped and not sight.writes:
         return Claim(parts)  # page faults
@@ -97,7 +97,7 @@ def _files(sight: Sight) -> float:
 
 
 def names(known: Known, parts: Parts) -> Claim:
-    """Take the time that names took; where files are many and small, all that is paid for each of them."""
+    """Claim the time in file name operations; for many small files all time that is spent per file."""
     sight, spent, files = known.sight, parts.of(*_NAMES), _files(known.sight)
     if spent <= 0:
         return Claim(parts)
@@ -114,15 +114,15 @@ def names(known: Known, parts: Parts) -> Claim:
 
 
 def past_the_cache(known: Known, parts: Parts) -> Claim:
-    """Put what a call past the page cache does on CPU to its operation."""
+    """Assign the CPU time of calls that bypass the page cache to their I/O."""
     spent = parts.of(Part.COPY) if known.sight.direct else 0.0
     return Claim(parts.move(spent, Part.COPY, Part.DATA), on_cpu=spent)
 
 
 def dirty(known: Known, parts: Parts) -> Claim:
-    """Take the pauses because too much was dirty, if the threshold is at fault; else storage is waited for.
+    """Claim pauses by the dirty page limit if it is set too low; otherwise the pauses are waits for storage.
 
-    Either way a limit on the device goes on while the thread waits for a CPU.
+    A limit on the device also applies while the thread waits for a CPU.
     """
     sight = known.sight
     lowered, threshold = _is_lowered(sight), sight.memory.dirty_threshold_bytes
@@ -136,7 +136,7 @@ def dirty(known: Known, parts: Parts) -> Claim:
 
 
 def _is_lowered(sight: Sight) -> bool:
-    """Return whether the dirty threshold is at fault: small against the checkpoint, which memory would hold."""
+    """Check whether the dirty page limit is at fault: small compared with the checkpoint, which fits into memory."""
     memory = sight.memory
     threshold, total, available = memory.dirty_threshold_bytes, memory.total_bytes, memory.available_min_bytes
     if threshold is None or threshold >= sight.moved:
@@ -147,16 +147,16 @@ def _is_lowered(sight: Sight) -> bool:
 
 
 def _paused_seconds(known: Known, *, lowered: bool) -> float:
-    """Return how long the critical thread was held because too much was dirty; part of its sleep in data calls."""
+    """Estimate the pauses of the critical thread by the dirty page limit; they are part of its sleep in data calls."""
     sight, thread, asleep = known.sight, known.path.thread, known.path.time.parts.of(Part.DATA)
     if not sight.writes or sight.direct or not asleep:
         return 0.0
     threshold, dirtied = sight.memory.dirty_threshold_bytes, sight.memory.dirty_max_bytes
-    # Where the kernel begins to hold writers: halfway to the threshold
+    # The kernel starts to pause writers halfway to the threshold
     holds = (some(threshold) + some(sight.memory.dirty_background_bytes)) / 2 * _NEARLY
     at_threshold = bool(threshold) and dirtied is not None and dirtied >= holds
     if lowered and at_threshold:
-        return asleep  # what it waited for beside the pauses themselves was pages that were being written back
+        return asleep  # the rest of the sleep was waiting for pages under writeback
     process = known.path.process
     held = seconds(process.dirty_pause_ns) if process is not None else None
     if held is None or process is None or thread is None:
@@ -165,15 +165,14 @@ def _paused_seconds(known: Known, *, lowered: bool) -> float:
 
 
 def _paced(sight: Sight, parts: Parts, waiting: float) -> float:
-    """Return what a limit on the device would have taken of the wait for a CPU anyway: it goes on meanwhile."""
     bound = throttle(sight, waiting + parts.of(Part.QUEUED)) if waiting > 0 else None
     return 0.0 if bound is None else min(bound.least, sight.span) - waiting
 
 
 def faults(known: Known, parts: Parts) -> Claim:
-    """Take the time in page faults of a mapped restore: what a mapping waits for stands in no call.
+    """Claim page faults of a mapped restore.
 
-    Of a remote file it is left to the storage if the network was at its limit: a read would wait alike.
+    For a remote file the time is left to the storage step if the network was at its limit, as for reads.
     """
     sight = known.sight
     if not sight.mapped or sight.writes:
@@ -196,13 +195,12 @@ def faults(known: Known, parts: Parts) -> Claim:
 
 
 def _woken(parts: Parts, asleep: float) -> float:
-    """Return the waits for a CPU of a thread that woke from one of many small waits: without these it had none."""
     at_work = parts.of(Part.COPY, Part.KERNEL)
     return parts.of(Part.QUEUED) * asleep / (asleep + at_work)
 
 
 def unknown_wait(known: Known, parts: Parts) -> Claim:
-    """Put sleep that nobody looked at to storage where the storage was at its limit meanwhile."""
+    """Assign sleep without samples to storage if the storage was at its limit."""
     sight, rest = known.sight, parts.of(Part.REST)
     if known.path.time.calls_known or rest <= 0 or not sight.device_bytes:
         return Claim(parts)
@@ -212,7 +210,7 @@ def unknown_wait(known: Known, parts: Parts) -> Claim:
 
 
 def stored(known: Known, parts: Parts) -> Claim:
-    """Take the time asleep in reads, writes, syncs and closes: for what storage it was."""
+    """Claim the time asleep in reads, writes, syncs and closes, with the storage that it waited for."""
     waiting, left = parts.of(*STORED), parts.without(*STORED)
     if waiting <= 0:
         return Claim(left)
@@ -222,7 +220,7 @@ def stored(known: Known, parts: Parts) -> Claim:
 
 
 def queued(_: Known, parts: Parts) -> Claim:
-    """Take the time without a CPU in the kernel."""
+    """Claim the time runnable in the kernel without a CPU."""
     spent = parts.of(Part.QUEUED)
     return _claimed(
         parts.without(Part.QUEUED), Cause.QUEUED, Limit.CPU, spent, "runnable inside a system call, waiting for a CPU"
@@ -230,7 +228,7 @@ def queued(_: Known, parts: Parts) -> Claim:
 
 
 def copying(known: Known, parts: Parts) -> Claim:
-    """Take the time on CPU that moving the data took: no limit at the speed of memory."""
+    """Claim the CPU time of copying data; it is no limit at the speed of memory."""
     sight = known.sight
     taken = (Part.COPY,) if sight.mapped else (Part.COPY, Part.FAULT)
     spent, left = parts.of(*taken), parts.without(*taken)
@@ -249,13 +247,13 @@ def copying(known: Known, parts: Parts) -> Claim:
 
 
 def own_code(known: Known, parts: Parts) -> Claim:
-    """Take the time on CPU in the thread's own code."""
+    """Claim the CPU time of the thread's own code."""
     text = f"on CPU {_in_what(known.sight, known.path.thread)}"
     return _claimed(parts.without(Part.USER), Cause.OWN_CODE, Limit.SERIALIZE, parts.of(Part.USER), text)
 
 
 def starved(_: Known, parts: Parts) -> Claim:
-    """Take the time in which its own code waited for a CPU."""
+    """Claim the time in which the thread's own code waited for a CPU."""
     spent = parts.of(Part.STARVED)
     return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, WITHOUT_CPU)
 
@@ -277,13 +275,13 @@ def _in_what(sight: Sight, thread: ThreadMeasure | None) -> str:
 
 
 def gathering(known: Known, parts: Parts) -> Claim:
-    """Take the time asleep outside of file calls, where something tells why: state that came in over the network."""
+    """Claim sleep outside file calls where state was received over the network."""
     sight = known.sight
     asleep, looked = parts.of(Part.NETWORK, *IDLE), parts.of(Part.NETWORK)
     came = max((one.received_bytes for one in sight.measures.links), default=0)
     if not asleep or not sight.writes:
         return Claim(parts)
-    slight = asleep < SLIGHT * sight.span or number_of_ranks(sight) == 1  # then nobody sent it
+    slight = asleep < SLIGHT * sight.span or number_of_ranks(sight) == 1  # then no other rank sent it
     if slight or sight.remote or came < MOST * sight.checkpoint.bytes or not came:
         left = parts.without(Part.NETWORK)
         return _claimed(left, Cause.MESSAGES, Limit.GATHER, looked, "waiting in sends and receives")
@@ -292,7 +290,7 @@ def gathering(known: Known, parts: Parts) -> Claim:
 
 
 def lock(known: Known, parts: Parts) -> Claim:
-    """Take the time in which other threads of the process computed, as far as they explain it: for a lock, or a pool.
+    """Claim waits in futex(2) while other threads of the process computed: for a lock, or a thread pool.
 
     Python runs one thread at a time (docs.python.org, "thread state and the global interpreter lock"): all threads of a
     process together then use one core, and each of them waits for the lock in futex(2).
@@ -311,14 +309,14 @@ def lock(known: Known, parts: Parts) -> Claim:
     one_core = _ONE_CORE[0] <= process.busy <= _ONE_CORE[1] and runs_python
     worked = beside >= max(_LOCKED_SECONDS, max(SLIGHT, _WORKED * had_cpu(thread)) * waited)
     if not worked or not (one_core or held):
-        return Claim(parts)  # where training goes on, the others need not work for the one that waits
+        return Claim(parts)  # while training continues, the other threads need not work for the waiting one
     how = "were running (all threads together used one core)" if one_core else f"used {beside / sight.span:.1f} cores"
     text = f"waiting for other threads of its process, which {how}"
     return _claimed(parts.without(Part.LOCK), Cause.LOCK if one_core else Cause.THREADS, Limit.SERIALIZE, waited, text)
 
 
 def paused(known: Known, parts: Parts) -> Claim:
-    """Take the time in which it slept because it asked to: no limit, unless other ranks may be what it looked for."""
+    """Claim requested sleep: no limit, unless the thread may have polled for other ranks."""
     asked = parts.of(Part.SLEEP)
     if number_of_ranks(known.sight) > 1 or not asked:
         return Claim(parts)
@@ -327,7 +325,7 @@ def paused(known: Known, parts: Parts) -> Claim:
 
 
 def unexplained(_: Known, parts: Parts) -> Claim:
-    """Take what is left."""
+    """Claim the remaining time."""
     spent = parts.total
     if spent < _ROUNDING_SECONDS:
         return Claim(parts)

@@ -1,4 +1,4 @@
-"""The time before the first byte and after the last one in which training was blocked, and deletion in line."""
+"""The time before the first byte and after the last one in which training was blocked, and synchronous deletion."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _UNTOLD = "blocked before the first byte, cause unknown"
 _UNTOLD_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
 _MOVED = 0.3  # of the checkpoint's bytes
 _BUSY = 0.5  # cores
-_COPIES = 2.0  # a copy of the state is not so much larger than what is written of it
+_COPIES = 2.0  # a copy of the state is at most this much larger than what is written
 _COMPUTES = 0.7  # cores
 _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
 _PACKS = 0.5  # of a core: it compresses, or sums
 
 
 def deletion(sight: Sight) -> tuple[float, float]:
-    """Return (seconds within the span, seconds after its end) of deletion in line by the processes that wrote."""
+    """Return (seconds within the span, seconds after its end) of synchronous deletion by the writers."""
     whole = seconds(sight.measures.clean_up_ns) or 0.0
     held = seconds(sight.measures.clean_up_after_ns)
     cleaned_ns = sight.checkpoint.moments.cleaned_ns
     if sight.checkpoint.kind is not Kind.SAVE or max(whole, held or 0.0) < _LEAST_SECONDS:
         return 0.0, 0.0
-    if held is not None:  # of what else was deleted later, nothing held training; within, its calls tell
+    if held is not None:  # later deletion did not block training; calls within the span are timed
         until_end = cleaned_ns is not None and cleaned_ns <= sight.checkpoint.end_ns
         return max(0.0, whole - held) if held < _LEAST_SECONDS and until_end else 0.0, held
     after = max(0.0, (cleaned_ns - sight.checkpoint.end_ns) / NS) if cleaned_ns is not None else 0.0
@@ -41,14 +41,14 @@ def deletion(sight: Sight) -> tuple[float, float]:
 
 
 def deleted_after(sight: Sight) -> str | None:
-    """Return what was deleted after the end, for a sentence; None if nothing was."""
+    """Describe deletion after the end for a sentence; None if there was none."""
     _, after = deletion(sight)
     what = f"{units.seconds(after)} more deleting {_deleted(sight)} synchronously"
     return what if after >= _LEAST_SECONDS else None
 
 
 def deletion_text(sight: Sight) -> str:
-    """Return what was seen."""
+    """Describe the deletion."""
     return f"deleting {_deleted(sight)} synchronously"
 
 
@@ -58,7 +58,7 @@ def _deleted(sight: Sight) -> str:
 
 
 def blocked_before(sight: Sight) -> float:
-    """Return for how many seconds before its start a save blocked training, all that its accounts have to explain."""
+    """Return the seconds before its start for which a save blocked training."""
     before = sight.measures.before
     if before is None or sight.checkpoint.kind is not Kind.SAVE:
         return 0.0
@@ -70,17 +70,15 @@ def blocked_before(sight: Sight) -> float:
 
 
 def _came_in(sight: Sight, before: BeforeMeasure) -> bool:
-    """Return whether state may have come in over the network: as much, and not for ranks that write a part each."""
     few = alone(sight) is not None or ranks_here(sight) == 1
     return few and some(before.received_bytes) >= _MOVED * max(1.0, sight.checkpoint.bytes)
 
 
 def _most(sight: Sight, *, came_in: bool) -> float:
-    """Return for how long it can have been blocked at most.
+    """Return the maximum time that training can have been blocked before the start.
 
-    Not since before a save ended that blocked training itself; and, unless one rank of several received what it
-    wrote, no longer than the stall, which knows what this trainer's usual pauses are. Where no stall was seen, nothing
-    is told to have been blocked.
+    It starts at the end of the previous save that blocked training. Unless one rank received the state of the others,
+    it is also at most the stall, which accounts for the usual pauses of this trainer. Without a known stall it is 0.
     """
     start_ns, span = sight.checkpoint.start_ns, sight.span
     most = math.inf
@@ -97,7 +95,7 @@ def _most(sight: Sight, *, came_in: bool) -> float:
 
 
 def blocked_by(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
-    """Return the accounts of the time before the start; they add up to it. `had_cpu`: as `path` has it."""
+    """Divide the time before the start into accounts; they add up to it. `had_cpu`: from `path.had_cpu`."""
     before = sight.measures.before
     if blocked <= 0 or before is None:
         return []
@@ -140,7 +138,7 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
     speed = pace(grown, spent)
     packs = sum(sight.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
     slow = before is not None and _cores(before) >= _COMPUTES * had_cpu and speed < _PACKING
-    built = grown > _COPIES * sight.checkpoint.bytes  # what is written was made of it
+    built = grown > _COPIES * sight.checkpoint.bytes  # the data was built from it
     limit = Limit.SERIALIZE if packs >= MOST or slow or built else Limit.STAGING
     sent = some(sight.measures.gpu_sent_bytes)
     copied = f"; its GPUs sent {size(sent)} over PCIe since the previous sample" if sent >= _MOVED * grown else ""
@@ -149,7 +147,7 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
 
 
 def parsed(sight: Sight, had_cpu: float) -> list[Spent]:
-    """Return the accounts of the time after a restore in which training was blocked: what was read was parsed."""
+    """Return the accounts of the time in which training was blocked after a restore, to parse the data."""
     if sight.checkpoint.kind is not Kind.RESTORE:
         return []
     end_ns = sight.checkpoint.end_ns
@@ -162,7 +160,7 @@ def parsed(sight: Sight, had_cpu: float) -> list[Spent]:
 
 
 def packed(sight: Sight, had_cpu: float) -> Spent:
-    """Return the account of the wait for programs of its own that read a save: of their code, if that kept a CPU."""
+    """Return the account of the wait for child programs that read a save: serialisation if they used a CPU."""
     spent, computes = some(seconds(sight.measures.packed_ns)), some(sight.measures.packing_busy) >= _PACKS * had_cpu
     text = "waiting for its own programs that read the saved files"
     text += " and pack them" if computes else ""

@@ -1,4 +1,4 @@
-"""What a thread's seconds are spent in, and how many there are of each; `accounts` tells who takes them."""
+"""The classes of a thread's time, and the seconds of each; `accounts` assigns them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import Enum
 
 
 class Part(Enum):
-    """A class of a thread's time, in the order in which accounts take them; each second is in one of them."""
+    """A class of a thread's time; each second belongs to exactly one, in the order in which accounts claim them."""
 
     UNLINK = "unlink"  # asleep in unlink(2) and the like
     CREATE = "create"  # asleep in open(2) and the like
     RENAME = "rename"
-    METADATA = "metadata"  # looks in stat(2) and the like
+    METADATA = "metadata"  # samples in stat(2) and the like
     DATA = "data"  # asleep in reads and writes
     SYNC = "sync"
     CLOSE = "close"
@@ -23,11 +23,11 @@ class Part(Enum):
     KERNEL = "kernel"  # on CPU in the kernel, outside of known calls
     USER = "user"  # on CPU in its own code
     STARVED = "starved"  # ready to go on in its own code, without a CPU
-    CPU = "cpu"  # on CPU, and nothing tells in what
+    CPU = "cpu"  # on CPU, not known in what
     NETWORK = "network"  # asleep in sends and receives
     LOCK = "lock"  # asleep in futex(2) and the like
-    SLEEP = "sleep"  # asleep because it asked to be
-    REST = "rest"  # asleep, and nothing tells why
+    SLEEP = "sleep"  # requested sleep
+    REST = "rest"  # asleep, reason not known
 
 
 CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK)  # that a trace times
@@ -38,33 +38,33 @@ BUSY = tuple(part for part in Part if part not in IDLE)
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds by part. It never changes: what takes time returns it with the parts that are left."""
+    """Seconds by part. Immutable: an operation returns the time that it removed and the remaining parts."""
 
     seconds: Mapping[Part, float]
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Sum of all parts."""
         return self.of(*Part)
 
     def of(self, *parts: Part) -> float:
-        """Return the seconds of some parts."""
+        """Sum the seconds of some parts."""
         return sum(self.seconds.get(part, 0.0) for part in parts)
 
     def without(self, *parts: Part) -> Parts:
-        """Return the others."""
+        """Remove some parts."""
         return Parts({part: spent for part, spent in self.seconds.items() if part not in parts})
 
     def plus(self, other: Mapping[Part, float]) -> Parts:
-        """Return these and the seconds of others."""
+        """Add seconds to parts."""
         return Parts({part: self.of(part) + other.get(part, 0.0) for part in (*self.seconds, *other)})
 
     def scaled(self, factor: float) -> Parts:
-        """Return each part times a factor."""
+        """Multiply each part by a factor."""
         return Parts({part: spent * factor for part, spent in self.seconds.items()})
 
     def take(self, wanted: float, *parts: Part) -> tuple[float, Parts]:
-        """Return so many seconds out of parts, in this order, or as many as there are, and what is left."""
+        """Remove up to `wanted` seconds from parts, in this order; return the seconds removed and the rest."""
         left, seconds = max(0.0, wanted), dict(self.seconds)
         for part in parts:
             piece = min(left, seconds.get(part, 0.0))
@@ -74,12 +74,12 @@ class Parts:
         return max(0.0, wanted) - left, Parts(seconds)
 
     def take_alike(self, wanted: float) -> tuple[float, Parts]:
-        """Return so many seconds out of all parts, from each the same share, or as many as there are, and the rest."""
+        """Remove up to `wanted` seconds from all parts in proportion; return the seconds removed and the rest."""
         whole = self.total
         taken = min(max(0.0, wanted), whole)
         return taken, self.scaled(1 - taken / whole) if whole > 0 else self
 
     def move(self, wanted: float, source: Part, target: Part) -> Parts:
-        """Return these with so many seconds of one part, or as many as there are, in another one."""
+        """Move up to `wanted` seconds from one part to another."""
         taken, left = self.take(wanted, source)
         return left.plus({target: taken}) if taken > 0 else left

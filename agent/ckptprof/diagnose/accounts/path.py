@@ -1,6 +1,7 @@
-"""The critical path: which rank and which thread ended last, and what was done in each second until then.
+"""The critical path: the rank and the thread that ended last, and what happened in each second until then.
 
-What one thread did with its span are exclusive parts that add up to it, exact from call times, else from looks.
+The parts of a thread exclude each other and add up to its span. They are exact where calls are timed, else estimated
+from samples.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from ckptprof.diagnose.sight import MOST, NS, Sight, seconds, some
 from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Stream
 
-_ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by looks, outside of calls
-_LOOKED = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # the name that looks have for it
+_ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by samples, outside calls
+_LOOKED = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # the name of a part in samples
 _SLACK = 1.05  # clocks of different resolution
 _LITTLE = 0.2  # of the span: what is left then is too short for a verdict to turn on it
 _PIECES = 16  # of the path, at most
-_BESIDE = 0.2  # of the critical thread's bytes: who moves less does not write beside it
+_BESIDE = 0.2  # of the critical thread's bytes: with fewer a thread does not count as a writer alongside
 _SHARE = 0.05  # of a rank's bytes: what is less is a marker, not its data
 
 
 @dataclass(frozen=True)
 class ThreadTime:
-    """The parts of a thread's span, and how well they are known."""
+    """The parts of a thread's span, and how reliable they are."""
 
     parts: Parts
-    exact: bool  # call times, not looks
+    exact: bool  # from call times, not samples
     looks: int  # that the estimate rests on
     surplus: float = 0.0  # seconds by which the numbers exceed the span: they disagree
     cpu_known: bool = True
@@ -34,7 +35,7 @@ class ThreadTime:
 
 
 def time_of(thread: ThreadMeasure, start_ns: int, end_ns: int) -> ThreadTime:
-    """Return what a thread did within its span, cut to the one given."""
+    """Divide the span of a thread, cut to the one given, into parts."""
     whole = max(0, thread.end_ns - thread.start_ns) / NS
     span = max(0, min(thread.end_ns, end_ns) - max(thread.start_ns, start_ns)) / NS
     if whole <= 0 or span <= 0:
@@ -92,13 +93,12 @@ def _traced(thread: ThreadMeasure, calls: dict[Part, float], whole: float) -> Th
 
 
 def _in_own_code(starved: float, user: float, system: float, asleep: float) -> float:
-    """Return the part of the wait for a CPU that own code had: a thread that sleeps waits for one when it wakes up."""
     whole = user + system + asleep
     return min(starved, starved * user / whole) if whole > 0 else 0.0
 
 
 def _asleep(thread: ThreadMeasure, rest: float) -> dict[Part, float]:
-    """Split the time outside of calls by what looks saw there; opening what is there already is not timed."""
+    """Divide the time outside calls by samples; opening existing files is not timed, so samples cover it too."""
     seen = _seen(thread, _ASLEEP if thread.create_call_ns else (*_ASLEEP, Part.CREATE))
     total = sum(seen.values())
     return {part: rest * looks / total for part, looks in seen.items()} if total else {Part.REST: rest}
@@ -152,7 +152,7 @@ def _polled(thread: ThreadMeasure, whole: float) -> ThreadTime:
 
 @dataclass(frozen=True)
 class Rank:
-    """A process that moved bytes, and when the bulk of them was done."""
+    """A process that transferred bytes, and when most of them were done."""
 
     pid: int
     bytes: float
@@ -162,16 +162,16 @@ class Rank:
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """What the time from a checkpoint's start to its end was spent in."""
+    """What the time from the start of a checkpoint to its end was spent in."""
 
     time: ThreadTime
     thread: ThreadMeasure | None
     process: ProcessMeasure | None  # of the thread
-    together: int  # threads of its process that moved data beside it
+    together: int  # threads of its process that wrote alongside, itself included
 
 
 def ranks(sight: Sight) -> tuple[Rank, ...]:
-    """Return the processes that moved bytes, the last one last; small files after the bulk do not count as its end."""
+    """Return the processes that transferred bytes, by their end; small files at the end do not count."""
     whole = sight.checkpoint
     latest_ns = max(whole.end_ns, whole.start_ns)
     movers = {
@@ -197,7 +197,7 @@ def ranks(sight: Sight) -> tuple[Rank, ...]:
 
 
 def critical(sight: Sight) -> CriticalPath:
-    """Return what the critical thread did, and around its span what others did; the parts add up to the span."""
+    """Divide the span of a checkpoint into the parts of its critical thread, and of others where it was idle."""
     threads = [one for one in sight.measures.threads if one.end_ns > one.start_ns]
     thread = _critical_thread(sight, threads)
     start_ns, end_ns = sight.checkpoint.start_ns, max(sight.checkpoint.end_ns, sight.checkpoint.start_ns)
@@ -227,14 +227,14 @@ def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasur
 
 
 def foremost(threads: list[ThreadMeasure]) -> ThreadMeasure | None:
-    """Return the thread of most bytes, the last of several alike."""
+    """Return the thread with most bytes; of several with similar bytes the last one."""
     most = max((one.bytes for one in threads), default=0.0)
     largest = [one for one in threads if one.bytes >= MOST * most]
     return max(largest, key=lambda one: (one.end_ns, one.bytes), default=None)
 
 
 def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dict[Part, float]:
-    """Return what others did in a time in which the critical thread did nothing; `REST` is what nobody did."""
+    """Return the parts of other threads in a time in which the critical thread was idle; `REST`: no thread ran."""
     parts: dict[Part, float] = {}
     open_ = [gap]
     for _ in range(_PIECES):
@@ -262,7 +262,7 @@ def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dic
 
 
 def had_cpu(thread: ThreadMeasure | None) -> float:
-    """Return the share of the time in which a thread wanted a CPU that it had one; so had what ran beside it."""
+    """Return the share of its runnable time in which a thread had a CPU; processes alongside have the same share."""
     if thread is None:
         return 1.0
     exact = thread.on_cpu_ns

@@ -1,4 +1,4 @@
-"""What several ranks make of a checkpoint: one that ends long after the others, or one that does all the work."""
+"""The effect of several ranks: one that ends long after the others, or one that writes everything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ckptprof.verdicts import Limit
 _LATE_SHARE = 0.25  # of the span
 _LATE_SECONDS = 0.5
 _ALONE = 0.9  # of the bytes
-_BUSY = 0.8  # of the time, or of a limit: what is shared was never idle, and who ends last is chance
+_BUSY = 0.8  # of the time, or of a limit: a shared device was never idle, and the order of ends is chance
 _LARGER = 1.3  # times the bytes of the others: that is why it was late
 _AT_CPUS = (Part.USER, Part.COPY, Part.KERNEL, Part.CPU, Part.STARVED, Part.QUEUED)
 
@@ -26,12 +26,12 @@ class Straggler:
 
     seconds: float
     text: str
-    crowding: float  # seconds that the others would have waited longer for storage and CPUs with it beside them
+    crowding: float  # seconds that the others would have waited longer if it ran alongside
 
 
 @dataclass(frozen=True)
 class Alone:
-    """One writer of several ranks."""
+    """A single writer among several ranks."""
 
     ranks: int
     workers: int  # that could work at once: no more than there are processors
@@ -39,12 +39,12 @@ class Alone:
 
 
 def number_of_ranks(sight: Sight) -> int:
-    """Return how many ranks the job has, 1 if nothing tells."""
+    """Return the number of ranks of the job, 1 if not known."""
     return max(int(some(sight.checkpoint.ranks)), len(_told(sight)), 1)
 
 
 def ranks_here(sight: Sight) -> int:
-    """Return how many of them may have been seen writing: not those on other nodes."""
+    """Return the number of ranks that may write on this host."""
     run = sight.checkpoint.run
     return max(len(_told(sight)), 1) if run is not None and some(run.nodes) > 1 else number_of_ranks(sight)
 
@@ -55,7 +55,7 @@ def _told(sight: Sight) -> set[int]:
 
 
 def straggler(sight: Sight, asleep_share: float) -> Straggler | None:
-    """Return by how much the last rank ended after the middle one of the others, unless storage was at its limit."""
+    """Return the rank that ended long after the median of the others; None while storage was saturated."""
     found = ranks(sight)
     mean = sum(one.bytes for one in found) / max(1, len(found))
     found = tuple(one for one in found if one.bytes >= SLIGHT * mean)
@@ -69,10 +69,10 @@ def straggler(sight: Sight, asleep_share: float) -> Straggler | None:
 
 
 def _crowding(sight: Sight, last: Rank, others: tuple[Rank, ...]) -> float:
-    """Return what its bytes add to the waits of the others, who had storage and CPUs to themselves while it was late.
+    """Estimate how much longer the others would have waited for storage and CPUs if the late rank ran alongside.
 
-    What they waited for moved their bytes in that time, and is taken to move its share of them at the same rate; CPUs
-    are shared by all, if there are fewer than ranks.
+    Its share of the bytes is assumed to be transferred at the same rate. CPUs are shared if there are fewer of them
+    than ranks.
     """
     theirs = sum(one.bytes for one in others)
     ended_ns = statistics.median(one.end_ns for one in others)
@@ -94,7 +94,7 @@ def _spent(sight: Sight, pid: int, parts: tuple[Part, ...]) -> float:
 
 
 def _saturated(sight: Sight, asleep_share: float) -> bool:
-    """Return whether the ranks shared a device that was never idle: then who ends last is chance."""
+    """Check whether the ranks shared a device that was never idle: which of them ends last is then chance."""
     bound = throttle(sight, sight.span)
     return asleep_share >= MOST and (bound.share if bound is not None else some(sight.device_busy)) >= _BUSY
 
@@ -111,7 +111,7 @@ def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:
 
 
 def alone(sight: Sight) -> Alone | None:
-    """Return the one writer of several ranks of this host."""
+    """Return the single writer among several ranks of this host, None if several write."""
     ranks = ranks_here(sight)
     if ranks < 2 or not sight.writes:
         return None

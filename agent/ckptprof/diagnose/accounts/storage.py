@@ -1,8 +1,22 @@
-"""What is behind the time asleep in reads, writes and syncs: device, network, server, small operations or flushes.
+"""What a thread waited for while it was asleep in reads, writes and syncs.
 
-Behind a network several witnesses speak of one wait: the link, then TCP, then the client of the mount or its targets.
-Each can tell causes apart that those before it cannot; `BEATS` says which it replaces. What it does not replace stays:
-where a link is full or shaped, requests wait as well.
+The model. Sleep in I/O calls has one cause: many small syncs, small operations, the device, the link, the path behind
+it, the server, or the process that serves a FUSE mount. `resolve` returns it as a `Wait`.
+
+- Local storage: syncs come first (`_flushes`), if more time is spent in them than in reads and writes and each covers
+  few bytes. Then small operations, if their number and not their bytes is what the device is slow at. Otherwise the
+  device itself, or a limit that is set on it (`throttle`).
+- Remote storage: the link gives a first answer. TCP, then the client of the mount or its targets, may replace it,
+  because each can distinguish causes that the ones before cannot. `BEATS` lists which cause replaces which. A cause
+  that is not replaced stays: requests also wait where a link is full or shaped.
+
+Invariant: exactly one `Wait` is returned, also without any measurement; `sure` is false and a `rival` is named where
+the choice is uncertain. The seconds are those of the caller: nothing here adds or removes time.
+
+Example: a save to NFS sleeps 10 s in write(2). The link carried 0.1 of 3 GB/s, so the link's answer is the server. TCP
+shows that data was in flight for 9 s and that the receive window was not full: the path (`Cause.PATH` replaces
+`Cause.SERVER`). The NFS client shows that 80 % of the time of its requests was spent queued for its only connection:
+`Cause.ONE_CONNECTION` replaces `Cause.PATH`, because more connections would be faster.
 """
 
 from __future__ import annotations
@@ -24,12 +38,12 @@ SMALL_REQUEST_BYTES = 128 << 10
 SYNC_BYTES = 4 << 20
 _TINY_BYTES = 16 << 10  # of a call or a request: no device and no server is at its best with these
 SYNCS = 16
-_LARGER = 2.0  # times a request: what was shown with such tells what larger requests would do
+_LARGER = 2.0  # times a request: the rate of such requests shows what larger requests can reach
 _NEAR = 0.7  # of a limit that was set, of a speed, of what was shown
-_MOMENT = 0.02  # seconds; of what is shorter no rate is told
+_MOMENT = 0.02  # seconds; no rate for shorter waits
 _STEADY = 0.8
-_IDLE = 0.3  # of the time: a device that has so little to do does not hold its writers up
-_EVEN = 0.9  # of the time at one rate: something holds it there
+_IDLE = 0.3  # of the time: a device with fewer requests does not block its writers
+_EVEN = 0.9  # of the time at one rate: a limit keeps it there
 _EACH_WAITS = frozenset({Cause.FLUSHES, Cause.SMALL_OPERATIONS})  # for a round, however short
 _OPEN = frozenset({Cause.LINK_EVEN, Cause.CONGESTION, Cause.SERVER})  # what else is known decides between these
 _CLIENT = _OPEN | {Cause.DAEMON}
@@ -44,7 +58,7 @@ BEATS: Mapping[Cause, frozenset[Cause]] = {
     Cause.DELAYED: _CLIENT | {Cause.WINDOW},
     Cause.SMALL_REQUESTS: _CLIENT,
     Cause.COMMITS: _CLIENT | {Cause.WINDOW},
-    Cause.ONE_CONNECTION: _CLIENT | {Cause.PATH},  # as fast as its window and the way allow: more of them are faster
+    Cause.ONE_CONNECTION: _CLIENT | {Cause.PATH},  # limited by its window and round trip: more connections are faster
     Cause.ANSWERS: frozenset({Cause.SERVER}),
     # Its targets
     Cause.TARGET: _CLIENT | {Cause.WINDOW},
@@ -54,7 +68,7 @@ BEATS: Mapping[Cause, frozenset[Cause]] = {
 
 
 def resolve(sight: Sight, *, data: float, sync: float, waiting: float) -> Wait:
-    """Return what was waited for; `data` and `sync` are the seconds asleep in such calls, `waiting` all of them."""
+    """Return what a thread waited for; `data` and `sync`: seconds asleep in such calls, `waiting`: in all of them."""
     flush = _flushes(sight, data, sync)
     if not sight.remote:
         return flush or _small(sight, waiting) or _behind_fabric(sight, waiting, _device(sight, waiting))
@@ -79,7 +93,7 @@ def _flushes(sight: Sight, data: float, sync: float) -> Wait | None:
         return None
     bound = throttle(sight, data + sync)
     if counted != "syncs" and bound is not None and bound.bytes_per_second is not None and bound.share >= _EVEN:
-        return None  # the bytes are what a limit holds, whoever flushed meanwhile
+        return None  # the bytes are limited, whatever was flushed
     each = sight.moved / max(1.0, syncs)
     if syncs < SYNCS or each >= SYNC_BYTES:
         return None
@@ -87,17 +101,17 @@ def _flushes(sight: Sight, data: float, sync: float) -> Wait | None:
 
 
 class Bound(NamedTuple):
-    """A limit that somebody set on a device, and that was hit."""
+    """A limit that is set on a device, and that was reached."""
 
     share: float  # of the limit that was reached, at most 1
     bytes_per_second: float | None
     operations_per_second: float | None
     device: str  # one of those below the files: a file system on a loop device has two
-    least: float  # seconds that it needs for what was moved
+    least: float  # seconds needed for the transferred bytes
 
 
 def throttle(sight: Sight, waiting: float) -> Bound | None:
-    """Return the limit that was hit the most."""
+    """Return the limit on a device that was used most, None if none was half used."""
     best: Bound | None = None
     for device in sight.measures.devices:
         active = min(device.seconds or waiting, waiting) if waiting else device.seconds
@@ -116,7 +130,6 @@ def throttle(sight: Sight, waiting: float) -> Bound | None:
 
 
 def _small(sight: Sight, waiting: float) -> Wait | None:
-    """Return small operations, if they and not the bytes are what the device is slow by."""
     call = sight.checkpoint.pattern.median_operation_bytes
     if call is None:
         call = sight.checkpoint.pattern.mean_operation_bytes
@@ -129,7 +142,7 @@ def _small(sight: Sight, waiting: float) -> Wait | None:
         return None
     bound = throttle(sight, waiting)
     if bound is not None and bound.bytes_per_second is not None:
-        return None  # the bytes are what a limit holds
+        return None  # the bytes are limited
     moved = pace(sight.device_bytes or sight.moved, waiting)
     shown = _shown(sight, request)
     if bound is None and shown is not None and moved >= _NEAR * shown and (request or 0) >= _TINY_BYTES:
@@ -142,13 +155,13 @@ def _small(sight: Sight, waiting: float) -> Wait | None:
         words += f" of the {per_second(bound.operations_per_second)} that the device is limited to"
     free = f"bandwidth was only {rate(moved)}" + (f", of {rate(shown)} measured on this path" if shown else "")
     cause = Cause.SMALL_OPERATIONS if bound is None else Cause.SMALL_OPERATIONS_CAPPED
-    rival = Limit.DEVICE if bound is None and shown is None else None  # nothing tells what larger ones would do
+    rival = Limit.DEVICE if bound is None and shown is None else None  # it is not known what larger ones would do
     return Wait(cause=cause, limit=Limit.SMALL_IO, words=words, excluded=(free,), rival=rival,
                 imposed=bound is not None)  # fmt: skip
 
 
 def _shown(sight: Sight, request: float | None) -> float | None:
-    """Return the best that this path is known to do, unless it is shown by requests as small as these alone."""
+    """Return the highest rate known for this path, unless only requests as small as these showed it."""
     best = sight.device.shown_bytes_per_second if sight.device is not None else None
     each = sight.device.shown_request_bytes if sight.device is not None else None
     if each is not None and request is not None and each < _LARGER * request:
@@ -181,12 +194,11 @@ def _device(sight: Sight, waiting: float) -> Wait:
 
 
 def _most(limit: float | None) -> float:
-    """Return the limit that is set: no more went through, whatever a clock says."""
+    """Return the limit that is set, infinity without one: rates above it are artefacts of the clock."""
     return math.inf if limit is None else limit
 
 
 def _behind_fabric(sight: Sight, waiting: float, found: Wait) -> Wait:
-    """Return what is behind the wait for a device that is another host's: its target, or the way there."""
     mount = sight.measures.mount
     if found.cause is not Cause.DEVICE or mount is None or not mount.paths:
         return found
@@ -220,7 +232,7 @@ def _of_network(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
 
 
 def _beyond_the_way(sight: Sight, waiting: float, shown: Wait, tcp: Wait) -> Wait:
-    """Return what it is where data was seldom on its way: the server, or what serves a FUSE mount at this end."""
+    """Return the cause where data was seldom in flight: the server, or the process that serves a FUSE mount."""
     excluded, mount = (*shown.excluded, *tcp.excluded), sight.measures.mount
     busy = mount.daemon_busy if mount is not None else None
     if busy is not None and busy * sight.span >= _NEAR * waiting and shown.cause not in _EACH_WAITS:
@@ -243,7 +255,7 @@ def _of_link(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
     if link is None:
         return flush or Wait(cause=Cause.SERVER, limit=Limit.SERVER, rival=Limit.NETWORK, sure=False)
     active = some(link.active_seconds)
-    moved = pace(sight.link_bytes or 0.0, max(waiting, active))  # it moves on beside other work
+    moved = pace(sight.link_bytes or 0.0, max(waiting, active))  # it continues during other work
     speed, shown = link.speed_bytes_per_second, link.shown_bytes_per_second
     peak = max(moved, some(link.peak_bytes_per_second))
     text = f"{link.name} transferred {rate(moved)}"
@@ -252,7 +264,7 @@ def _of_link(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
     if some(link.shaped_overlimits) or some(link.backlog_bytes) > SMALL_BYTES or some(link.shaped_drops) >= SYNCS:
         held = f"{plural(link.shaped_overlimits or 0, 'packet')} delayed by its queueing discipline"
         return replace(full, cause=Cause.LINK_SHAPED, facts=(f"{text}, {held}",), imposed=True)
-    # A plateau: it moved what it did at its best most of the time, whatever held its reader up in between
+    # A plateau: it was near its peak most of the time, whatever blocked its reader in between
     is_plateau = active >= max(1.0, MOST * waiting) and (sight.link_bytes or 0.0) / active >= _STEADY * peak
     if not sight.writes and link.shaped_overlimits is not None and is_plateau:
         text += f", never more than {rate(peak)}, and this host shapes its traffic"

@@ -1,17 +1,18 @@
-"""What shows who held up a thread that waited for storage behind a network: TCP, fabric, paths, client, targets.
+"""Evidence of what blocked a thread that waited for storage behind a network: TCP, fabric, paths, client, targets.
 
-- TCP counts for how long data of a connection was on its way and not acknowledged, and for how long of that the window
-  of the receiver let no more out (tcp_info: busy_time, rwnd_limited). Of reads only the sender knows it.
-- The fabric: an RDMA port sends more slowly for each congestion notification that it is sent (CNP, DCQCN), an Ethernet
-  port not at all while it is paused (PFC), and an InfiniBand port waits for credit. Ports are shared with collectives:
-  what a port moved before the checkpoint, too, is not the checkpoint's.
-- The client of a mount: requests wait for a slot or for those before them (queued), then for the answer (at the server,
-  and on the way to it). Several are on their way at a time, so that their seconds do not add up to the time that went
-  by: shares of them show what they waited for, and over the time that a thread waited how many were there at a time.
-- Targets: the client of a parallel file system counts the requests to each, as to each OST of Lustre, and their time.
-- Paths of NVMe behind a fabric: the kernel counts how long each request took, on its way and at its target.
+- TCP counts how long data of a connection was in flight (sent and not acknowledged), and for how long of that the
+  receive window was full (tcp_info: busy_time, rwnd_limited). For reads only the sender knows it.
+- The fabric: an RDMA port sends more slowly for each congestion notification that it receives (CNP, DCQCN), an Ethernet
+  port stops while it is paused (PFC), and an InfiniBand port waits for credit. Ports are shared with collectives:
+  traffic that a port already had before the checkpoint is not the checkpoint's.
+- The client of a mount: requests wait for a slot or for earlier requests (queued), then for the reply (at the server
+  and in flight). Several are in flight at a time, so their seconds do not add up to elapsed time: their shares show
+  what they waited for, and divided by the waiting time of a thread they give the number in flight.
+- Targets: the client of a parallel file system counts the requests to each target (such as an OST of Lustre) and their
+  time.
+- Paths of NVMe over fabrics: the kernel counts the time of each request, in flight and at its target.
 
-Which of them goes before which is in `storage.BEATS`.
+`storage.BEATS` lists which of them takes precedence.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from ckptprof.model import Level
 from ckptprof.units import latency, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Limit
 
-_FEW = 8  # requests: no mean is told of fewer, and no share that was sent again
+_FEW = 8  # requests: fewer have no mean, and no share of retransmissions
 # TCP
-_LEAST_SECONDS = 0.5  # data on its way: the window of a fast connection is full for milliseconds, which tells nothing
+_LEAST_SECONDS = 0.5  # data in flight: the window of a fast connection is often full for milliseconds
 _HELD = 0.3  # of that time, by the window of the receiver
 _ON_ITS_WAY = 0.7  # of the waiting
 _SENDS = 0.05  # of what the one that sent most did: with eight connections of one mount each counts
 _QUEUED = 2.0  # times the shortest round
 # The fabric
-_A_SECOND = 100.0  # of notifications or pauses: a few are how a healthy fabric keeps its queues short
+_A_SECOND = 100.0  # notifications or pauses: a healthy fabric has a few, to keep its queues short
 _LOST_A_SECOND = 10.0  # each costs a round, and often much that has to be sent again
 _WAITED = 0.3  # of the ticks of a port
 # Clients
 _AGAIN = 0.01  # of the requests: each that is sent again waited for its timeout, a minute as it is set
 _TIMEO_A_SECOND = 10.0  # nfs(5): `timeo` is in tenths of a second
-_DELAY_SECONDS = 0.1  # a client waits at least so long before it asks again: NFS4_POLL_RETRY_MIN
+_DELAY_SECONDS = 0.1  # a client waits at least this long before it retries: NFS4_POLL_RETRY_MIN
 _SMALL_BYTES = 64 << 10  # of a request
-_OF_SIZE = 0.25  # of the size that the mount has room for
-LONG = 5.0  # times a round of its connection: the server itself took it
+_OF_SIZE = 0.25  # of the maximum size of a request
+LONG = 5.0  # times a round trip: then the server itself is slow
 # Targets
 _SLOWER = 3.0  # times the median of the others
 _ALIKE = 0.5  # of the size of its requests: those of the others
@@ -54,9 +55,9 @@ _TIMEOUT_SECONDS = 5.0  # the least that Lustre gives a request: at_est2timeout
 
 
 def transport(sight: Sight, waiting: float) -> Wait | None:
-    """Return what TCP shows of `waiting` seconds; None: nothing was seen, or it does not decide.
+    """Return what TCP shows for `waiting` seconds; None: not observed, or not decisive.
 
-    The receiver by its window, the path to it, or (`Cause.SERVER`) neither of the two: data was seldom on its way.
+    The receiver by its window, the path to it, or neither (`Cause.SERVER`) where data was seldom in flight.
     """
     theirs = of_storage(sight)
     most = max((one.sent_bytes for one in theirs), default=0)
@@ -93,12 +94,11 @@ def transport(sight: Sight, waiting: float) -> Wait | None:
 
 
 def of_storage(sight: Sight) -> list[ConnectionMeasure]:
-    """Return the connections with the storage behind the mount, those that are known to be it before those that may."""
+    """Return the connections to the storage of the mount; if none is certain, those with matching bytes."""
     return sight.connections or [one for one in sight.measures.connections if one.relation == "bytes"]
 
 
 def _queues(main: ConnectionMeasure, theirs: list[ConnectionMeasure]) -> str:
-    """Return how long a round took where queues made it longer, and what was lost; "" where neither was seen."""
     usual, least, text = main.rtt_seconds, main.min_rtt_seconds, ""
     if usual and least and usual >= _QUEUED * least:
         text = f", with a round trip of {usual * MS:.1f} ms, {least * MS:.2f} ms without queues"
@@ -107,9 +107,9 @@ def _queues(main: ConnectionMeasure, theirs: list[ConnectionMeasure]) -> str:
 
 
 def congestion(link: LinkMeasure, moved: float, waiting: float, *, writes: bool) -> tuple[str, str | None] | None:
-    """Return what the fabric held up while a thread waited so many seconds, at `moved` bytes a second; None: not it.
+    """Return (what congested the fabric, how the port is shared or None); None: it was not congested.
 
-    And with what else the port was shared, if it was.
+    `moved`: bytes per second of the link, `waiting`: seconds that a thread waited.
     """
     told = []
     for count, least, noun in (
@@ -132,7 +132,7 @@ def congestion(link: LinkMeasure, moved: float, waiting: float, *, writes: bool)
 
 
 class _Requests(NamedTuple):
-    """Those of one purpose, and the seconds of all of them together."""
+    """Requests of one kind, with the sums of their times in seconds."""
 
     kind: str
     total: int
@@ -157,7 +157,7 @@ def _requests(mount: MountMeasure, *kinds: str) -> _Requests:
 
 
 def told_by_client(sight: Sight, waiting: float) -> Wait | None:
-    """Return what held up who waited for so many seconds; None: the client shows nothing, or nothing of its own."""
+    """Return what the client of the mount shows for `waiting` seconds; None: nothing, or not decisive."""
     mount = sight.measures.mount
     if mount is None or waiting <= 0:
         return None
@@ -216,7 +216,6 @@ def _committed(sight: Sight, mount: MountMeasure, data: _Requests, waiting: floa
 
 
 def _queued(sight: Sight, mount: MountMeasure, data: _Requests, waiting: float) -> Wait | None:
-    """Return that requests waited at this end, though not all the slots were at the server: one stream is too few."""
     slots = mount.slots
     if not sight.writes or mount.connections != 1 or not slots or not data.took or data.queued < MOST * data.took:
         return None
@@ -241,26 +240,26 @@ def _answered(sight: Sight, data: _Requests) -> Wait | None:
 
 
 def targets_of(sight: Sight) -> list[ServerMeasure]:
-    """Return the targets that took or gave data, the ones that moved most first."""
+    """Return the targets that transferred data, by bytes in descending order."""
     told = sight.measures.mount.per_server if sight.measures.mount is not None else ()
     found = [one for one in told if moved(one, writes=sight.writes)]
     return sorted(found, key=lambda one: -moved(one, writes=sight.writes))
 
 
 def moved(one: ServerMeasure, *, writes: bool) -> float:
-    """Return the data that a target took or gave."""
+    """Return the bytes that a target received or sent."""
     return some(one.written_bytes if writes else one.read_bytes)
 
 
 def name_of(one: ServerMeasure) -> str:
-    """Return the name of a target, with the server that it is on."""
+    """Return the name of a target with its server."""
     return f"{one.name} on {one.address}" if one.address is not None else one.name
 
 
 def slow_one(sight: Sight, waiting: float) -> ServerMeasure | None:
-    """Return the target that a thread waited for, so many seconds: far slower than the others, or without an answer.
+    """Return the target that a thread waited for, far slower than the others or unreachable; None if there is none.
 
-    Requests on their way to it fill at least half of that time; a slow one that was asked little holds nobody up.
+    Its requests cover at least half of the waiting time: a slow target with few requests blocks nothing.
     """
     lost = _lost_one(sight, waiting)
     if lost is not None:
@@ -279,7 +278,7 @@ def _timed(sight: Sight) -> list[ServerMeasure]:
 
 
 def _beside(sight: Sight, slow: ServerMeasure) -> list[ServerMeasure]:
-    """Return those that it can be compared with: small requests, as for names and markers, are answered sooner."""
+    """Return comparable targets: small requests, as for names and markers, are answered faster."""
 
     def each(one: ServerMeasure) -> float:
         return moved(one, writes=sight.writes) / some(one.operations)
@@ -288,10 +287,10 @@ def _beside(sight: Sight, slow: ServerMeasure) -> list[ServerMeasure]:
 
 
 def _lost_one(sight: Sight, waiting: float) -> ServerMeasure | None:
-    """Return the target that had not answered: one that data went to, or any of them where data is missing.
+    """Return the target that did not reply: one with data, or any if data is missing.
 
-    A request that ran into its timeout in a checkpoint that is shorter than that was on its way before it; and
-    requests that did so fill at least half of the time that a thread waited, if each took no longer than the least.
+    In a checkpoint shorter than the timeout, a request that timed out was sent before it. Requests that timed out must
+    cover at least half of the waiting time, at the minimum timeout each.
     """
     told, mount = targets_of(sight), sight.measures.mount
     if mount is not None and sum(moved(one, writes=sight.writes) for one in told) < MOST * sight.moved:
@@ -302,7 +301,7 @@ def _lost_one(sight: Sight, waiting: float) -> ServerMeasure | None:
 
 
 def told_by_targets(sight: Sight, waiting: float) -> Wait | None:
-    """Return what targets held up who waited for so many seconds; None: nothing was seen, or it does not decide."""
+    """Return what the targets show for `waiting` seconds; None: not observed, or not decisive."""
     mount = sight.measures.mount
     if mount is None or waiting <= 0:
         return None
@@ -348,7 +347,7 @@ def _slower(sight: Sight, slow: ServerMeasure) -> str:
 
 
 def detours(sight: Sight) -> list[PathMeasure]:
-    """Return those that took a part of it, though the target says that they are not its best."""
+    """Return the paths that carried data although their target reports them as not optimized."""
     devices = {one.device: one.written_bytes if sight.writes else one.read_bytes for one in sight.measures.devices}
     whole = sum(devices.get(one.device, 0) for one in sight.paths)
     others = [one for one in sight.paths if one.ana_state not in (None, "optimized") and devices.get(one.device)]
@@ -356,7 +355,7 @@ def detours(sight: Sight) -> list[PathMeasure]:
 
 
 def asked(sight: Sight) -> float | None:
-    """Return the share of the time in which a request was on its way, of the path where it was most; None: not seen."""
+    """Return the share of the time with a request in flight, of the busiest path; None: not observed."""
     shares = [
         one.busy_seconds / one.seconds for one in sight.measures.devices if one.busy_seconds is not None and one.seconds
     ]
@@ -364,21 +363,21 @@ def asked(sight: Sight) -> float | None:
 
 
 def trouble(sight: Sight) -> str | None:
-    """Say which paths could not be used for a while that matters, and for how long; None: all could."""
+    """Describe the paths that were unusable for a tenth of the time or more; None: all were usable."""
     found = [one for one in sight.paths if some(one.lost_seconds) > SLIGHT * sight.span]
     told = ", ".join(f"{one.device} to {place(one)} was {one.state} for {seconds(one.lost_seconds)}" for one in found)
     return f"{told} (of {plural(len(sight.paths), 'path')})" if found else None
 
 
 def place(one: PathMeasure) -> str:
-    """Return where a path leads."""
+    """Return the address that a path leads to."""
     if one.target is None:
         return f"NVMe over {one.transport}"
     return one.target if one.port is None else f"{f'[{one.target}]' if ':' in one.target else one.target}:{one.port}"
 
 
 def target(sight: Sight) -> str:
-    """Return the words for a wait for it, with how long a request took where a round is known."""
+    """Describe the wait for the NVMe targets, with the time of a request and of a round trip if known."""
     places = list(dict.fromkeys(map(place, sight.paths)))
     over = "/".join(sorted({one.transport for one in sight.paths}))
     who = f"the NVMe target {places[0]}" if len(places) == 1 else f"its {len(places)} NVMe targets"
@@ -389,16 +388,16 @@ def target(sight: Sight) -> str:
 
 
 def answers_late(sight: Sight) -> bool:
-    """Return whether writes take so much longer than a round to the target that the target itself takes it.
+    """Return whether writes take so much longer than a round trip that the target itself is slow.
 
-    A round that is measured here waits in the queues on the way there, not in those that what is read comes through.
+    The round trip includes queues on the path to the target, not those on the path back.
     """
     wait, round_ = _wait_and_round(sight)
     return sight.writes and wait is not None and round_ is not None and wait >= LONG * round_
 
 
 def _wait_and_round(sight: Sight) -> tuple[float | None, float | None]:
-    """Return how long a request took, on its way and at the target; and a round, with the queues on the way."""
+    """Return (seconds of a request in flight and at the target, seconds of a round trip including queues)."""
     wait = None
     if sight.device is not None:
         wait = sight.device.write_wait_seconds if sight.writes else sight.device.read_wait_seconds
@@ -406,17 +405,17 @@ def _wait_and_round(sight: Sight) -> tuple[float | None, float | None]:
 
 
 class Hybrid(NamedTuple):
-    """What hybrid I/O (Lustre 2.16) did of a save: large pieces of buffered writes are switched to direct I/O."""
+    """The effect of hybrid I/O (Lustre 2.16) on a save: large buffered writes are switched to direct I/O."""
 
     on: bool
     switched: float  # share of the bytes
     threshold_bytes: float | None  # smaller pieces are not switched
     piece_bytes: float | None  # of the save, the median
-    piece_is_exact: bool  # calls were seen one by one: their size is no mean of some
+    piece_is_exact: bool  # from traced calls, not a mean
 
 
 def hybrid(sight: Sight) -> Hybrid | None:
-    """Return what it did of a save; None: this client has none, or that was not seen.
+    """Return the effect of hybrid I/O on a save; None: not supported by this client, or not observed.
 
     The client counts the calls that it switched, and since 2.17 their bytes.
     """
@@ -445,7 +444,7 @@ def was_in_pcc(sight: Sight) -> bool:
 
 
 def could_pass_the_cache(sight: Sight) -> bool:
-    """Return whether a save was copied into the page cache, though its client could pass it by to idle servers."""
+    """Return whether a save used the page cache although its client could bypass it and servers were idle."""
     known, mount = hybrid(sight), sight.measures.mount
     if known is None or known.switched >= SLIGHT or mount is None:
         return False

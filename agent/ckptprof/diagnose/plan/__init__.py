@@ -1,1 +1,1 @@
-"""How often to save and on what storage: from figures that were measured or given to a plan."""
+"""How often to save and on what storage: from measured or given figures to a plan."""

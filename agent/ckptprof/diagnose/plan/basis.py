@@ -1,4 +1,4 @@
-"""What a plan is worked out from: given before measured, and measured before assumed."""
+"""The input of a plan: given values take precedence over measured ones, measured over assumed ones."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1, ""))
 
 
 class Origin(str, Enum):
-    """Where a figure came from."""
+    """The source of a figure."""
 
     GIVEN = "given"
     MEASURED = "measured"  # from checkpoints that were recorded
     ASSUMED = "assumed"
-    DERIVED = "worked out"  # from figures that stand beside it
+    DERIVED = "worked out"  # from other figures of the plan
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One number in the base unit of its name (seconds, bytes, bytes per second), with its origin."""
+    """A number in the base unit of its name (seconds, bytes, bytes per second), with its source."""
 
     value: float
     origin: Origin
@@ -44,7 +44,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given; None: not."""
+    """The given values; None: not given."""
 
     parameters: float | None = None
     size_bytes: float | None = None
@@ -53,7 +53,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     mttf_per_gpu_seconds: float | None = None
     failures: int | None = None  # counted in
     failures_seconds: float | None = None
-    cost_seconds: float | None = None  # how long a save holds training
+    cost_seconds: float | None = None  # how long a save blocks training
     duration_seconds: float | None = None  # until a save is written
     interval_seconds: float | None = None  # as it is today
     restart_seconds: float | None = None
@@ -83,7 +83,7 @@ _RANGES: Mapping[str, tuple[str, float, float]] = {
     "free_bytes": ("--free", 0, 1e24),
     "keep": ("--keep", 1, 1e9),
 }
-# What says the same thing twice; the first of a pair wins nothing: one has to go
+# Options that exclude each other
 _RIVALS = (
     ("size_bytes", "parameters"),
     ("mttf_seconds", "mttf_per_gpu_seconds"),
@@ -94,7 +94,7 @@ _RIVALS = (
 
 
 def check(given: Given) -> None:
-    """Raise UsageError for a figure that is impossible by itself, or that another one contradicts."""
+    """Raise UsageError for an impossible value, or values that contradict each other."""
     for name, (option, lowest, highest) in _RANGES.items():
         value = getattr(given, name)
         if value is None or (lowest <= value <= highest and (value > 0 or not lowest)):
@@ -131,18 +131,17 @@ def check_mttf(mttf: float, cost: Figure | None, duration: Figure | None) -> Non
 
 
 def _counted(value: float) -> str:
-    """Return seconds that stand beside others, so that 7,201 s are not those of 7,200 s."""
     return f"{value:,.3g} s" if value < _THREE_DIGITS else f"{value:,.0f} s"
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What the recorded checkpoints of one job tell; None: they do not."""
+    """The figures of the recorded checkpoints of one job; None: not known."""
 
     job: str | None = None
     saves: int = 0  # complete ones
     costs: int = 0  # of which it is known for how long they blocked training
-    other_jobs: int = 0  # whose checkpoints were left out
-    beside_training: bool = False  # whether one of them is not known to be sync
+    other_jobs: int = 0  # jobs whose checkpoints were left out
+    beside_training: bool = False  # whether one of them may not be sync
     ranks: int | None = None
     size: Figure | None = None
     cost: Figure | None = None
@@ -153,7 +152,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(checkpoints: Sequence[Checkpoint]) -> Measured | None:
-    """Return what the job of the newest complete save shows, None if there is no such save."""
+    """Return the figures of the job with the newest complete save, None if there is no such save."""
     saves = [c for c in figures.complete(checkpoints) if c.kind is Kind.SAVE and c.bytes > 0]
     if not saves:
         return None
@@ -182,7 +181,7 @@ def measure(checkpoints: Sequence[Checkpoint]) -> Measured | None:
 
 
 def _blocked(saves: Sequence[Checkpoint]) -> tuple[Figure | None, int]:
-    """Return the median stall; where none was seen, how long sync saves took, which block training; and of how many."""
+    """Return (median stall, number of saves it is from); without stalls the duration of sync saves."""
     stalls = figures.of_all(saves, figures.stall_seconds)
     if stalls:
         of = plural(len(saves), "save")
@@ -196,7 +195,7 @@ def _blocked(saves: Sequence[Checkpoint]) -> tuple[Figure | None, int]:
 
 
 def _median(values: Sequence[float], what: str, least: float | None = None) -> Figure | None:
-    """Return the median with what it is of; None without values, or if it is nothing, unless that is the `least`."""
+    """Return the median with its description; None without values, or for 0 unless `least` is given."""
     value = figures.median(values) if values else 0.0
     if not value and least is None:
         return None
@@ -205,34 +204,34 @@ def _median(values: Sequence[float], what: str, least: float | None = None) -> F
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures that were settled on, under the names of `plan --json`; None: not known."""
+    """The figures that a plan uses, under the names of `plan --json`; None: not known."""
 
     mttf: Figure = msgspec.field(name="mttf_seconds")  # between failures
     gpus: Figure | None
     size: Figure | None = msgspec.field(name="size_bytes")
-    cost: Figure | None = msgspec.field(name="cost_seconds")  # how long a save holds training
+    cost: Figure | None = msgspec.field(name="cost_seconds")  # how long a save blocks training
     duration: Figure | None = msgspec.field(name="duration_seconds")  # until a save is written: its cost or longer
-    restart: Figure = msgspec.field(name="restart_seconds")  # from a failure until a restore begins
+    restart: Figure = msgspec.field(name="restart_seconds")  # from a failure until a restore starts
     restore: Figure | None = msgspec.field(name="restore_seconds")
     interval: Figure | None = msgspec.field(name="interval_today_seconds")  # as it is today
     step: Figure | None = msgspec.field(name="step_seconds")  # of training
 
     @property
     def background_seconds(self) -> float:
-        """How long a save is still being written after training went on: until then the one before it counts."""
+        """How long a save is still being written after training resumes; until then the previous save counts."""
         if self.cost is None or self.duration is None:
             return 0.0
         return max(0.0, self.duration.value - self.cost.value)
 
     @property
     def recovery_seconds(self) -> float:
-        """From a failure until training goes on, with the work that an unfinished async save did not keep."""
+        """From a failure until training resumes, including the work that an unfinished async save loses."""
         restore = 0.0 if self.restore is None else self.restore.value
         return self.restart.value + restore + self.background_seconds
 
 
 def settle(given: Given, measured: Measured) -> Basis:
-    """Return the figures to plan with; raises UsageError if nothing says how often a failure comes."""
+    """Choose the figures to plan with; raises UsageError if the failure rate is not known."""
     gpus = _given(given.gpus)
     if gpus is None and measured.ranks is not None:
         gpus = Figure(value=float(measured.ranks), origin=Origin.ASSUMED, text="one per observed rank")

@@ -1,8 +1,8 @@
-"""How often to save: the formulas of the field, each from the cost of a save and the time between failures.
+"""How often to save: published formulas, from the cost of a save and the time between failures.
 
 All times are in seconds. An interval is from the start of one save to the start of the next. `cost` is how long a save
-holds training: for an async save the blocking part only. `recovery` is from a failure until the progress that the last
-checkpoint holds is reached again, without what has to be computed again.
+blocks training: for an async save only the blocking part. `recovery` is from a failure until the progress of the last
+checkpoint is reached again, without the work that is redone.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _TINY = 1e-12  # cost over MTTF; below it the series is exact and the equation i
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job loses of its whole time, as shares of 0..1."""
+    """The time that a job loses, as shares of 0..1 of its whole time."""
 
-    stall_share: float  # training held by saves
+    stall_share: float  # training blocked by saves
     redone_share: float  # computed again after failures, saves included
-    restart_share: float  # between a failure and the point at which training goes on
-    lost_share: float  # all of it: 1 less the goodput
+    restart_share: float  # between a failure and when training resumes
+    lost_share: float  # total: 1 less the goodput
 
 
 def young(cost: float, mttf: float) -> float:
@@ -49,15 +49,15 @@ def daly_exact(cost: float, mttf: float) -> float:
 
 
 def best_availability(cost: float, mttf: float, recovery: float) -> float:
-    """Return C + sqrt(2 (M + R) C + C^2), where least is lost (arXiv 2410.18124)."""
+    """Return C + sqrt(2 (M + R) C + C^2), the interval with the least loss (arXiv 2410.18124)."""
     return cost + math.sqrt(2 * (mttf + recovery) * cost + cost * cost)
 
 
 def losses(interval: float, cost: float, mttf: float, recovery: float) -> Losses | None:
-    """Return where the time goes that is no progress; None if a save does not end before the next begins.
+    """Return the losses at an interval; None if a save does not end before the next starts.
 
     Progress is (1 - C/T) M / (M + R + T/2) (arXiv 2410.18124): a failure comes in the middle of an interval on average,
-    so that T/2 is done again.
+    so that T/2 is redone.
     """
     if interval <= 0 or interval < cost:
         return None
@@ -71,7 +71,7 @@ def losses(interval: float, cost: float, mttf: float, recovery: float) -> Losses
 
 
 def as_good_as(lost_share: float, cost: float, mttf: float, recovery: float) -> tuple[float, float] | None:
-    """Return the shortest and the longest interval that lose no more than a share of the time; None if all lose more.
+    """Return the shortest and the longest interval with at most this loss; None if all lose more.
 
     The two roots of A T^2 / 2 + (A (M + R) - M) T + C M = 0, in which A is the share that is progress.
     """
@@ -87,7 +87,7 @@ def as_good_as(lost_share: float, cost: float, mttf: float, recovery: float) -> 
 
 
 def affordable_cost(mttf: float, recovery: float, share: float = STALL_SHARE) -> float:
-    """Return the cost of a save below which the best interval also keeps the stall under a share, itself under a half.
+    """Return the maximum cost of a save that keeps the stall below `share` (< 0.5) at the best interval.
 
     From C = share * T in `best_availability`: 2 (M + R) / ((1/share - 1)^2 - 1), which is (M + R) / 180 for 5 %.
     """

@@ -1,4 +1,4 @@
-"""The plan of a job's checkpoints: how often to save, what that costs, and what storage it takes (design section 6)."""
+"""The plan of a job's checkpoints: how often to save, the cost, and the storage required (design section 6)."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ PER_MTTF = "20 per MTTF"
 BACK_TO_BACK = "as often as possible"
 TOLERANCE_SHARE = 0.005  # of the time: intervals that lose no more than this beyond the best are as good
 DAY_SECONDS = 86_400
-BURST_SHARE = 0.05  # of the interval: a sync save that takes no more keeps the stall under SNIA's 5 %
+BURST_SHARE = 0.05  # of the interval: a sync save within it keeps the stall below SNIA's 5 %
 FIELD_MEAN_SHARE, FIELD_MOST_SHARE = 0.12, 0.43  # of training time in checkpoints, Maeng et al. 2021
 _MORE = "record more, or give --cost"
 _HOURS_A_DAY = 24
 _ROUNDING = 1e-9
-_DIGITS = 6  # of a share: what rounding leaves is not told
-_SAME_SIZE = 1.25  # measured and planned sizes that differ by more are told
+_DIGITS = 6  # of a share: rounding noise is hidden
+_SAME_SIZE = 1.25  # a note is added if measured and planned sizes differ by more
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule makes of the figures; None: they do not suffice."""
+    """The interval by one rule, and its losses; None: not known."""
 
     name: str
     source: str
     interval_seconds: float
     saves_per_day: float  # whole, if there is one a day
-    stall_share: float | None  # of the interval, in which training is held
+    stall_share: float | None  # of the interval, in which training is blocked
     redone_share: float | None  # of the whole time: computed again after failures
     lost_share: float | None  # of the whole time; None: not known, or a save takes longer than the interval
     advised: bool
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """The interval to save at."""
+    """The recommended interval."""
 
     interval_seconds: float
     recovery_seconds: float  # restart, restore, and until an async save is written
@@ -52,26 +52,28 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     losses: intervals.Losses | None  # None: the cost of a save is not known
     good_from_seconds: float | None  # from here to there half a percent more of the time is lost at most
     good_until_seconds: float | None
-    affordable_cost_seconds: float  # of a save, to keep the stall under 5 % at the best interval
+    affordable_cost_seconds: float  # maximum cost of a save that keeps the stall below 5 % at the best interval
     lost_today_share: float | None  # at today's interval
     gained_gpu_hours_per_day: float | None  # by going from today's interval to this one
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What saving at the advised interval moves."""
+    """The storage traffic at the recommended interval."""
 
     bytes_per_day: float
     average_bytes_per_second: float
     burst_seconds: float  # SNIA's share of the interval, in which a sync save should be written
     burst_bytes_per_second: float
     burst_bytes_per_second_per_gpu: float | None
-    measured_bytes_per_second: float | None  # the median rate of the saves; of given figures the size over the duration
+    measured_bytes_per_second: (
+        float | None
+    )  # the median rate of the saves; for given figures the size divided by the duration
     needed_tier: str | None  # the lowest that gives the burst; None: more than the highest, or GPUs not known
     reached_tier: str | None  # that the measured saves reach
 
 
 class TierFit(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier of storage, and a checkpoint of this size on it."""
+    """A storage tier, and the duration of this checkpoint on it."""
 
     name: str
     write_bytes_per_second_per_gpu: float
@@ -81,24 +83,24 @@ class TierFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filling(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a directory lasts, when the first save begins one interval from now.
+    """How long a directory lasts, if the first save starts one interval from now.
 
-    Checkpoints that lie there already are not counted on. Old ones are deleted after the new one is complete, as
-    frameworks do, so that one more than is kept has to fit.
+    Existing checkpoints are not counted. Frameworks delete an old checkpoint after the new one is complete, so space
+    for one more than is retained is needed.
     """
 
     free_bytes: float
     fitting: int  # whole checkpoints in what is free
-    keep: int | None  # how many are kept; None: all
-    kept_bytes: float | None  # what these take, with the one that is being written before the oldest goes
-    full_after_seconds: float | None  # until a save begins that does not fit; None: never
+    keep: int | None  # number of checkpoints retained; None: all
+    kept_bytes: float | None  # their size, with the one being written before the oldest is deleted
+    full_after_seconds: float | None  # until a save does not fit; None: never
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to `ckptprof plan`: seconds, bytes, bytes per second, shares of 0..1; None: not known."""
+    """The result of `ckptprof plan`: seconds, bytes, bytes per second, shares of 0..1; None: not known."""
 
-    job: str | None  # whose checkpoints were measured
-    saves: int  # of it
+    job: str | None  # the job whose checkpoints were measured
+    saves: int  # its number of saves
     basis: Basis
     lacking: str | None  # what is missing to advise an interval; None: nothing. Where something is, advice, traffic and
     # filling are None and there are no rules
@@ -111,7 +113,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(given: Given, measured: Measured | None = None) -> Plan:
-    """Return the plan; what is given goes before what was measured. Raises UsageError for impossible figures."""
+    """Make a plan; given values take precedence over measured ones. Raises UsageError for impossible figures."""
     check(given)
     seen = measured or Measured()
     basis = settle(given, seen)
@@ -134,7 +136,7 @@ def plan(given: Given, measured: Measured | None = None) -> Plan:
 
 
 def lacking(basis: Basis, measured: Measured) -> str | None:
-    """Return what recorded saves do not tell of the cost of one; None if they tell it, or it was given."""
+    """Return the input that is missing to plan with recorded saves; None if nothing is, or the cost was given."""
     cost, gpus = basis.cost, basis.gpus
     if cost is not None and cost.origin is not Origin.MEASURED:
         return None
@@ -146,14 +148,14 @@ def lacking(basis: Basis, measured: Measured) -> str | None:
         return f"no stall observed in {saves}, and the failure rate is assumed; give --cost or --mttf"
     if cost is not None and measured.costs < LEAST_SAVES:
         return f"stall known for only {measured.costs:,} of {saves}; {_MORE}"
-    # What thousands of GPUs report tells nothing of the few ranks that were seen
+    # Reports of thousands of GPUs do not apply to a few observed ranks
     if is_assumed and (gpus is None or (gpus.origin is Origin.ASSUMED and gpus.value < tiers.GPUS_PER_NODE)):
         return "failure rate unknown; give --mttf 3h, --failures 12/30d, or the number of --gpus"
     return None
 
 
 def advise(basis: Basis) -> Advice:
-    """Return the interval that loses least, as long as it can be had, with the reason."""
+    """Choose the interval that loses least and is possible, with the reason."""
     interval, rule, reason = _choose(basis)
     lost = _losses(interval, basis)
     good = None if lost is None else _as_good(lost.lost_share, basis)
@@ -190,7 +192,7 @@ def _choose(basis: Basis) -> tuple[float, str, str]:
     if duration > interval:
         reason = "a save takes this long to be written; faster writes would allow a shorter interval"
         return duration, BACK_TO_BACK, reason
-    if interval <= 0:  # an async save that holds nothing and takes no time
+    if interval <= 0:  # an async save that does not block and takes no time
         reason = "saves have no measurable cost; 20 between failures are enough"
         return mttf / intervals.SAVES_PER_MTTF, PER_MTTF, reason
     return interval, rule, reason
@@ -218,7 +220,7 @@ def _as_good(lost_share: float, basis: Basis) -> tuple[float, float] | None:
 
 
 def compare(basis: Basis, advice: Advice) -> tuple[Rule, ...]:
-    """Return every rule that the figures suffice for, and today's interval."""
+    """Apply every rule that the figures allow, and add today's interval."""
     mttf, recovery = basis.mttf.value, basis.recovery_seconds
     found: list[tuple[str, str, float]] = []
     if basis.cost is not None and basis.cost.value > 0:
@@ -253,7 +255,7 @@ def _rule(name: str, source: str, interval: float, basis: Basis, advice: Advice)
 
 
 def saves_per_day(interval: float) -> float:
-    """Return how many saves begin in a day that begins with one: 233 at 6.2 min; for more than a day their share."""
+    """Return the number of saves in a day that starts with one: 233 at 6.2 min; for longer intervals a fraction."""
     each = DAY_SECONDS / interval
     return each if each < 1 else math.ceil(each - _ROUNDING)
 
@@ -306,7 +308,6 @@ def _fill(given: Given, basis: Basis, interval: float) -> Filling | None:
 
 
 def _notes(basis: Basis, advice: Advice, given: Given, measured: Measured) -> list[str]:
-    """Return what a person should know before trusting it, in sentences, the weightiest first."""
     cost, size, share, ranks = basis.cost, basis.size, advice.stall_share, measured.ranks or 0
     notes = []
     if cost is not None and share is not None and share > intervals.STALL_SHARE * (1 + _ROUNDING):
@@ -352,5 +353,5 @@ def _notes(basis: Basis, advice: Advice, given: Given, measured: Measured) -> li
 
 
 def is_measured(figure: Figure | None) -> bool:
-    """Return whether it is of recorded checkpoints."""
+    """Return whether a figure comes from recorded checkpoints."""
     return figure is not None and figure.origin is Origin.MEASURED

@@ -1,4 +1,4 @@
-"""The causes that users reported, in the order in which they are asked: the first that fits a limit is told."""
+"""Causes that users reported, in the order in which they are tried: the first that matches a limit is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causes in how a job uses its files: mapped, flushed piece by piece, written twice, in thousands."""
+"""Causes in how a job uses its files: mapped, synced piece by piece, written twice, thousands of files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ckptprof.diagnose.sight import Sight, some
 from ckptprof.units import size
 from ckptprof.verdicts import Limit
 
-_OTHERS_BYTES = 64 << 20  # twice that beside a checkpoint is no log or journal
+_OTHERS_BYTES = 64 << 20  # twice this in addition to a checkpoint is no log or journal
 
 
 def _is_fuse(sight: Sight) -> bool:

@@ -1,4 +1,4 @@
-"""Causes in the job itself: gathering, staging, serializing, one writer for all, what it did before."""
+"""Causes in the job itself: gathering, staging, serialising, a single writer, work before the save."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _copied(sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
 
 
 def _of_whom(sight: Sight) -> str | None:
-    """Return what to do where the job itself is not known to have had most of the processors; None if it had."""
+    """Return the remedy if the job itself did not use most of the CPUs, or that is not known; None if it did."""
     used = sight.used_share
     if used is not None and used >= MOST:
         return None
@@ -169,7 +169,7 @@ RULES: tuple[Rule, ...] = (
         reference="sshfs(1), rclone-mount(1)",
         without="with a fast enough mount process",
     ),
-    # After its last byte the trainer waits for tar, zstd or the like, which it runs over what it saved.
+    # After its last byte the trainer waits for tar, zstd or the like, which it runs on what it saved.
     Rule(
         name="packed",
         limits=(Limit.SERIALIZE,),
@@ -227,7 +227,7 @@ RULES: tuple[Rule, ...] = (
         reference="ServiceNow/Fast-LLM#26",
         without="as tensors",
     ),
-    # torch.save copies each tensor from the GPU when it comes to write it, into memory that is not pinned.
+    # torch.save copies each tensor from the GPU when it writes it, into memory that is not pinned.
     Rule(
         name="copies",
         limits=(Limit.SERIALIZE,),

@@ -1,4 +1,4 @@
-"""Causes behind a network: the way there, a disk behind a fabric, the clients of NFS, BeeGFS and Lustre."""
+"""Causes behind a network: the path, a disk behind a fabric, the clients of NFS, BeeGFS and Lustre."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ckptprof.measures import ServerMeasure
 from ckptprof.units import percent, plural, seconds, size
 from ckptprof.verdicts import Limit
 
-_HELD_BACK = 0.7  # of the data: it went to the server after all of it had been written to the page cache
+_HELD_BACK = 0.7  # of the data: sent to the server after all of it was written to the page cache
 _LONG = 0.3  # of the save, until then
 _AGAIN = 1.5  # times what there is: several read the same
 _TOLD = 4  # names of servers
@@ -21,7 +21,7 @@ _OF_THE_LINK = frozenset({Cause.LINK, Cause.LINK_EVEN, Cause.LINK_SHAPED, Cause.
 _ONE = 0.9  # of the bytes: all but what names and markers are
 _REQUEST_BYTES = 4 << 20  # the largest request of a client: with less grant it is written piece by piece, synchronously
 _LEAST_BYTES = 1 << 20  # of a threshold that is advised: smaller pieces do not gain by it
-_NEAR = 1.1  # times the size of a call: polling knows it as the mean of some
+_NEAR = 1.1  # times the size of a call, which polling knows only as a mean
 _UNSWITCHED = (
     "write with O_DIRECT in aligned pieces of 1 MiB or more: data from pipes, splice or sendfile is never switched, "
     "and nothing is where the servers do not support unaligned direct I/O"
@@ -90,7 +90,7 @@ def _keep_off(sight: Sight) -> str | None:
 
 
 def _on_one(sight: Sight, accounts: tuple[Spent, ...]) -> str | Spent | None:
-    """Say that nearly all went to one of several; where nobody counted that, the account."""
+    """Describe that nearly all bytes went to one of several targets; where that was not counted, return the account."""
     held = spent(accounts, Limit.SERVER, Limit.NETWORK)
     told = witnesses.targets_of(sight)
     if not told or held is None:
@@ -105,9 +105,9 @@ def _on_one(sight: Sight, accounts: tuple[Spent, ...]) -> str | Spent | None:
 
 
 def _grant(one: ServerMeasure) -> float:
-    """Return the space that a target has promised; endless where it is not known.
+    """Return the space that a target has granted, infinity if not known.
 
-    What dirty pages take of it is no longer available, and comes back with the answers to their requests.
+    Dirty pages use up a grant, which returns with the replies to their requests.
     """
     gauges = one.gauges or {}
     if not gauges.keys() >= {"grant_bytes", "dirty_bytes"}:
@@ -135,7 +135,6 @@ def _one_mount(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
 
 
 def _not_switched(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
-    """Say that the pieces that were written went through the page cache, though the client could pass it by."""
     known = witnesses.hybrid(sight)
     if known is None or known.switched >= MOST or spent_in(accounts, Cause.COPYING, Cause.DIRTY) is None:
         return None
@@ -171,7 +170,7 @@ def _in_pcc(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
 
 
 RULES: tuple[Rule, ...] = (
-    # A path left `live` during the save: its requests wait until it comes back, or another one takes them.
+    # A path left `live` during the save: its requests wait until it returns, or another one serves them.
     Rule(
         name="nvme-path-lost",
         limits=(Limit.NETWORK, Limit.SERVER),
@@ -183,7 +182,7 @@ RULES: tuple[Rule, ...] = (
         reference="nvme-connect(1); kernel drivers/nvme/host/multipath.c",
         without="with its paths live",
     ),
-    # The target gives access over another of its nodes, and says that this is not its best.
+    # The target gives access through another of its nodes, and reports this path as not optimized.
     Rule(
         name="nvme-not-optimized",
         limits=(Limit.NETWORK, Limit.SERVER),
@@ -195,7 +194,7 @@ RULES: tuple[Rule, ...] = (
         reference="NVM Express Base Specification, Asymmetric Namespace Access; kernel drivers/nvme/host/multipath.c",
         without="over an optimized path",
     ),
-    # The fabric is congested: its ports are told to send more slowly, are paused, or lose packets.
+    # The fabric is congested: its ports are throttled or paused, or lose packets.
     Rule(
         name="congested-fabric",
         limits=(Limit.NETWORK,),
@@ -231,7 +230,7 @@ RULES: tuple[Rule, ...] = (
         reference="RFC 8881, section 18.3 (COMMIT); kernel fs/nfs/write.c",
         without="with fast enough stable storage",
     ),
-    # The server asks the client to come back later.
+    # The server asks the client to retry later.
     Rule(
         name="nfs-delay",
         limits=(Limit.SERVER,),
@@ -271,8 +270,8 @@ RULES: tuple[Rule, ...] = (
             "`rsize=1048576`"
         ),
     ),
-    # The client keeps what is written until it is closed or synced, and sends it then. Only that of NFS tells when:
-    # others do not count what was asked for, or not what of it was direct.
+    # The client buffers what is written until it is closed or synced, and sends it then. Only NFS clients show when:
+    # others do not count requested bytes, or not which of them were direct.
     Rule(
         name="sent-at-the-end",
         limits=(Limit.SERVER, Limit.NETWORK),
@@ -301,7 +300,7 @@ RULES: tuple[Rule, ...] = (
         reference="Lightning-AI/pytorch-lightning#21017 (20 min with 8 GPUs)",
         without="read once",
     ),
-    # RDMA was there, and the client went on over TCP.
+    # RDMA was available, and the client used TCP.
     Rule(
         name="rdma-fallback",
         limits=(Limit.NETWORK, Limit.SERVER),
@@ -313,7 +312,7 @@ RULES: tuple[Rule, ...] = (
         reference="BeeGFS documentation, RDMA support: connTCPFallbackEnabled",
         without="over RDMA",
     ),
-    # One of several targets is slow: whoever has a stripe there waits for it.
+    # One of several targets is slow: every writer with a stripe there waits for it.
     Rule(
         name="slow-target",
         limits=(Limit.SERVER,),
@@ -364,7 +363,7 @@ RULES: tuple[Rule, ...] = (
         without="past the page cache",
         instead=_switch,
     ),
-    # The target answers late, or does not take the bytes.
+    # The target replies late, or does not accept the bytes.
     Rule(
         name="nvme-target",
         limits=(Limit.SERVER,),
@@ -375,7 +374,7 @@ RULES: tuple[Rule, ...] = (
         ),
         reference="nvme-connect(1); kernel Documentation/admin-guide/iostats.rst",
     ),
-    # A restore from the persistent client cache says nothing of the servers.
+    # A restore from the persistent client cache shows nothing about the servers.
     Rule(
         name="warm-pcc",
         limits=(Limit.NONE,),

@@ -1,4 +1,4 @@
-"""What a rule is: a cause that users reported, how it is told from its neighbours, and what to do about it."""
+"""A rule: a cause that users reported, how it is distinguished from others, and its remedy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ckptprof.model import Kind, Mode
 from ckptprof.units import percent, size
 from ckptprof.verdicts import Limit
 
-MUCH = 0.3  # of a checkpoint's bytes: less beside it is not why it took long
-_SHOWN = 0.4  # of the looks in its own code: nothing else was shown as often
+MUCH = 0.3  # of a checkpoint's bytes: smaller extra amounts do not explain its duration
+_SHOWN = 0.4  # of the samples in its own code: no other function is as frequent
 _LOW = 0.08  # of all memory: the kernel reclaims
 
 Words = Callable[[Sight, tuple[Spent, ...]], Spent | str | None]
@@ -21,24 +21,24 @@ Words = Callable[[Sight, tuple[Spent, ...]], Spent | str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One cause: what shows it is the largest account of its limits, or of `causes`, or what `words` returns."""
+    """One cause. It matches the largest account of its limits, or of `causes`, or what `words` returns."""
 
     name: str  # short and stable
     limits: tuple[Limit, ...]  # that it explains
-    when: Callable[[Sight], bool] | None = None  # what has to hold of the checkpoint
+    when: Callable[[Sight], bool] | None = None  # condition on the checkpoint
     causes: tuple[Cause, ...] = ()  # what the account was spent in
     # what a person reads where it is more than an account, or an account; None if the rule does not fit
     words: Words | None = None
     remedy: str  # one concrete line, for any framework: it names no library
-    reference: str  # where that was seen
-    without: str | None = None  # as the sentence says it: "with CRC off about 17 s"
+    reference: str  # where users reported it
+    without: str | None = None  # for the sentence: "with CRC off about 17 s"
     remedy_of_restore: str | None = None  # if it is not the same
     remedies: Mapping[str, str] = field(default_factory=dict)  # by library: that of the first one that the job uses
     remedies_of_restore: Mapping[str, str] = field(default_factory=dict)  # if restores have a remedy of their own
     instead: Callable[[Sight], str | None] | None = None  # the remedy where the checkpoint shows that it is another
 
     def shown(self, sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
-        """Return the account or the words that show it, None if it does not fit."""
+        """Return the account or the text that matches, None if the rule does not apply."""
         if self.when is not None and not self.when(sight):
             return None
         if self.words is not None:
@@ -46,7 +46,7 @@ class Rule:
         return spent_in(accounts, *self.causes) if self.causes else spent(accounts, *self.limits)
 
     def remedy_for(self, sight: Sight) -> str:
-        """Return what to do about it."""
+        """Return the remedy for a checkpoint."""
         other = self.instead(sight) if self.instead is not None else None
         if other is not None:
             return other
@@ -68,7 +68,7 @@ def spent_in(accounts: tuple[Spent, ...], *causes: Cause) -> Spent | None:
 
 
 def stacks_in(name: str) -> Words:
-    """Say that most looks at the stack of the writing thread, of those in its own code, showed this."""
+    """Match if most samples of the writing thread's own code, by its stack, are in `name`."""
 
     def words(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
         shares = sight.stacks()
@@ -81,28 +81,28 @@ def stacks_in(name: str) -> Words:
 
 
 def is_far(sight: Sight) -> bool:
-    """Whether its files are behind a network."""
+    """Return whether its files are behind a network."""
     return sight.remote
 
 
 def is_restore(sight: Sight) -> bool:
-    """Whether it reads."""
+    """Return whether it is a restore."""
     return sight.checkpoint.kind is Kind.RESTORE
 
 
 def is_save(sight: Sight) -> bool:
-    """Whether it writes."""
+    """Return whether it is a save."""
     return sight.writes
 
 
 def in_background(sight: Sight, *roles: str) -> bool:
-    """Whether most was written beside training, by something of these roles."""
+    """Return whether writers with these roles wrote most of it, alongside training."""
     mine = sum(one.bytes for one in sight.checkpoint.writers if one.role in roles)
     return sight.checkpoint.mode is Mode.ASYNC and mine * 2 > sight.checkpoint.bytes
 
 
 def pressed(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    """Return that memory was short."""
+    """Match a shortage of memory."""
     total, available = some(sight.memory.total_bytes), sight.memory.available_min_bytes
     if total and available is not None and 0 <= available < _LOW * total:
         return f"only {size(available)} of {size(total)} of memory was available"
@@ -112,7 +112,7 @@ def pressed(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
 
 
 def written_beyond(*reasons: str) -> Words:
-    """Say that many bytes were written beyond the checkpoint for one of these reasons."""
+    """Match many bytes written in addition to the checkpoint, for one of these reasons."""
 
     def words(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
         checkpoint = sight.checkpoint

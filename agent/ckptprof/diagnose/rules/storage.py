@@ -1,4 +1,4 @@
-"""Causes in the page cache, devices, links and servers; and of a verdict that names no limit."""
+"""Causes in the page cache, devices, links and servers; and for a verdict without a limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ckptprof.units import seconds
 from ckptprof.verdicts import Limit
 
 _PAUSED = 0.2  # of the path
-_TIMEOUT_SECONDS = 600  # of NCCL's collectives, unless somebody sets another (torch.distributed)
+_TIMEOUT_SECONDS = 600  # default of NCCL's collectives (torch.distributed)
 _MEASURE = "measure the path once (`ckptprof ceiling DIR`)"
 
 
@@ -182,7 +182,7 @@ RULES: tuple[Rule, ...] = (
         },
         reference="DeepSpeed#7533; torchtune#2093; accelerate#2912; ai2cm/ace#851",
     ),
-    # The disk is fine and the save is slow: more has to be seen.
+    # The disk is not busy and the save is slow: more data is needed.
     Rule(
         name="unexplained",
         limits=(Limit.UNCLEAR,),
@@ -191,7 +191,7 @@ RULES: tuple[Rule, ...] = (
         reference="pytorch/torchtitan#1301",
         instead=_what_was_not_done,
     ),
-    # A restore from the page cache says nothing of the storage.
+    # A restore from the page cache shows nothing about the storage.
     Rule(
         name="warm",
         limits=(Limit.NONE,),

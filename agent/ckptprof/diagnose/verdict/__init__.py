@@ -1,1 +1,1 @@
-"""What is concluded from the accounts: the limit, its cause, the evidence for it and what its end would gain."""
+"""The conclusions from the accounts: the limit, its cause, the evidence, and the gain without it."""

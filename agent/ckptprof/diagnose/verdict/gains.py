@@ -1,4 +1,4 @@
-"""What would be gained: the duration without a limit, never below what the next one or a ceiling allows."""
+"""The gain: the duration without a limit, at least what the next limit or a ceiling allows."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ckptprof.diagnose.sight import SLIGHT, Sight, pace, some
 from ckptprof.units import rate
 from ckptprof.verdicts import Limit
 
-_BINDS = 1 / 3  # of what is left: what holds less does not bound it
-_MORE = 1.3  # a rate that is not above this one's tells nothing of what is possible without the limit
+_BINDS = 1 / 3  # of what remains: a smaller part does not bound it
+_MORE = 1.3  # a rate not above this multiple shows nothing about what is possible without the limit
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
-_ALIKE = 0.25  # of a checkpoint's bytes: a best second that differs by less may be no more than all of it
+_ALIKE = 0.25  # of a checkpoint's bytes: a fastest second within this may be all of the checkpoint
 _MAPPED = 4e9  # bytes per second, of page faults without a disk: more is not promised
 _MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is not promised
 
 
 class Gain(NamedTuple):
-    """A promise."""
+    """An estimate of the duration without a limit."""
 
     expected_seconds: float  # of the path
-    capped_by: str | None  # the next limit, or what the same work takes at least; None: nothing that is known
+    capped_by: str | None  # the next limit, or the minimum for the same work; None: nothing known
 
 
 def gain(found: Accounting, limit: Limit) -> Gain:
-    """Return the path if this limit went, and what bounds it then: the largest part that is left, if it is a third."""
+    """Estimate the path without this limit, and what bounds it then: the largest remaining part, if it is a third."""
     whole = found.seconds
     mine = [one for one in found.accounts if one.limit is limit]
     if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:  # it has its own part to do in any case
@@ -53,7 +53,7 @@ def gain(found: Accounting, limit: Limit) -> Gain:
 
 
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | None]:
-    """Return (seconds that are spent of a limit's own at least, in what)."""
+    """Return (minimum seconds of a limit's own work, what they are spent in)."""
     waits = (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH)
     if limit in waits or found.waited_for(limit) is not None:
         return _storage_floor(found, limit)
@@ -71,14 +71,14 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
 
 
 def _best(sight: Sight) -> float | None:
-    """Return the best bandwidth of the device that is known of, in this direction.
+    """Return the highest known rate of the device in this direction.
 
-    While it is held back, its bytes over the time in which it had work tell what it could do.
+    A throttled device could do its bytes in the time in which it had requests.
     """
     known, device = [sight.probed], sight.device
     if device is not None:
         best = (device.shown_bytes_per_second, device.peak_bytes_per_second)
-        # A best second may be no more than a whole checkpoint that took less than one
+        # The fastest second may contain a whole checkpoint that took less than one
         known += [one for one in best if one and abs(one - sight.moved) > _ALIKE * sight.moved]
         if device.busy_seconds is not None and device.busy_seconds >= _TICK:
             known.append((sight.device_bytes or 0.0) / device.busy_seconds)
@@ -86,7 +86,7 @@ def _best(sight: Sight) -> float | None:
 
 
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
-    """Return (seconds that the same bytes take at best, by what) where something has shown to be faster than this."""
+    """Return (minimum seconds for the same bytes, what bounds them) where something is known to be faster."""
     sight = found.sight
     moved = (sight.device_bytes or sight.moved) if not sight.remote else sight.moved
     now = pace(moved, found.waiting)

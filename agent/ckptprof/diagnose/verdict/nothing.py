@@ -1,4 +1,4 @@
-"""When nothing was slow: too short to matter, from memory, beside training that went on, or as fast as its path is."""
+"""When nothing was slow: too short to matter, from memory, in the background, or as fast as its path allows."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ SHORT_SECONDS = 1.0
 TOO_SHORT = "too short for a limit to matter"
 IN_BACKGROUND = "it was written in the background while training continued"
 MOMENT_SECONDS = 0.5  # less than a step of a large model
-_LEAST_SECONDS = 0.2  # of one limit: ten looks
+_LEAST_SECONDS = 0.2  # of one limit: ten samples
 STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
 LONG_SECONDS = 10.0
 CEILING_SHARE = 0.7
-LEAST_SHARE = 1 / 3  # of the path; what holds less does not limit it
+LEAST_SHARE = 1 / 3  # of the path; a smaller part does not limit it
 _BUSY = (Limit.SERIALIZE, Limit.CPU)
 _STORAGE = (Limit.DEVICE, Limit.NETWORK, Limit.SERVER)
 
 
 def reason(found: Accounting, limit: Limit | None) -> str | None:
-    """Return why nothing was slow, though `limit` holds most of the time; None if something was."""
+    """Return why nothing was slow although `limit` has most of the time; None if something was slow."""
     if limit is Limit.PREVIOUS_SAVE:
         return None
     blocked_share = stall_share(found.sight)
@@ -48,9 +48,9 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
 
 
 def beside_training(found: Accounting) -> str | None:
-    """Return that nobody waited for what nothing explains; None if it cost training more than saving may.
+    """Return that unexplained time was in the background; None if it cost training too much.
 
-    For so long as its copy takes training may have been blocked where that was not seen; it is among the blind spots.
+    Copying the state may have blocked training where that was not observed; it is listed among the limitations.
     """
     save = found.sight.checkpoint
     if save.mode is not Mode.ASYNC:
@@ -61,15 +61,16 @@ def beside_training(found: Accounting) -> str | None:
 
 
 def is_paused(found: Accounting) -> bool:
-    """Return whether what limits nothing is mostly sleep that was asked for: looks tell that, whatever is timed."""
+    """Return whether the time without a limit is mostly requested sleep, which only samples show."""
     most = next((one for one in found.accounts if one.limit is Limit.NONE), None)
     return most is not None and most.cause is Cause.PAUSED
 
 
 def _short(length: float, own: float | None, blocked_share: float | None) -> str | None:
-    """Return that it was too short; what costs more than saving may is told where one limit took a part of it alone.
+    """Return that it was too short to matter.
 
-    `own` are the seconds of that limit; None without one: what nothing explains may be told from MOMENT_SECONDS on.
+    `own`: seconds of its limit, None without one. If the save costs too much of the interval, a limit is reported even
+    for a short save; unexplained time is reported from MOMENT_SECONDS on.
     """
     costs = blocked_share is not None and blocked_share >= STALL_SHARE
     if length < (MOMENT_SECONDS if own is None else SHORT_SECONDS) and (own or 0.0) < _LEAST_SECONDS:

@@ -1,4 +1,4 @@
-"""The one sentence of a verdict: how long, what held most of it, what that is called, what would be gained."""
+"""The sentence of a verdict: duration, limit, what most of the time was spent in, and the gain."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ STORAGE = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Lim
 _OF_JOB = frozenset({Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.GATHER, Limit.STAGING, Limit.STRAGGLER})
 _BESIDE = (Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.PAGE_FAULT)
 _CROWDED = 0.2  # of the path
-_STORED = 0.15  # of the path: who looks for a slow storage looks in the wrong place
-_WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW, Cause.PARSED})  # whose texts name who did it
+_STORED = 0.15  # of the path: below it storage is ruled out
+_WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW, Cause.PARSED})  # their texts name the subject
 _OF_TRAINING = frozenset({Cause.PREVIOUS_SAVE, Cause.CAME_IN, Cause.BUSY_BEFORE})
 OF_BEFORE = _OF_TRAINING | {Cause.GREW, Cause.UNTOLD_BEFORE}
 
 
 def begin(found: Accounting) -> str:
-    """Return the length, since when that is if not since its start, and that it is a restore if it is one."""
+    """Return the duration, from when training stopped if that is earlier than the start; names a restore."""
     length = seconds(found.seconds)
     if any(one.cause in OF_BEFORE for one in found.accounts):
         length += " since training stopped for it"
@@ -52,7 +52,7 @@ def begin(found: Accounting) -> str:
 
 
 def subject(found: Accounting, one: Spent) -> str:
-    """Return an account's text with who did it."""
+    """Return the text of an account with its subject."""
     if one.alone or one.cause in _WHOLE:
         return one.words
     if one.cause in _OF_TRAINING:
@@ -63,7 +63,7 @@ def subject(found: Accounting, one: Spent) -> str:
 
 
 def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule | None, why: str | None) -> str:
-    """Return the sentence of a limit; `why`: of `none` and `unclear`, and what shows a limit that has no account."""
+    """Return the sentence of a limit; `why`: the reason for `none` and `unclear`, or for a limit without an account."""
     if limit is Limit.UNCLEAR:
         return f"{begin(found)}, and it is unclear what limited it: {why}"
     if limit is Limit.NONE and why == TOO_SHORT:  # whatever it went to
@@ -91,7 +91,6 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule 
 
 
 def _spent(found: Accounting, mine: list[Spent]) -> str:
-    """Return what a limit's time was spent in, each with its own seconds; what is short stands among the evidence."""
     if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked the same
         several = len(mine) > 1 and mine[0].cause is not Cause.STARVED_AFTER
         both = replace(mine[0], text=WITHOUT_CPU) if several else mine[0]

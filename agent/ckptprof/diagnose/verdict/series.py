@@ -1,4 +1,4 @@
-"""What the earlier saves of a job tell: how often it saves, and whether one save waits for the one before."""
+"""The earlier saves of a job: how often it saves, and whether a save waited for the previous one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIKE = 2.0  # the sizes of the saves of one series differ by less
 
 
 def saves(sight: Sight) -> list[Checkpoint]:
-    """Return the job's saves, this one last if it is one."""
+    """Return the job's saves, ending with this one if it is a save."""
     before = [one for one in sight.history if one.kind is Kind.SAVE]
     return [*before, sight.checkpoint] if sight.checkpoint.kind is Kind.SAVE else before
 
@@ -33,7 +33,7 @@ def interval(sight: Sight) -> float | None:
 
 
 def stall_share(sight: Sight) -> float | None:
-    """Return the share of the interval that training is blocked by a save; None: not known."""
+    """Return the share of the interval in which a save blocks training; None: not known."""
     apart = interval(sight)
     if not apart:
         return None
@@ -42,9 +42,9 @@ def stall_share(sight: Sight) -> float | None:
 
 
 def back_to_back(sight: Sight) -> str | None:
-    """Return what shows that saves wait for each other, None if they do not.
+    """Describe that saves wait for each other, None if they do not.
 
-    Only a save in the background can be waited for: one that blocks training cannot still be going on at the next.
+    Only an async save can be waited for: one that blocks training has ended when the next starts.
     """
     chain = saves(sight)
     if sight.checkpoint.kind is not Kind.SAVE or len(chain) < 2 or not _in_background(chain[-1]):
@@ -61,11 +61,11 @@ def back_to_back(sight: Sight) -> str | None:
 
 
 def waited_for(sight: Sight) -> str | None:
-    """Return what shows that a save waited for the one before it alone, training blocked or not; None if not.
+    """Describe that this save waited for the previous one, whether training was blocked or not; None if it did not.
 
-    Another thread or process than the one that trains writes them, so that training was to go on meanwhile; but it came
-    to the next save before the one before was done, and that began as soon as it was. For a save whose slowness is
-    known: else it is a host that was short of processors.
+    A thread or process other than the trainer writes them, so that training should continue. But the next save was due
+    before the previous one was done, and started as soon as it was. This applies to saves with a known limit; without
+    one the host may be short of CPU.
     """
     chain = saves(sight)
     if sight.checkpoint.kind is not Kind.SAVE or len(chain) < 2:

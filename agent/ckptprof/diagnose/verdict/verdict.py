@@ -1,4 +1,4 @@
-"""The verdict: the limit that holds most of the critical path, what speaks for it, and what excludes its neighbours."""
+"""The verdict: the limit with most of the critical path, the evidence, and what is ruled out."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ckptprof.model import Level, Mode
 from ckptprof.units import per_second, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Limit, Verdict
 
-_ALIKE = 0.9  # of the largest; what holds as much as that contradicts it, if one excludes the other
-_CROWDED = 0.1  # of the path: no host makes what holds less so slow
-_PERHAPS = 0.2  # of the path: what holds less is no candidate
+_ALIKE = 0.9  # of the largest: a limit with this much contradicts it, if one excludes the other
+_CROWDED = 0.1  # of the path: a smaller part cannot be made so slow by CPU waits
+_PERHAPS = 0.2  # of the path: a smaller part is no candidate
 _DISAGREE = 0.25  # of the path: so much more is spent than there was
-# Confidence: what it begins with, and by how much each doubt lowers it
+# Confidence: its initial value, and by how much each doubt lowers it
 _EXACT = 0.92  # call times
-_ESTIMATED = 0.78  # looks
+_ESTIMATED = 0.78  # samples
 _OF_UNCLEAR = 0.5  # at most
-_ENOUGH = 0.6  # of the path: a limit that holds as much is as sure as it can be
-_BY_SHARE = 0.25  # of it, for a limit that holds next to nothing
+_ENOUGH = 0.6  # of the path: a limit with this much has full confidence
+_BY_SHARE = 0.25  # of the confidence, for a limit with almost no time
 _NEXT = 0.75  # of a limit's time: the next one may be the first
 _BY_NEXT = 0.08
 _BY_UNEXPLAINED = 0.3  # where all of the path is
 _BY_GUESS = 0.12  # which storage was waited for
 _BY_RIVAL = 0.04  # it may be another one
-_BY_MISSING = 0.07  # each thing that was not seen
+_BY_MISSING = 0.07  # for each missing observation
 _DIGITS = 3
 _EITHER_OR = frozenset(
     {
@@ -56,15 +56,13 @@ _WAITED = 0.2  # of the path: what is behind shorter waits does not matter
 
 @dataclass(frozen=True)
 class _Choice:
-    """What was decided, before it is put into words."""
-
     limit: Limit
     why: str | None  # of `none` and `unclear`; what shows a limit that has no account
     candidates: tuple[Limit, ...]
 
 
 def verdict(found: Accounting) -> Verdict:
-    """Return what the accounts say."""
+    """Decide on a limit, and describe it."""
     choice = _choose(found)
     limit, missing, (rule, shown) = choice.limit, _lacking(found), _rule(found, choice.limit)
     is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
@@ -97,7 +95,7 @@ def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, Spent | str | N
 
 
 def totals(found: Accounting) -> list[tuple[Limit, float]]:
-    """Return the limits with their seconds, largest first; without what limits nothing or explains nothing."""
+    """Return the limits with their seconds, largest first; without `none` and unexplained time."""
     sums: dict[Limit, float] = {}
     for one in found.accounts:
         if one.limit is not None and one.limit is not Limit.NONE:
@@ -106,7 +104,6 @@ def totals(found: Accounting) -> list[tuple[Limit, float]]:
 
 
 def _of_its_own(found: Accounting) -> list[tuple[Limit, float]]:
-    """Return the limits but for the wait for a processor; that alone where nothing would be slow without it."""
     order = totals(found)
     others = [pair for pair in order if pair[0] is not Limit.CPU]
     waited = found.of(Limit.CPU)
@@ -135,7 +132,7 @@ def _choose(found: Accounting) -> _Choice:
     beside = nothing.beside_training(found) if unsure else None
     if beside is not None:
         return _Choice(Limit.NONE, beside, ())
-    short_of_cpus = top is Limit.CPU and found.share_of(top) >= nothing.LEAST_SHARE  # as who was waited for beside it
+    short_of_cpus = top is Limit.CPU and found.share_of(top) >= nothing.LEAST_SHARE  # as for the wait alongside it
     if top is None or (unsure and not short_of_cpus):
         why = f"{seconds(unexplained)} unexplained"
         if top is not None and unexplained <= held:
@@ -149,7 +146,7 @@ def _choose(found: Accounting) -> _Choice:
 
 
 def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choice | None:
-    """Return that it is unclear, where two limits exclude each other and hold alike, or the numbers disagree."""
+    """Return an unclear verdict if two exclusive limits have similar time, or the measurements disagree."""
     top, held = order[0]
     surplus = found.path.time.surplus
     if surplus > _DISAGREE * found.seconds and top in _EITHER_OR:
@@ -186,7 +183,7 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
 
 
 def _evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None) -> tuple[str, ...]:
-    """Return what speaks for it, with numbers; `shown`: what a rule adds, unless it is an account that is told here."""
+    """Return the evidence with numbers; `shown`: what a rule adds, unless it is an account that is listed here."""
     first = [why] if why else []
     speaking = list(found.accounts)
     if limit is Limit.PREVIOUS_SAVE:  # and what makes each of them slow

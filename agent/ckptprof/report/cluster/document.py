@@ -1,4 +1,4 @@
-"""The checkpoints of several nodes as a report of one host would have them, and the JSON documents of that."""
+"""The checkpoints of several nodes as a report of one host, and as JSON documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ckptprof.verdicts import Headline, JobCost
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked of a node."""
+    """The recorded time of a node."""
 
     host: str
     database: str
@@ -27,7 +27,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The checkpoints that several databases tell, each once on however many nodes it was."""
+    """The checkpoints in several databases, each listed once, on however many nodes it was."""
 
     databases: tuple[Watch, ...]
     unread: tuple[str, ...]  # why other databases could not be read: what they have is missing below
@@ -63,7 +63,7 @@ def _told(one: ClusterCheckpoint) -> dict[str, Any]:
 
 
 def as_report(checkpoints: Sequence[ClusterCheckpoint], records: Sequence[NodeRecord]) -> Report:
-    """Return the checkpoints, each as one, as a report of one host would have them."""
+    """Combine the checkpoints into a report of one host."""
     starts = [one.watched.start_ns for one in records if one.watched.start_ns is not None]
     ends = [one.watched.end_ns for one in records if one.watched.end_ns is not None]
     watched = Watched(start_ns=min(starts, default=None), end_ns=max(ends, default=None))
@@ -71,7 +71,7 @@ def as_report(checkpoints: Sequence[ClusterCheckpoint], records: Sequence[NodeRe
 
 
 def answer_of(checkpoints: Sequence[ClusterCheckpoint], report: Report) -> Answer:
-    """Return what is concluded of them as a report; GPU time is of each node, for not all were blocked as long."""
+    """Draw the conclusions of the combined report; GPU time is summed over nodes, which may be blocked differently."""
     told = answer.of(report)
     spent: dict[str, float] = {}
     for one in checkpoints:
@@ -86,6 +86,6 @@ def answer_of(checkpoints: Sequence[ClusterCheckpoint], report: Report) -> Answe
 def chosen(
     checkpoints: Sequence[ClusterCheckpoint], records: Sequence[NodeRecord], query: CheckpointQuery
 ) -> list[ClusterCheckpoint]:
-    """Return what fits a question, as the store would answer it."""
+    """Select the checkpoints that match a query, as the store does."""
     fitting = {one.id for one in summaries.selected(as_report(checkpoints, records), query).checkpoints}
     return [one for one in checkpoints if one.whole.id in fitting]

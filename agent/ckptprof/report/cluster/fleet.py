@@ -1,4 +1,4 @@
-"""`ckptprof fleet` for a terminal: each answer as facts, a table or two, and remarks."""
+"""`ckptprof fleet` for a terminal: each answer as facts, a table or two, and notes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DONE = {Action.WRITE: "written", Action.RENEW: "renewed"}
 
 
 class Sheet(NamedTuple):
-    """An answer, ready to be laid out; all texts are cleaned."""
+    """An answer, ready for layout; all texts are cleaned."""
 
     facts: list[tuple[str, str]]
     tables: Sequence[tuple[str, list[list[Cell]]]]  # rows under a title, which may be empty
@@ -55,7 +55,7 @@ def drawn(sheet: Sheet, told: Told, *, width: int, colour: bool) -> str:
 
 
 def stragglers(told: Stragglers) -> Sheet:
-    """Return who was waited for."""
+    """Show the nodes that others waited for."""
     text = f"{units.count(told.of_several)} of {units.plural(told.checkpoints, 'checkpoint')} spanned several nodes"
     if told.within_clock_error:
         text += f"; for {units.count(told.within_clock_error)} the last node is not known: within clock error"
@@ -80,7 +80,7 @@ def _straggler(one: StragglerNode) -> list[Cell]:
 
 
 def costs(told: Costs) -> Sheet:
-    """Return what checkpoints cost."""
+    """Show the cost of checkpoints."""
     spent = [one.gpu_seconds for one in told.rows if one.gpu_seconds is not None]
     held = [one.stall_seconds for one in told.rows if one.stall_seconds is not None]
     text = f"{units.plural(told.checkpoints, 'checkpoint')} blocked training for {units.seconds(sum(held))}"
@@ -120,7 +120,7 @@ def _cost(one: CostRow, by: str) -> list[Cell]:
 
 
 def limits(told: Limits, zone: timezone) -> Sheet:
-    """Return what limited checkpoints on each storage."""
+    """Show the limits of checkpoints on each storage."""
     tables = []
     for one in told.periods:
         at_ns, word = (one.until_ns, "Before") if one.since_ns is None else (one.since_ns, "From")
@@ -147,7 +147,7 @@ def _limit(one: LimitRow) -> list[Cell]:
 
 
 def newest(told: Newest, zone: timezone) -> Sheet:
-    """Return what each job would go back to."""
+    """Show the step that each job would restore."""
     late = sum(one.is_overdue or one.saved_ns is None for one in told.jobs)
     found = [("Overdue", f"{units.count(late)} of {units.plural(len(told.jobs), 'job')}")]
     notes = [
@@ -180,7 +180,7 @@ def _newest(one: NewestRow, zone: timezone) -> list[Cell]:
 
 
 def collisions(told: Collisions) -> Sheet:
-    """Return which jobs save at the same time."""
+    """Show the jobs that save at the same time."""
     found = [("Based on", units.plural(told.checkpoints, "checkpoint"))]
     if told.elsewhere:
         where = "on local disks, in object stores or on unknown storage"
@@ -211,7 +211,7 @@ def _collision(one: Collision) -> list[Cell]:
 
 
 def nodes(told: Nodes, zone: timezone) -> Sheet:
-    """Return what differs from node to node."""
+    """Show the differences between nodes."""
     odd = sum(bool(one.odd) for one in told.nodes)
     silent = sum(one.silent_seconds is not None for one in told.nodes)
     hosts = len({one.host for one in told.nodes})
@@ -244,7 +244,7 @@ def _node(one: NodeRow, zone: timezone) -> list[Cell]:
 
 
 def annotated(told: Annotations) -> Sheet:
-    """Return the notes, and what became of them."""
+    """Show the job comments, and whether they were written."""
     writes = told.is_written
     counts = Counter(_word(one, writes=writes) for one in told.jobs)
     found = [("Jobs", ", ".join(f"{units.count(one)} {word}" for word, one in counts.items()) or "no Slurm jobs")]

@@ -1,4 +1,4 @@
-"""The report of several nodes for a terminal: what their checkpoints cost, which node is slow, a line for each."""
+"""The report of several nodes for a terminal: costs, slow nodes, and a line for each checkpoint."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     zone: tzinfo,
     whole: bool = False,
 ) -> str:
-    """Return the report as text that ends in a newline; a long one has the longest and the last, unless `whole`."""
+    """Return the report as text that ends in a newline; a long one lists the longest and the last, unless `whole`."""
     report = as_report(checkpoints, records)
     told = answer_of(checkpoints, report)
     offset = units.fixed_zone(report.watched.end_ns or 0, zone)
@@ -52,13 +52,13 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
 
 
 def table(checkpoints: Sequence[ClusterCheckpoint], *, width: int, colour: bool, zone: tzinfo) -> str:
-    """Return the line of each checkpoint alone, as text that ends in a newline; empty without checkpoints."""
+    """Return only the line of each checkpoint, as text that ends in a newline; empty without checkpoints."""
     offset = units.fixed_zone(checkpoints[-1].whole.end_ns if checkpoints else 0, zone)
     return "".join(f"{line}\n" for line in _table(checkpoints, offset, width, colour=colour))
 
 
 def last(one: Straggler) -> str:
-    """Return how long a node kept the others waiting, and why as far as that is known."""
+    """Describe how long a node delayed the others, and the cause if known."""
     text = f"{clean(one.host)} ended {units.seconds(one.excess_seconds)} after the others"
     if one.is_by_size and one.bytes_ratio is not None:
         return f"{text}: it has {one.bytes_ratio:.1f} times their bytes"
@@ -154,7 +154,7 @@ def _table(checkpoints: Sequence[ClusterCheckpoint], zone: timezone, width: int,
 
 
 def tabs(checkpoints: Sequence[ClusterCheckpoint], zone: tzinfo) -> str:
-    """Return a line for each, its fields separated by tabs: those of one node, then nodes, ranks and the straggler."""
+    """Return a tab-separated line for each: the fields of one host, then nodes, ranks and the straggler."""
     lines = []
     for one in checkpoints:
         last = NOTHING if one.straggler is None else clean(one.straggler.host)
@@ -163,17 +163,17 @@ def tabs(checkpoints: Sequence[ClusterCheckpoint], zone: tzinfo) -> str:
 
 
 def nodes(one: ClusterCheckpoint) -> str:
-    """Return how many nodes moved the bytes, of how many: 64, 63/64."""
+    """Return the number of nodes with data, and of how many: 64, 63/64."""
     return _of(len(one.nodes), one.nodes_expected)
 
 
 def ranks(one: ClusterCheckpoint) -> str:
-    """Return how many ranks moved the bytes, of how many."""
+    """Return the number of ranks with data, and of how many."""
     return _of(one.ranks_seen, one.ranks_expected) if one.ranks_seen else NOTHING
 
 
 def clock(ahead_seconds: float | None, bound_seconds: float | None, *, drop: int) -> Cell:
-    """Return by how much the clock of a node is off; seconds, None: not known."""
+    """Return the clock offset of a node; seconds, None: not known."""
     if ahead_seconds is not None:
         sign = "+" if ahead_seconds >= 0 else "-"
         return Cell("CLOCK", f"{sign}{units.seconds(abs(ahead_seconds))}", "yellow", right=True, drop=drop)
@@ -209,7 +209,7 @@ def _row(one: ClusterCheckpoint, zone: timezone, clock: str) -> list[Cell]:
 
 
 def whole(one: ClusterCheckpoint, *, width: int, colour: bool, zone: tzinfo) -> str:
-    """Return it as text that ends in a newline."""
+    """Return one checkpoint as text that ends in a newline."""
     offset = units.fixed_zone(one.whole.end_ns, zone)
     step = "" if one.whole.step is None else f" of step {one.whole.step:,}"
     title = f"{one.whole.kind.value.capitalize()} {one.whole.id}{step} by {named(one.whole.job)}"

@@ -1,1 +1,1 @@
-"""One offline page that shows a report: pure functions make its data and its geometry, a template makes the page."""
+"""An offline page of a report: pure functions produce its data and geometry, a template the page."""

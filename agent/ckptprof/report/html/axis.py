@@ -1,4 +1,4 @@
-"""The axis of time that all lanes of the timeline share."""
+"""The time axis that all lanes of the timeline share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ckptprof import units
 from ckptprof.model import Checkpoint, Gap, Watched
 
 WIDTH = 1000.0  # of a drawing; it is stretched to the page
-LEAST = 0.001  # of a width; a line around each bar makes it seen
+LEAST = 0.001  # of a width; an outline makes it visible
 MAX_GAPS = 500  # that are drawn, the longest
 _MARGIN = 0.02
 _SECOND = 1_000_000_000
@@ -23,30 +23,30 @@ _TICKS = 7  # at most
 
 
 class Tick(NamedTuple):
-    """A time that is written under the axis."""
+    """A time that is written below the axis."""
 
     percent: float
     text: str
 
 
 class Axis(NamedTuple):
-    """A stretch of wall clock, in epoch nanoseconds."""
+    """A range of wall clock time, in epoch nanoseconds."""
 
     start_ns: int
     end_ns: int
 
     def x(self, at_ns: int) -> float:
-        """Return where an instant lies, from 0 to WIDTH."""
+        """Return the position of an instant, from 0 to WIDTH."""
         share = (at_ns - self.start_ns) / max(1, self.end_ns - self.start_ns)
         return round(min(1.0, max(0.0, share)) * WIDTH, 3)
 
     @property
     def is_of_a_year(self) -> bool:
-        """Whether a day of it is told by its month and day alone."""
+        """Whether its dates are unique without the year."""
         return self.end_ns - self.start_ns < 365 * _DAY * _SECOND
 
     def span(self, start_ns: int, end_ns: int) -> tuple[float, float]:
-        """Return where a stretch of time begins, and how wide it is."""
+        """Return the position and the width of a time range."""
         begin = self.x(start_ns)
         width = max(LEAST, self.x(end_ns) - begin)
         return min(begin, WIDTH - width), round(width, 3)
@@ -55,7 +55,7 @@ class Axis(NamedTuple):
         """Return round local times, at most seven."""
         seconds = (self.end_ns - self.start_ns) / _SECOND
         longest = _STEPS[-1]
-        many = -(-seconds // (longest * _TICKS)) * longest  # of what takes more than half a year
+        many = -(-seconds // (longest * _TICKS)) * longest  # for more than half a year
         step = int(next((step for step in _STEPS if seconds / step <= _TICKS), many)) * _SECOND
         moment = units.moment(self.start_ns, zone)
         offset = moment.utcoffset() if moment is not None else None
@@ -70,7 +70,7 @@ class Axis(NamedTuple):
         ]
 
     def elapsed(self) -> list[Tick]:
-        """Return round times since the begin, at most seven."""
+        """Return round times since the start, at most seven."""
         span = max(1, self.end_ns - self.start_ns)
         scale = 10 ** (len(str(span)) - 1)
         step = next(part * scale // 10 or 1 for part in (1, 2, 5, 10, 20) if span * 10 <= _TICKS * part * scale)
@@ -81,7 +81,7 @@ class Axis(NamedTuple):
 
 
 def axis_of(checkpoints: Sequence[Checkpoint], watched: Watched) -> Axis | None:
-    """Return the axis of what was watched, or of the checkpoints with a little room where they lie close together."""
+    """Return the axis of the recorded time, or of the checkpoints with a margin."""
     starts = [at_ns for one in checkpoints for at_ns in (one.start_ns, *(span.start_ns for span in one.blocked))]
     ends = [at_ns for one in checkpoints for at_ns in (one.end_ns, *(span.end_ns for span in one.blocked))]
     ends += [one.durable_ns for one in checkpoints if one.durable_ns is not None]
@@ -94,12 +94,12 @@ def axis_of(checkpoints: Sequence[Checkpoint], watched: Watched) -> Axis | None:
 
 
 def path(spans: Iterable[tuple[float, float]], top: int, height: int) -> str:
-    """Return stretches of begin and width as one path."""
+    """Return spans of (start, width) as one SVG path."""
     return "".join(f"M{begin:g} {top}h{width:g}v{height}H{begin:g}z" for begin, width in spans)
 
 
 def shown(gaps: Iterable[Gap], axis: Axis) -> list[tuple[float, float]]:
-    """Return where nobody watched, as begin and width."""
+    """Return the gaps in the recording, as (start, width)."""
     seen = [gap for gap in gaps if gap.end_ns > axis.start_ns and gap.start_ns < axis.end_ns]
     seen = sorted(seen, key=lambda gap: gap.start_ns - gap.end_ns)[:MAX_GAPS]
     return sorted(axis.span(max(gap.start_ns, axis.start_ns), min(gap.end_ns, axis.end_ns)) for gap in seen)

@@ -1,4 +1,4 @@
-"""One colour for each limit, the same on the page and in Grafana: 3 to 1 from a light and from a dark ground."""
+"""One colour for each limit, the same on the page and in Grafana: contrast 3:1 on light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OF_LIMIT: dict[Limit | None, str] = {
 
 
 def css_class(limit: Limit | None) -> str:
-    """Return the class of what is of a limit's colour."""
+    """Return the CSS class of a limit."""
     return f"limit-{'unexplained' if limit is None else limit.value}"
 
 
@@ -42,13 +42,13 @@ def rules() -> str:
 
 
 def of_verdict(verdict: Verdict | None) -> str:
-    """Return the class of what a checkpoint was limited by; it is that of `unclear` where that is not sure."""
+    """Return the CSS class of a verdict; that of `unclear` for low confidence."""
     if verdict is None:
         return css_class(None)
     return css_class(verdict.limit if certainty.is_told(verdict) else Limit.UNCLEAR)
 
 
 def short(verdict: Verdict | None) -> str | None:
-    """Return the limit of a verdict as the key calls it, with a question mark where it is unclear."""
+    """Return the limit of a verdict as in the legend, with a question mark if it is unclear."""
     told = certainty.short(verdict)
     return told and told.replace(Limit.NONE.value, certainty.NOT_SLOW)

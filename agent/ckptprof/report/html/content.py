@@ -1,4 +1,4 @@
-"""All that the page says, as plain data: the template only lays it out, and escapes it."""
+"""The content of the page as plain data: the template only lays it out and escapes it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SIZES = (
     (16 * MIB, "16 MiB and more"),
 )  # fmt: skip
 ORDERS = (("order-next", "consecutive"), ("order-on", "forward"), ("order-back", "backward"), ("gap", "not observed"))
-Parts = list[tuple[str, float, float, str]]  # of a bar: class, begin and width in percent of the longest, text
+Parts = list[tuple[str, float, float, str]]  # of a bar: class, start and width in percent of the longest, text
 
 
 class Meter(NamedTuple):
-    """A part of a row that is drawn; begin and width are in percent."""
+    """A drawn part of a row; start and width in percent."""
 
     title: str
     style: str
@@ -42,7 +42,7 @@ class Meter(NamedTuple):
 
 
 def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> dict[str, Any]:
-    """Return what the page of a report says, with all times in the offset that `zone` had at its end."""
+    """Return the content of a report's page; all times have the offset of `zone` at its end."""
     every = summary.ordered(report.checkpoints)
     alone = every[0] if len(every) == 1 else None
     kept = slowest(every, WHOLE)
@@ -120,7 +120,7 @@ def _subtitle(report: Report, every: list[Checkpoint], zone: tzinfo) -> str:
 
 
 def _tiles(report: Report, every: list[Checkpoint], costs: Sequence[JobCost]) -> list[tuple[str, str, str, str]]:
-    """Return name, value, note and class of each figure."""
+    """Return (name, value, note, class) of each figure."""
     kinds = {one.kind: one for one in summary.summarise(report).kinds}
     tiles = []
     for kind, name in ((Kind.SAVE, "Saves"), (Kind.RESTORE, "Restores")):
@@ -316,7 +316,6 @@ def _row(one: Checkpoint, zone: tzinfo, clock: str, folder: str | None) -> list[
 
 
 def _details(one: Checkpoint) -> tuple[str, list[tuple[str, list[str]]]]:
-    """Return the sentence on a checkpoint, and what is told when it is opened."""
     verdict = one.verdict
     lists: list[tuple[str, Iterable[str]]] = []
     if verdict is not None:

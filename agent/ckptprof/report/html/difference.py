@@ -1,4 +1,4 @@
-"""All that the page of `diff --html` says: two runs over each other, and which change is more than noise."""
+"""The content of the page of `diff --html`: two runs compared, and which changes exceed noise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAST_SCALE = 0.05  # the change at the ends of the scale
 
 
 def difference_of(comparison: Comparison, zone: tzinfo) -> dict[str, Any]:
-    """Return what the page of a comparison says."""
+    """Return the content of a comparison's page."""
     before, after = comparison.before, comparison.after
     return {
         "title": f"{clean(before.selector)} and {clean(after.selector)}",
@@ -68,7 +68,7 @@ def _style(figure: Figure) -> str:
 
 
 def _change(figure: Figure, scale: float) -> tuple[list[str | None], str, list[float]]:
-    """Return the texts of a row, its style and, on a scale of 100, low end, width and estimate of the change."""
+    """Return the cells of a row, its style and, on a scale of 100, [low end, width, estimate] of the change."""
     cells, ratio = [cell.text for cell in diff.median_row(figure)], figure.relative
     if ratio.low is None or ratio.high is None or ratio.estimate is None:
         return cells, _style(figure), []
@@ -77,7 +77,7 @@ def _change(figure: Figure, scale: float) -> tuple[list[str | None], str, list[f
 
 
 def _limit(told: LimitCounts, most: int) -> tuple[str, str, list[tuple[float, int]]]:
-    """Return a limit, its style, and how often it was the verdict on each side, in percent of the most and as such."""
+    """Return a limit, its class, and its number on each side, in percent of the largest and absolute."""
     limit = next((limit for limit in Limit if limit.value == told.limit), None)
     counts = [(round(100 * count / most, 2), count) for count in (told.before, told.after)]
     return certainty.name(limit), colours.css_class(limit), counts
@@ -88,9 +88,9 @@ def _length_ns(side: Sequence[Checkpoint]) -> int:
 
 
 def _blocks(side: Sequence[Checkpoint], length_ns: int, top: float) -> Iterable[tuple[float, float, float, str, str]]:
-    """Yield x, width, y, style and title of the longest of those that fall together: many make no larger a page.
+    """Yield (x, width, y, class, title) of the longest checkpoint at each position, to limit the size of the page.
 
-    As far to the right as it began after the first, as high as it was long.
+    x is the start of the checkpoint within its run, the height its duration.
     """
     first_ns = min((one.start_ns for one in side), default=0)
     kept: dict[int, Checkpoint] = {}

@@ -1,4 +1,4 @@
-"""The lanes of the timeline: who saved or restored when, when training was blocked, what was not durable yet."""
+"""The lanes of the timeline: saves and restores, blocked training, and data that is not yet durable."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, Axis
 
-WHOLE = 200  # checkpoints that are told one by one; of more, the slowest
-CELLS = 250  # of the lanes that show shares, where there are more bars than can be told apart
+WHOLE = 200  # checkpoints that are listed individually; of more, the slowest
+CELLS = 250  # of lanes that show shares because there are too many bars
 AREA_HEIGHT = 28  # of such a lane
 MAX_BARS = 1500  # of all ranks of a job
 SLOWEST, FASTEST = 16, 4  # ranks that are drawn
@@ -27,7 +27,7 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True)
 class Bar:
-    """A stretch of time of one checkpoint. Lengths are of a drawing that is axis.WIDTH wide."""
+    """A time range of one checkpoint. Lengths are those of a drawing that is axis.WIDTH wide."""
 
     x: float
     width: float
@@ -43,15 +43,15 @@ class Lane:
 
     name: str
     bars: tuple[Bar, ...]
-    areas: tuple[tuple[str, str], ...] = ()  # class and path of shares, where they are not told one by one
-    number: int = 0  # of all of them
+    areas: tuple[tuple[str, str], ...] = ()  # class and path of shares, for lanes without single bars
+    number: int = 0  # total number of bars
     rows: int = 1
     note: str = ""
     scale: str = ""  # the share at the top
 
 
 class _Stretch(NamedTuple):
-    """A time that is of a checkpoint, what a bar says of it, and the row of its lane that it lies in."""
+    """A time range of a checkpoint, the title of its bar, and the row in its lane."""
 
     of: Checkpoint
     start_ns: int
@@ -63,7 +63,7 @@ class _Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Lateness:
-    """How one rank did in all checkpoints of a job that it took part in."""
+    """The delays of one rank, over all checkpoints of a job that it took part in."""
 
     rank: int
     checkpoints: int
@@ -73,7 +73,7 @@ class Lateness:
 
 
 def lanes(checkpoints: Sequence[Checkpoint], axis: Axis, late: Mapping[str, Sequence[Lateness]]) -> list[Lane]:
-    """Return the lanes from top to bottom; `late` has the ranks of each job."""
+    """Return the lanes from top to bottom; `late`: the ranks of each job."""
     jobs: dict[str, list[Checkpoint]] = {}
     for one in checkpoints:
         jobs.setdefault(one.job, []).append(one)
@@ -88,7 +88,7 @@ def lanes(checkpoints: Sequence[Checkpoint], axis: Axis, late: Mapping[str, Sequ
 
 
 def slowest(checkpoints: Sequence[Checkpoint], most: int) -> list[Checkpoint]:
-    """Return so many of them that held training up or went on for longest, in their order."""
+    """Return the checkpoints that blocked training or took longest, `most` of them, in their order."""
     if len(checkpoints) <= most:
         return list(checkpoints)
     worst = sorted(checkpoints, key=_lost_ns, reverse=True)[:most]
@@ -101,7 +101,7 @@ def _lost_ns(one: Checkpoint) -> int:
 
 
 def lateness_by_job(checkpoints: Iterable[Checkpoint]) -> dict[str, list[Lateness]]:
-    """Return the ranks of each job that has some."""
+    """Return the delays of ranks for each job with ranks."""
     jobs: dict[str, list[Checkpoint]] = {}
     for one in checkpoints:
         jobs.setdefault(one.job, []).append(one)
@@ -109,8 +109,8 @@ def lateness_by_job(checkpoints: Iterable[Checkpoint]) -> dict[str, list[Latenes
 
 
 def latenesses(checkpoints: Iterable[Checkpoint]) -> list[Lateness]:
-    """Return the ranks of a job, the one first that was late for longest; none where fewer than two are known."""
-    late: dict[int, list[float]] = {}  # by rank: how often, in all, at worst, how often last
+    """Return the delays of a job's ranks, the largest first; empty for fewer than two ranks."""
+    late: dict[int, list[float]] = {}  # by rank: checkpoints, total delay, maximum delay, times last
     for one in checkpoints:
         ends: dict[int, int] = {}
         for writer in one.writers:
@@ -138,7 +138,7 @@ def latenesses(checkpoints: Iterable[Checkpoint]) -> list[Lateness]:
 
 
 def label(checkpoint: Checkpoint) -> str:
-    """Return what a checkpoint is called: save 3, step 400."""
+    """Return the name of a checkpoint: save 3, step 400."""
     step = "" if checkpoint.step is None else f", step {checkpoint.step}"
     return f"{checkpoint.kind.value} {checkpoint.id}{step}"
 
@@ -171,7 +171,7 @@ def _of_job(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Latenes
 
 
 def _spread(mine: Iterable[Checkpoint], axis: Axis, most: int) -> list[Checkpoint]:
-    """Return the slowest of each of so many stretches of the axis: the slowest of all may lie close together."""
+    """Return the slowest checkpoint of each slice of the axis: the slowest of all may be close together."""
     kept: dict[int, Checkpoint] = {}
     for one in mine:
         place = (one.start_ns - axis.start_ns) * most // max(1, axis.end_ns - axis.start_ns)
@@ -224,9 +224,9 @@ def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
 
 
 def _lane(name: str, drawn: Sequence[_Stretch], axis: Axis, note: str = "") -> Lane:
-    """Return the lane; of more bars than can be told apart, the share of the time that those of each style fill.
+    """Return a lane; with too many bars, the share of time that each style covers.
 
-    A line of one point each would fill a lane that is empty for most of the time.
+    Even thin lines would fill a lane that is empty most of the time.
     """
     if len(drawn) <= WHOLE:
         rows = 1 + max((at.row for at in drawn), default=0)
@@ -263,7 +263,6 @@ def _area(heights: Sequence[float], top: float) -> str:
 
 
 def _filled(spans: Iterable[tuple[int, int]], axis: Axis) -> list[float]:
-    """Return which share of each cell of the axis is filled; what overlaps counts once."""
     filled, reached_ns = [0.0] * CELLS, axis.start_ns
     cells_per_ns = CELLS / max(1, axis.end_ns - axis.start_ns)
     for start_ns, end_ns in sorted(spans):

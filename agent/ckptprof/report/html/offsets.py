@@ -1,4 +1,4 @@
-"""Where in its file each stream of one checkpoint was, and when: a lane for each, on the checkpoint's own axis."""
+"""The position of each stream of a checkpoint in its file over time: a lane for each, on the checkpoint's own axis."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LOOK = ("look", "position in one sample")
 
 
 def offsets(checkpoints: Sequence[Checkpoint]) -> dict[str, Any] | None:
-    """Return what is drawn of the slowest of those whose streams are known; None where there is none.
+    """Return the drawing for the slowest checkpoint with streams; None without any.
 
-    There is nothing between two points, and no range of a look; the slowest rank comes first.
+    Nothing is drawn between two points, and a sample has no range. The slowest rank comes first.
     """
     known = [one for one in checkpoints if one.streams]
     if not known:
@@ -55,13 +55,13 @@ def offsets(checkpoints: Sequence[Checkpoint]) -> dict[str, Any] | None:
 
 
 def axis_of(one: Checkpoint, points: Iterable[Progress]) -> Axis:
-    """Return the axis from the begin of a checkpoint to its end, with room for what was seen beyond its edges."""
+    """Return the axis of a checkpoint, extended to points outside its start and end."""
     edges = [edge for point in points for edge in (point.start_ns, point.end_ns)]
     return Axis(min([one.start_ns, *edges]), max([one.end_ns, *edges]))
 
 
 def top_of(stream: Stream) -> int:
-    """Return the offset at the top of a stream's lane: the end of its file, or as far as it was seen."""
+    """Return the offset at the top of a lane: the end of the file, or the highest observed offset."""
     return max(stream.size or 0, 1, *(point.high_offset for point in stream.progress))
 
 
@@ -87,6 +87,6 @@ def _lane(stream: Stream, axis: Axis, rank: int | None, common: str | None) -> d
         "file": name,
         "scale": units.size(top),  # the offset at the top; 0 is at the bottom
         "boxes": list(boxes.items()),  # class and path: between when and when, and which offsets
-        "lines": list(lines.items()),  # of what went forward, from the corner where it began to that where it ended
+        "lines": list(lines.items()),  # forward progress, from the corner where it started to that where it ended
         "looks": looks,
     }

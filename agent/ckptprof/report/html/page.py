@@ -1,4 +1,4 @@
-"""The page as one text: the template, with its style and script in it, and a policy that allows these two alone."""
+"""The page as one text: the template with its style and script, and a policy that allows only these two."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = ("ID", "PID", "P50", "P99")
 
 
 def render(report: Report, counted: Iterable[Counted], *, zone: tzinfo) -> str:
-    """Return the HTML page of a report; of a single checkpoint, with its streams, that of `show`."""
+    """Return the HTML page of a report; for a single checkpoint with streams, that of `show`."""
     from ckptprof.report.html.content import page_of  # noqa: PLC0415 # each page needs its own only
 
     return _laid_out("page.html.j2", page_of(report, counted, zone))
@@ -57,7 +57,7 @@ def _laid_out(template: str, page: object) -> str:
 
 
 def _coded(text: str) -> Markup:
-    """Return a text in which what stands between backticks is code; without a partner one is itself."""
+    """Format text between backticks as code; a backtick without a partner stays."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return escape(text)

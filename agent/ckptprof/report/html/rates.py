@@ -1,4 +1,4 @@
-"""What devices and links moved while the checkpoints went on: one small drawing for each, on the axis of the lanes."""
+"""The throughput of devices and links during the checkpoints: a small drawing for each, on the axis of the lanes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ckptprof_collectors.counted import MOVED
 HEIGHT = 40.0
 MAX_DRAWN = 6
 MAX_POINTS = 2000  # of a series
-_LEAST_BYTES = 1_000_000  # moved in all: less is no part of the picture
+_LEAST_BYTES = 1_000_000  # total: entities with less traffic are not drawn
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What the store knows of one entity: cumulative counters at some times, None where one was not read."""
+    """The stored counters of one entity: cumulative values at some times, None where one was not read."""
 
     entity: str  # disk:vda
     times_ns: Sequence[int]
@@ -29,7 +29,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Curve:
-    """One direction, as paths that are broken where nobody watched."""
+    """One direction, as paths with breaks where nothing was recorded."""
 
     word: str
     paths: tuple[str, ...]
@@ -47,7 +47,7 @@ class Throughput:
 
 
 def throughputs(counted: Iterable[Counted], axis: Axis, gaps: Sequence[tuple[int, int]]) -> list[Throughput]:
-    """Return those that moved most, the busiest first; nothing of who moved less than a megabyte."""
+    """Return the devices and links with most traffic, the busiest first; none with less than a megabyte."""
     found = []
     for one in counted:
         spans_of = directions(one, gaps)
@@ -62,7 +62,7 @@ Rates = list[tuple[int, int, float]]  # start, end, bytes per second
 
 
 def directions(one: Counted, gaps: Sequence[tuple[int, int]]) -> list[tuple[str, Rates]]:
-    """Return how fast bytes came into the host and left it, each with a word; nothing of what moves none."""
+    """Return the rates into and out of the host, each with a word; empty for entities without traffic."""
     kind = one.entity.partition(":")[0]
     moved = MOVED.get(kind)
     if moved is None:
@@ -73,7 +73,7 @@ def directions(one: Counted, gaps: Sequence[tuple[int, int]]) -> list[tuple[str,
 
 
 def _rates(one: Counted, column: str, size: int, gaps: Sequence[tuple[int, int]]) -> Rates:
-    """Return how fast a counter of `size` bytes rose, where it was watched."""
+    """Return the rates of a counter in units of `size` bytes, without gaps in the recording."""
     values = one.columns.get(column)
     if values is None:
         return []
@@ -102,7 +102,6 @@ def _drawn(name: str, rates: list[tuple[str, Rates]], axis: Axis) -> Throughput:
 
 
 def _pieces(spans: Rates) -> list[Rates]:
-    """Return what was watched without a break, of many stretches the fastest of those that fall together."""
     every = -(-len(spans) // MAX_POINTS)
     if every > 1:
         groups = [spans[i : i + every] for i in range(0, len(spans), every)]

@@ -1,1 +1,1 @@
-"""What `ckptprof live` shows: the state of a host at one instant, and the screen that is drawn of it."""
+"""The output of `ckptprof live`: the state of a host at one instant, and its screen."""

@@ -1,6 +1,6 @@
-"""The screen of `ckptprof live`: one state as lines, for any size of a terminal.
+"""The screen of `ckptprof live`: a state as lines, for any size of terminal.
 
-What was not seen is `-`, and a progress is told by the checkpoint before it, so it has a `~`.
+A value that was not observed is `-`. Progress is estimated from the previous checkpoint, so it has a `~`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ckptprof.report.table import GAP, Cell, number, paint, render
 
 KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort  f freeze"
 _GUTTER = 2  # cells before each line, for the mark of the chosen one
-_ROOM = 6  # lines of the last checkpoints that are kept free, where the screen has them
+_ROOM = 6  # lines reserved for the newest checkpoints, if the screen has them
 _BAR = 12  # cells of a progress
 _QUIET_NS = 2_000_000_000  # without I/O: what is shown is about a second old,
-_STALE_SHARE = 8  # or an eighth of the age of the checkpoint: a long one is judged again less often
+_STALE_SHARE = 8  # or an eighth of the age of the checkpoint: a long one is evaluated less often
 _ASCII = str.maketrans({"█": "#", "·": ".", ELLIPSIS: "~", "\N{UPWARDS ARROW}": "j", "\N{DOWNWARDS ARROW}": "k"})
 _LINKS = ("nic", "rdma")
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a state is looked at."""
+    """How to draw a state."""
 
     width: int
     height: int
@@ -41,7 +41,7 @@ class Look:
     chosen: str | None = None  # the uid of a checkpoint
     colour: bool = False
     unicode: bool = True
-    lately: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by device: what it `moved`, the newest last
+    lately: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by device: recent rates, the newest last
 
 
 def frame(state: State, look: Look) -> list[str]:
@@ -52,7 +52,7 @@ def frame(state: State, look: Look) -> list[str]:
     zone = units.fixed_zone(state.at_ns, look.zone)
     head = [*_head(state, zone, room), *(shorten_end(clean(note), room) for note in state.notes)]
     going_on = _going_on(state, room, look)
-    # the newest checkpoints keep some lines: devices that moved least go first
+    # the newest checkpoints keep some lines: devices with least traffic are dropped first
     free = look.height - len(head) - len(going_on) - _ROOM - 4
     devices = _devices(state, room, max(0, free), look)
     above = [*head, "", *going_on, *([""] if devices else []), *devices]
@@ -133,7 +133,7 @@ def _devices(state: State, room: int, most: int, look: Look) -> list[str]:
 
 
 def moved(device: Device) -> float | None:
-    """Return the bytes per second that a device moved in both directions; None where neither was seen."""
+    """Return the bytes per second of a device in both directions; None if neither was observed."""
     known = [one for one in (device.read_bytes_per_second, device.written_bytes_per_second) if one is not None]
     return sum(known) if known else None
 
@@ -168,7 +168,6 @@ def _last(state: State, zone: timezone, lines: int, look: Look) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a state, or what it is made of, with texts of ASCII alone."""
     if type(value) is str:
         return clean(value).encode("ascii", "backslashreplace").decode()
     if type(value) is tuple:

@@ -1,4 +1,4 @@
-"""What goes on at one instant; what is not known is None."""
+"""The activity at one instant; None: not known."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ckptprof.bounds import Amount, Count, Share, one_of
 from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof.verdicts import SoFar
 
-MAX_LAST = 100  # checkpoints that are over: more than a screen has lines
-_ACCOUNTS = 4  # that are told of one: a state is told again each second
+MAX_LAST = 100  # completed checkpoints: more than a screen has lines
+_ACCOUNTS = 4  # of one checkpoint: a state is sent every second
 
 
 class Underway(msgspec.Struct, frozen=True, kw_only=True):
-    """A save or restore that is not over, as far as it was seen."""
+    """A save or restore in progress, as far as it was observed."""
 
-    uid: str  # of what was seen of it so far: it is another one when more files belong to it
+    uid: str  # of the part observed so far: it changes when more files belong to it
     kind: Kind
     job: str
     framework: str | None
@@ -26,33 +26,33 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     ranks: Count | None  # of the job
     ranks_done: Count | None  # that have written something and have no file open any more
     bytes: Count  # so far
-    usual_bytes: Count | None = None  # of the last complete one of its job and kind: what the progress is told by
+    usual_bytes: Count | None = None  # of the last complete one of its job and kind: progress is estimated from it
     start_ns: int  # epoch nanoseconds of the first I/O
-    last_ns: int  # and of the last one that was seen
-    stall_ns: Count | None = None  # time in which training did not advance because of it, so far
+    last_ns: int  # and of the last one observed
+    stall_ns: Count | None = None  # time in which training was blocked by it, so far
     path: str | None
-    so_far: SoFar | None = None  # None: it was not judged
+    so_far: SoFar | None = None  # None: not diagnosed
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """What a disk or a link moved, as a mean over the time between two looks at its counters."""
+    """The rates of a disk or a link, averaged between two samples of its counters."""
 
     name: str
     kind: Annotated[str, one_of("disk", "nic", "rdma")]
     read_bytes_per_second: Amount | None  # into the host
     written_bytes_per_second: Amount | None  # out of the host
     busy_share: Share | None  # of the time in which a request was in flight; None of links
-    at_ns: int  # epoch nanoseconds of the later look
+    at_ns: int  # epoch nanoseconds of the later sample
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes on at one instant, and what came before."""
+    """The activity at one instant, and recent checkpoints."""
 
     at_ns: int  # epoch nanoseconds
     host: str | None
     level: str | None  # trace | poll
-    since_ns: int | None  # epoch nanoseconds: when the watch began
-    notes: tuple[str, ...] = ()  # what of it is not up to date, each one sentence
+    since_ns: int | None  # epoch nanoseconds: start of the recording
+    notes: tuple[str, ...] = ()  # what is not up to date, a sentence each
     dropped_frames: Count = 0  # samples that the recorder lost in this session
     underway: tuple[Underway, ...] = ()  # the oldest first
     devices: tuple[Device, ...] = ()
@@ -60,7 +60,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway:
-    """Return what is to be shown of a checkpoint that goes on; `writing`: the processes that have a file open."""
+    """Summarise a checkpoint in progress; `writing`: processes with an open file."""
     done = None
     if writing is not None and any(writer.rank is not None for writer in one.writers):
         still = {writer.rank for writer in one.writers if writer.pid in writing}
@@ -79,7 +79,7 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
 
 
 def with_usual(going_on: Sequence[Underway], last: Sequence[Checkpoint]) -> tuple[Underway, ...]:
-    """Return them with the bytes of the last complete checkpoint of their job and kind; `last`: the newest first."""
+    """Add the bytes of the last complete checkpoint of the same job and kind; `last`: the newest first."""
     usual: dict[tuple[str, Kind], int] = {}
     for one in last:
         if one.status is not Status.INCOMPLETE:

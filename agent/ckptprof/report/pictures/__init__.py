@@ -1,1 +1,1 @@
-"""What a report draws with characters."""
+"""Drawings made of characters."""

@@ -23,7 +23,7 @@ _STEPS_NS = tuple(
 
 
 def draw(points: Sequence[Point], width: int, height: int, *, blocks: str = BLOCKS, colour: bool = False) -> list[str]:
-    """Return the chart as `height` + 2 lines of at most `width` cells; none if nothing can be drawn."""
+    """Return the chart as `height` + 2 lines of at most `width` cells; empty if there is nothing to draw."""
     if not any(point.bytes > 0 for point in points):
         return []
     start_ns, end_ns = min(p.start_ns for p in points), max(p.end_ns for p in points)
@@ -78,7 +78,7 @@ def nice_ceiling(value: float) -> float:
 
 
 def _cell(filled: float, row: int, blocks: str) -> str:
-    """Return the block of one row (1 is the lowest) of a bar; whatever is not zero shows in the lowest row."""
+    """Return the block of one row (1 is the lowest) of a bar; every value above zero shows in the lowest row."""
     level = round((filled - (row - 1)) * (len(blocks) - 1))
     least = 1 if row == 1 and filled > 0 else 0
     return blocks[max(least, min(len(blocks) - 1, level))]

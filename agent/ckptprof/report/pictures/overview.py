@@ -1,6 +1,6 @@
-"""The picture that a report begins with: the run of its job in one bar, and how long its saves took, one after another.
+"""The picture at the start of a report: the run of its job as one bar, and the duration of each save.
 
-Nothing is drawn of a time that was not seen: the bar tells how much there was of each, not when.
+Times that were not observed are not drawn: the bar shows totals, not when they occurred.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ STYLES = {BLOCKED: "red", SAVING: "yellow", COPYING: "blue", TRAINING: "green", 
 _FEWEST = 3  # saves that are a course
 _MOST_CELLS = 100
 _JOB_CELLS = 40
-_BESIDE_CELLS = 30  # that a text beside its drawing takes at least
+_BESIDE_CELLS = 30  # minimum cells for a text beside its drawing
 _TINY = 0.005  # of a run: what is not drawn
 _UNKNOWN = "?"
 _NS = 1_000_000_000
 
 
 class _Row(NamedTuple):
-    """One drawing: runs of characters with their styles, and what it says in words."""
+    """One drawing: pieces of text with their styles, and its description."""
 
     key: str
     drawn: tuple[tuple[str, str], ...]
@@ -37,17 +37,17 @@ class _Row(NamedTuple):
 
 
 def is_course(checkpoints: Sequence[Checkpoint]) -> bool:
-    """Return whether so many saves have a course that is worth a drawing."""
+    """Return whether there are enough saves for a drawing."""
     return sum(1 for one in checkpoints if one.kind is Kind.SAVE) >= _FEWEST
 
 
 def lines(  # noqa: PLR0913 - as a drawing needs
     report: Report, costs: Sequence[JobCost], texts: tuple[str, str], limit: int, keys: int, *, colour: bool
 ) -> list[str]:
-    """Return the picture in lines of at most `limit` cells, `keys` of them for its keys; none of a single save.
+    """Return the picture in lines of at most `limit` cells, `keys` of them for its keys; empty for a single save.
 
-    `costs`: of its jobs, the first with a run is drawn; `texts`: what there is to say of all durations, and of all
-    stalls, which stands without a drawing, too.
+    `costs`: the first job with a run is drawn; `texts`: the summary of all durations, and of all stalls, which is shown
+    without a drawing, too.
     """
     room = min(_MOST_CELLS, limit - keys)
     saves = [one for one in summary.ordered(report.checkpoints) if one.kind is Kind.SAVE]
@@ -89,22 +89,22 @@ def _run(report: Report, costs: Sequence[JobCost], room: int) -> _Row | None:
 
 
 def _parts(report: Report, cost: JobCost, run_seconds: float) -> list[tuple[str, str, float]]:
-    """Return (mark, word, seconds) of all that a run's time went to; together they are the run."""
+    """Return (mark, word, seconds) of all parts of a run; they add up to it."""
     mine = [one for one in report.checkpoints if one.job == cost.job and one.kind is not Kind.COPY]
     begin_ns = min(one.start_ns for one in mine)
     end_ns = begin_ns + round(run_seconds * _NS)
     copies = [one for one in report.checkpoints if one.kind is Kind.COPY]
     spans = [(max(begin_ns, one.start_ns), min(end_ns, one.end_ns)) for one in copies]
-    last_ns = min(end_ns, max(one.end_ns for one in mine))  # beyond it the job may have been over
+    last_ns = min(end_ns, max(one.end_ns for one in mine))  # the job may have ended after it
     gaps = [(max(begin_ns, gap.start_ns), min(last_ns, gap.end_ns)) for gap in report.watched.gaps]
-    beside = "beside training" if not cost.stalls_unknown else "saving or restoring"
+    beside = "alongside training" if not cost.stalls_unknown else "saving or restoring"
     left = run_seconds
     parts = []
     for mark, word, seconds in (
         (BLOCKED, "blocked", cost.stall_seconds or 0.0),
         (SAVING, beside, figures.busy_ns(mine) / _NS - (cost.stall_seconds or 0.0)),
         (COPYING, "copies", figures.union_ns(spans) / _NS),
-        (UNWATCHED, "not watched", figures.union_ns(gaps) / _NS),
+        (UNWATCHED, "not recorded", figures.union_ns(gaps) / _NS),
     ):
         taken = min(left, seconds) if seconds > _TINY * run_seconds or mark == BLOCKED else 0.0
         left -= taken
@@ -114,9 +114,9 @@ def _parts(report: Report, cost: JobCost, run_seconds: float) -> list[tuple[str,
 
 
 def _course(key: str, values: Sequence[float | None], top: float, room: int, text: str) -> _Row | None:
-    """Return one block for each save, or for the worst of several; the text alone where no value is known.
+    """Return one block per save, or for the worst of several; the text alone if no value is known.
 
-    The blocks of two courses stand for the same heights, those below each other for the same saves.
+    The blocks of two such rows have the same scale, and those below each other belong to the same saves.
     """
     known = [one for one in values if one is not None]
     if not known or top <= 0:
