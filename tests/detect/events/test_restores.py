@@ -208,42 +208,6 @@ def test_a_read_from_a_device_with_a_limit_is_reached_back_to_over_its_pauses(pa
     assert (met - begin_ns) / 1e6 == pytest.approx(back_ms, abs=25)
 
 
-@pytest.mark.parametrize(("meanwhile", "told"), [(0, 1), (10 * MIB, 10 * MIB), (20 * MIB, 30 * MIB)])
-def test_a_position_that_was_set_further_and_further_on_is_no_reading(meanwhile: int, told: int) -> None:
-    """DCP seeks to its pieces in the files of the other ranks; the counters stand still meanwhile, or nearly so."""
-    begun, middle, end = 2 * SECOND_NS, round(2.1 * SECOND_NS), round(2.2 * SECOND_NS)
-    own = Transfer((100, 1), (8, 7), False, "/run/step-7/__0_0.distcp", begun, middle, begun, middle,  # noqa: FBT003 - it reads
-                 looks=[Look(begun, 0, 30 * MIB), Look(middle - 1, 25 * MIB, 30 * MIB)])  # fmt: skip
-    other = Transfer((100, 1), (8, 8), False, "/run/step-7/__1_0.distcp", middle, end, middle, end,  # noqa: FBT003 - it reads
-                   looks=[Look(middle, 10 * MIB, 30 * MIB), Look(end - 1, 29 * MIB, 30 * MIB)])  # fmt: skip
-    parts: list[Transfer] = [estimated(one, one.first_ns, one.last_ns) for one in (own, other)]
-    counted = (
-        Interval(start_ns, end_ns, read_bytes=moved, reads=30, busy=1.0, returned_bytes=moved)
-        for start_ns, end_ns, moved in ((begun, middle, 30 * MIB), (middle, end, meanwhile))
-    )
-    history = ProcessHistory(list(counted), None, None, begun, 3 * SECOND_NS)
-
-    Transfers(observed({(100, 1): history})).estimates.bound(parts)
-
-    assert [part.bytes for part in parts] == [30 * MIB, told]
-
-
-@pytest.mark.parametrize(("files", "doubted"), [(200, True), (300, False)])
-def test_of_a_data_set_of_many_files_each_is_believed(files: int, *, doubted: bool) -> None:
-    """To ask the counters about each of thousands, twice a second, costs more than it tells."""
-    begun, end = 2 * SECOND_NS, 3 * SECOND_NS
-    parts: list[Transfer] = []
-    for inode in range(files):
-        looks = [Look(begun, 0, 30 * MIB), Look(end - 1, 30 * MIB, 30 * MIB)]
-        one = Transfer((100, 1), (8, inode), False, f"/run/{inode}", begun, end, begun, end, looks=looks)  # noqa: FBT003 - it reads
-        parts.append(estimated(one, begun, end))
-    history = ProcessHistory(first_ns=begun, last_ns=4 * SECOND_NS)
-
-    Transfers(observed({(100, 1): history})).estimates.bound(parts)
-
-    assert any(part.bytes < 30 * MIB for part in parts) is doubted
-
-
 def test_a_mapping_that_nobody_touches_is_no_restore() -> None:
     """A mapped file costs nothing until it is read."""
     stage = Stage()

@@ -25,29 +25,10 @@ from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.remembered import RecentTransfers, grown_span
 from ckptprof.detect.transfers.staging import join_stages
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.spans import Overlaps, Span
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.formats import COMPRESSED, file_format
 from ckptprof_collectors.samples import OperationKind
-
-_SUPPORTED = 0.5  # of its bytes were counted while a file was open: it is not that one which was looked at only
-_FEW = 256  # files of one process, of each of which the counters are asked
-
-
-def untangle(written: Iterable[Transfer]) -> None:
-    """Let a file that a process wrote after another one begin after that: the file's birth is that of the first.
-
-    Two that were seen at it at one time wrote it together.
-    """
-    last: dict[FileKey, Transfer] = {}
-    polled = (transfer for transfer in written if not isinstance(transfer, TracedTransfer))
-    for transfer in sorted(polled, key=lambda transfer: transfer.first_ns):
-        before = last.get(transfer.file)
-        was_over = before is not None and before.last_ns < transfer.first_ns
-        if before is not None and before.closed_ns is not None and was_over and transfer.start_ns < before.end_ns:
-            transfer.begin_after(before)
-        last[transfer.file] = transfer
 
 
 def is_nothing(transfer: Transfer) -> bool:
@@ -218,7 +199,6 @@ class Estimates:
 
     def join(self, written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
         """Hold what a job wrote and read against each other; return it without stages and the reading of them."""
-        untangle(written)
         self.divide(written)
         self.bound(read)
         return join_stages(written, read)
@@ -258,7 +238,9 @@ class Estimates:
                 continue  # what it read last was not counted
             over = sum(transfer.bytes for transfer in own)
             over -= history.returned_bytes(min(transfer.start_ns for transfer in own), end_ns + STAMP_NS)
-            for transfer in _doubtful(own, history) if over > 0 else ():
+            # nothing speaks for the reading of a file in which no position advanced, least of all a single look
+            doubtful = [one for one in own if one.looks and one.looks[-1].position <= one.looks[0].position]
+            for transfer in sorted(doubtful, key=lambda one: len(one.looks)) if over > 0 else ():
                 taken = min(transfer.bytes - 1, over)
                 transfer.take_away(taken)
                 over -= taken
@@ -285,20 +267,3 @@ class _Grown:
         transfer.take_size(left if left >= max(TELLING_BYTES, LITTLE_SHARE * written) else 0, said=False)
         if transfer.size:
             self._sized.append(transfer)
-
-
-def _doubtful(read: list[Transfer], history: ProcessHistory) -> list[Transfer]:
-    """Return the files that were seen open, and of which little speaks for their having been read, the least first.
-
-    Nothing does if the position was never seen to advance; little, if it did while its process read nothing.
-    """
-    found: list[tuple[float, int, Transfer]] = []
-    for transfer in read:
-        looks = transfer.looks
-        support = 0.0
-        if any(later.position > look.position for look, later in itertools.pairwise(looks)):
-            # how much of it was read by its process while that had it open
-            support = history.returned_bytes(*transfer.span) / transfer.bytes if len(read) <= _FEW else 1.0
-        if looks and support < _SUPPORTED:
-            found.append((support, len(looks), transfer))
-    return [transfer for *_, transfer in sorted(found, key=lambda one: one[:2])]
