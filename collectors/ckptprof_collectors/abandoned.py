@@ -50,7 +50,7 @@ class Abandoned:
                 self._left = [one for one in self._left if not one.has_ended()]
 
     def count(self, kind: str | None = None, *, user: int | None = None) -> int:
-        """Return how many have not ended: all, those of a kind, or those of it that a user caused."""
+        """Count what has not ended: all, of a kind, or of a user."""
         return sum(kind in (None, one.kind) and user in (None, one.user) for one in self._left)
 
     def is_full(self, kind: str) -> bool:
@@ -61,7 +61,7 @@ ABANDONED = Abandoned()  # of this process: children and threads are the process
 
 
 def wait(pid: int, seconds: float) -> tuple[int, struct_rusage] | None:
-    """Return the status and the resource usage of a child that ends within a time; None if it does not."""
+    """Wait for a child: its status and resource usage; None after the timeout."""
     deadline, pause = time.monotonic() + seconds, 0.0005
     while True:
         ended, status, usage = os.wait4(pid, os.WNOHANG)
@@ -74,7 +74,7 @@ def wait(pid: int, seconds: float) -> tuple[int, struct_rusage] | None:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a child has ended, which is reaped then; never waits."""
+    """Test whether a child has ended; it is reaped. Never waits."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
     except ChildProcessError:
@@ -82,7 +82,7 @@ def has_ended(pid: int) -> bool:
 
 
 def sleep_of(task: int) -> bytes | None:
-    """Return what distinguishes this uninterruptible sleep (state D) of a process or thread; None: it is in none.
+    """Identify this uninterruptible sleep (state D) of a process or thread; None: not in one.
 
     FUSE waits interruptibly until its server has read the request, and counts as well.
     """
@@ -124,7 +124,7 @@ def run(command: Sequence[str], *, timeout_seconds: float) -> subprocess.Complet
 
 
 def in_time(kind: str, work: Callable[[], T], seconds: float) -> T:
-    """Return what `work` returns, or raise what it raises, in a thread of its own.
+    """Call `work` in a thread of its own; return or raise what it does.
 
     Raises TimeoutError if it takes longer, and at once while too much of this kind hangs.
     """

@@ -21,7 +21,7 @@ class Collector(Protocol):
     name: str
 
     def read(self) -> Sequence[Sample] | None:
-        """Return the samples that changed since the previous call (all of them at the first); raises OSError.
+        """Read the samples that changed since the previous call (all of them at the first); raises OSError.
 
         None: nothing was read, as it is not time yet. What it tells of has not stood still since then.
         """

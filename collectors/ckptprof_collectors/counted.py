@@ -21,7 +21,7 @@ class Unit(Enum):
     MICROSECOND = 1e6
 
     def base(self, value: int) -> int | float:
-        """Return a value in base units."""
+        """Convert a value to base units."""
         return value * self.value if isinstance(self.value, int) else value / self.value
 
 

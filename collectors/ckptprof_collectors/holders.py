@@ -64,14 +64,14 @@ class Holders:
         return len(self._held)
 
     def users(self) -> set[int]:
-        """Return the users of whom nothing is read."""
+        """Users none of whose processes are read."""
         held = list(self._held.values())
         users = {one.user for one in held if one.user}
         many = {user for user in users if sum(one.counts for one in held if one.user == user) >= MAX_EACH}
         return many | set(self._refused)
 
     def told(self) -> list[int]:
-        """Return the users of whom something is not read."""
+        """Users some of whose processes are not read."""
         return sorted({one.user for one in list(self._held.values())} | set(self._refused))
 
     def review(self) -> None:
@@ -87,7 +87,7 @@ class Holders:
                 self.changes += 1
 
     def user_of(self, pid: int) -> int:
-        """Return whose a process is, 0 if it is gone; below 0 for all ids of one range of a user namespace.
+        """User of a process, 0 if it has ended; negative for all ids of one range of a user namespace.
 
         The folder itself tells it without a lock, and also of a process that is not dumpable.
         """

@@ -30,12 +30,12 @@ def reading(proc: Path | bytes) -> Iterator[None]:
 
 @functools.cache
 def own() -> psutil.Process:
-    """Return this very process; raises psutil.Error, OSError."""
+    """Open this process once; raises psutil.Error, OSError."""
     return psutil.Process()
 
 
 def own_memory_bytes() -> int | None:
-    """Return how much memory this process has in use; None if the kernel does not tell."""
+    """Resident memory of this process; None if the kernel does not show it."""
     try:
         return int(own().memory_info().rss)
     except (psutil.Error, OSError):
@@ -64,7 +64,7 @@ class Known:
             return []
 
     def environment(self) -> dict[str, str]:
-        """Return the environment that it was started with; names and values may hold surrogates."""
+        """Environment at the start of the process; names and values may contain surrogates."""
         if self._process is None or self._bytes(_ENVIRONMENT) > MAX_WORDS_BYTES:
             return {}
         try:
@@ -79,7 +79,7 @@ class Known:
             return None
 
     def _bytes(self, edges: tuple[int, int]) -> int:
-        """Return how long the kernel says that it is; 0 where it does not say: then it may not be read either."""
+        """Length according to the kernel; 0 where it is not shown: then it may not be read either."""
         start, end = edges
         try:
             return int(self.stat[end]) - int(self.stat[start])

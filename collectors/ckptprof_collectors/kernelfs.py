@@ -32,12 +32,12 @@ class KernelFs:
 
     @property
     def is_live(self) -> bool:
-        """True if these are the machine's own files, so that udev and ioctls may be asked too."""
+        """Test whether these are the machine's own files, so that udev and ioctls may be asked too."""
         return self.proc == Path("/proc") and self.sys == Path("/sys")
 
 
 def has_the_hosts_pids(fs: KernelFs) -> bool | None:
-    """Return whether processes have the pids here that they have on the host; None where there is no /proc.
+    """Test whether pids here are those of the host; None where there is no /proc.
 
     The inode of the first namespace of pids is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.
     """
@@ -48,7 +48,7 @@ def has_the_hosts_pids(fs: KernelFs) -> bool | None:
 
 
 def start_ticks_of(folder: bytes) -> int | None:
-    """Return when the process of a folder of /proc started, in clock ticks; None if it is not told. Raises OSError.
+    """Start of a process of /proc, in clock ticks; None if it is not shown. Raises OSError.
 
     Its main thread tells it at once; /proc/PID/stat adds up all threads (measured with 5,000: 314 us, not 11).
     """
@@ -72,7 +72,7 @@ class KeptFile:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> bytes:
-        """Return the whole file as it is now; raises OSError (ESRCH once the process behind it is gone)."""
+        """Read the whole file; raises OSError (ESRCH once its process has ended)."""
         first = os.pread(self.fd, self._chunk, 0)
         if not first:
             return first
@@ -95,7 +95,7 @@ class KeptFile:
 
 
 def read_once(path: bytes, size: int) -> bytes:
-    """Return what one read of a file gives; raises OSError."""
+    """Read a file with one read(2); raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.pread(fd, size, 0)
@@ -104,7 +104,7 @@ def read_once(path: bytes, size: int) -> bytes:
 
 
 def read_some(path: str | bytes | os.PathLike[str]) -> bytes:
-    """Return the file, at most so much of it that its last line may be missing; raises OSError."""
+    """Read a file up to a limit; a truncated last line is dropped. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts, offset = [], 0
@@ -118,19 +118,19 @@ def read_some(path: str | bytes | os.PathLike[str]) -> bytes:
 
 
 def whole(word: bytes) -> int | None:
-    """Return a number that can be; None of one that is negative or absurd, or of what is none."""
+    """Parse a counter; None if it is negative, impossible or no number."""
     if not word.isdigit() or len(word) > 19:
         return None
     return possible(int(word))
 
 
 def possible(value: int) -> int | None:
-    """Return a number, or what several come to; None where no counter of the kernel goes as far: one of them lies."""
+    """Check a number or a sum; None where no kernel counter can be that large."""
     return value if value < _ABSURD else None
 
 
 def number_after(data: bytes, key: bytes, unit: int) -> int | None:
-    """Return the number after a key times its unit, None if it is not there. A find costs far less than splitting."""
+    """Parse the number after a key, times its unit; None if missing. A find costs far less than splitting."""
     at = data.find(key)
     if at < 0:
         return None
@@ -144,7 +144,7 @@ def number_after(data: bytes, key: bytes, unit: int) -> int | None:
 
 
 def entries(folder: Path) -> list[str]:
-    """Return the names in a folder, sorted; none if it is not there, or gone by now."""
+    """Names in a folder, sorted; none if it does not exist."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -152,7 +152,7 @@ def entries(folder: Path) -> list[str]:
 
 
 def read_text(path: Path) -> str | None:
-    """Return a small sysfs attribute without its newline, or None if it cannot be read."""
+    """Read a small sysfs attribute without its newline; None if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="backslashreplace").strip()
     except OSError:
@@ -160,7 +160,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_int(path: Path) -> int | None:
-    """Return a small sysfs attribute as a number, or None if it cannot be read or is none."""
+    """Read a small sysfs attribute as a number; None if it cannot be read or is none."""
     value = read_text(path)
     try:
         return None if value is None else int(value)

@@ -55,7 +55,7 @@ _Halves = _Data * 2
 
 
 def held() -> Capabilities:
-    """Return those of this thread; raises OSError."""
+    """Read the capabilities of this thread; raises OSError."""
     halves = _Halves()
     _call("capget", ctypes.byref(_Header(_VERSION_3, 0)), halves)
     low, high = halves
@@ -67,7 +67,7 @@ def held() -> Capabilities:
 
 
 def within_bounds(*capabilities: int) -> bool:
-    """Return whether this process and what it starts may come to hold each: a container may have none of them to give.
+    """Test whether the bounding set allows each: a container may lack some.
 
     What the kernel does not know, it does not bound.
     """

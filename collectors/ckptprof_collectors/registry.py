@@ -36,7 +36,7 @@ COLLECTORS: tuple[tuple[str, Callable[[KernelFs], Collector]], ...] = (
 
 
 def make(fs: KernelFs) -> tuple[list[Collector], list[Unavailable]]:
-    """Return the collectors that can work on this host, and of the others the reason why not."""
+    """Make the collectors that work on this host; the others with the reason."""
     collectors: list[Collector] = []
     unavailable: list[Unavailable] = []
     for name, factory in COLLECTORS:

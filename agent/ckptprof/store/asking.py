@@ -75,7 +75,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ask(raw: sqlite3.Connection, statement: str, *, seconds: float, rows: int) -> Answer:
-    """Return what a statement finds; raises UsageError for what is no question, sqlite3.Error for a bad file."""
+    """Run one SELECT; raises UsageError for any other statement, sqlite3.Error for a bad file."""
     with _guarded(raw, seconds):
         cursor = raw.cursor()
         try:

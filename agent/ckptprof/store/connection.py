@@ -31,22 +31,22 @@ _SMALLEST_BYTES = 512  # one page; SQLite takes a shorter file for an empty one 
 
 
 def sqlite_version() -> tuple[int, ...]:
-    """Return the version of the library in use."""
+    """Version of the SQLite library in use."""
     return sqlite3.sqlite_version_info
 
 
 def has_wal_reset_fix(version: tuple[int, ...]) -> bool:
-    """Return whether it has the fix of the WAL-reset bug (3.51.3 and 3.53.0, see sqlite.org/changes.html)."""
+    """Test for the fix of the WAL-reset bug (3.51.3 and 3.53.0, see sqlite.org/changes.html)."""
     return version >= (3, 53, 0) or (3, 51, 3) <= version < (3, 52, 0)
 
 
 def file_mode(path: Path) -> int:
-    """Return the permissions of a database: its group may read the service's, nobody else any other."""
+    """Permissions of a database: the service's is readable by its group, any other by its owner only."""
     return 0o640 if path.parent == SERVICE_DIRECTORY else 0o600
 
 
 def check_file(path: Path) -> int:
-    """Return the size of a file that may be a database, by its looks; raises StoreError and OSError.
+    """Check by stat(2) that a file may be a database, and give its size; raises StoreError and OSError.
 
     It is not opened: closing any descriptor of it would take away the locks that SQLite holds on it in this process.
     """
@@ -108,7 +108,7 @@ def _write_anew(path: Path, old: Connection, state: os.stat_result) -> None:
 
 
 def log_bytes(path: Path) -> int:
-    """Return the size of the log of a database."""
+    """Size of the write-ahead log; 0 if there is none."""
     try:
         return path.with_name(f"{path.name}-wal").stat().st_size
     except OSError:
@@ -149,7 +149,7 @@ def open_writer(path: Path, log_bytes: int) -> Connection:
 
 
 def _hold(path: Path) -> int:
-    """Return a descriptor of a file without access to its contents, to be closed; raises StoreError and OSError.
+    """Open a file with O_PATH, to be closed; raises StoreError and OSError.
 
     What another user put there is refused: a file, or one beside it, that is neither ours, nor root's, nor the folder
     owner's; and a link that is neither ours nor root's. Who is not root may be led to a folder by anybody's link.
@@ -181,7 +181,7 @@ def _make(path: Path, mode: int) -> None:
 
 
 def _walk(path: Path) -> tuple[str, list[int]]:
-    """Return the last name on a way, links followed, and descriptors of all that it passes."""
+    """Resolve a path step by step: its last name, and O_PATH descriptors of every step, links followed."""
     passed, steps, links, name = [os.open("/", _STEP)], deque(path.parts[1:]), 0, ""
     try:
         while steps:

@@ -20,7 +20,7 @@ _URL_OPTIONS = re.compile(r"\?\w+=[^/]*$")
 
 
 def default_path() -> Path:
-    """Return the service's database for root, the user's own for others; raises StoreError for one without a home."""
+    """Default database: the service's for root, else the user's own; raises StoreError without a home directory."""
     if os.geteuid() == 0:
         return SERVICE_DATABASE
     state = os.environ.get("XDG_STATE_HOME", "")
@@ -34,7 +34,7 @@ def default_path() -> Path:
 
 
 def path_to_read() -> Path:
-    """Return the database to ask if none is named: one's own, else the service's if this user may read that.
+    """Database to read if none is named: the user's own, else the service's if it is readable.
 
     Raises StoreError for a user without a home who may not read the service's.
     """
@@ -49,12 +49,12 @@ def path_to_read() -> Path:
 
 
 def service_runs() -> bool:
-    """Return whether systemd runs the service on this host; everybody may know."""
+    """Test whether systemd runs the service on this host; needs no privilege."""
     return os.path.lexists(RUNNING)
 
 
 def where_to_get_data(path: Path) -> str:
-    """Return what to do where the database at `path` is missing or empty, as it is on this host."""
+    """Hint for a missing or empty database at `path`."""
     if not service_runs():
         whole = "ckptprof service install" if SYSTEMD.is_dir() else "ckptprof agent"
         return f"record one command with `ckptprof run -- CMD`, or the whole host with `{whole}` as root"
@@ -66,17 +66,17 @@ def where_to_get_data(path: Path) -> str:
 
 
 def hint_if_refused(path: Path) -> str:
-    """Return what to do where the system refuses the database at `path`."""
+    """Hint for a database at `path` that the system refuses to open."""
     return _GROUP if SERVICE_DIRECTORY in (path, path.parent) else "give another path with --db"
 
 
 def is_server(text: str) -> bool:
-    """Return whether it names a database on a server, and not a file."""
+    """Test for the URL of a database server, False for a file."""
     return text.partition("://")[0] in ("postgresql+psycopg", "postgresql", "postgres")
 
 
 def to_path(text: str | Path) -> Path:
-    """Return the file behind a path or an SQLite URL; raises StoreError for any other URL."""
+    """Convert a path or an SQLite URL to a path; raises StoreError for any other URL."""
     if isinstance(text, str) and "://" in text:
         if _URL_OPTIONS.search(text):
             raise StoreError(f"{text}: options after a ? are not supported", hint="give the path of a file")
@@ -91,10 +91,10 @@ def to_path(text: str | Path) -> Path:
 
 
 def file_uri(path: Path, *, mode: str = "ro", immutable: bool = False) -> str:
-    """Return SQLite's own URI of a file that is there, opened for reading (`ro`) or for writing (`rw`)."""
+    """SQLite's URI of an existing file, opened for reading (`ro`) or writing (`rw`)."""
     return f"file:{quote(os.fsencode(path))}?mode={mode}" + ("&immutable=1" if immutable else "")
 
 
 def shown(path: Path) -> str:
-    """Return a path fit for a message: bytes that are no text are escaped."""
+    """Format a path for a message: undecodable bytes are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

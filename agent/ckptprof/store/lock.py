@@ -35,13 +35,13 @@ class Holder(NamedTuple):
 
 
 def log_readers(path: Path) -> str:
-    """Return who reads the log of a database, and so keeps it from beginning anew, fit for a message."""
+    """Describe the processes that read the log of a database and so keep it from being reset."""
     found = holders(path.with_name(path.name + "-shm"), _READ_BYTES)
     return "; ".join(map(str, found)) if found else "a process that cannot be seen from here"
 
 
 def holders(path: Path, of: range = range(1 << 62)) -> list[Holder] | None:
-    """Return the living processes with a lock on bytes of a file, as everybody may; None: the kernel lists no lock.
+    """List the living processes with a lock on bytes of a file; None: the kernel lists no lock.
 
     That is so for locks of other pid namespaces, and for btrfs, whose files have another device number there.
     """
@@ -68,7 +68,7 @@ def _holder(pid: int) -> Holder | None:
 
 
 def lock_path(path: Path) -> Path:
-    """Return the lock's file."""
+    """Path of the lock file."""
     return path.with_name(path.name + ".lock")
 
 
@@ -87,7 +87,7 @@ class WriterLock:
 
 
 def _taken(path: Path) -> int:
-    """Return a descriptor of the lock, held; the file is one that no other user ever had open."""
+    """Lock the lock file; no other user ever had the file open."""
     while True:
         fd = _open(path, lock_path(path))
         state = os.fstat(fd)
@@ -131,7 +131,7 @@ def _is_at(state: os.stat_result, file: Path) -> bool:
 
 
 def _is_foreign(path: Path, owner: int) -> bool:
-    """Return whether whoever took the lock is dead, or a user who could never write."""
+    """Test whether the lock's process is dead, or belongs to a user who may not write."""
     found = holders(lock_path(path))
     return found is not None and not {holder.uid for holder in found} & {0, os.geteuid(), owner}
 
@@ -164,7 +164,7 @@ def _busy(path: Path) -> StoreBusyError:
 
 
 def writer_is_alive(path: Path) -> bool | None:
-    """Return whether a writer holds the database; None where that cannot be found out."""
+    """Test whether a writer has the database locked; None if that cannot be determined."""
     try:
         fd = os.open(lock_path(path), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

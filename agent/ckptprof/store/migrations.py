@@ -97,12 +97,12 @@ STEPS: dict[int, Step] = {0: Step(LATEST, _NEW), 4: Step(LATEST, _FROM_0_1)}
 
 
 def pragma(connection: Connection, name: str) -> int:
-    """Return a numeric PRAGMA."""
+    """Read a numeric PRAGMA."""
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def check_version(connection: Connection, where: str) -> int:
-    """Return the schema's version, 0 for an empty database; raises StoreError for what is not ours, or no release's."""
+    """Check and return the schema version, 0 if empty; raises StoreError for a foreign or unreleased schema."""
     version = pragma(connection, "user_version")
     if pragma(connection, "application_id") != APPLICATION_ID:
         if version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:

@@ -93,7 +93,7 @@ def _from_system(error: OSError, path: Path) -> StoreError:
 
 
 def full(path: Path) -> StoreFullError:
-    """Return the error of a full disk."""
+    """Error for a full disk."""
     return StoreFullError(f"no room on the disk for {shown(path)}", hint="free some space; recording then goes on")
 
 

@@ -81,7 +81,7 @@ class Publication:
 
 
 def number(path: Path) -> int | None:
-    """Return the number of what is published; None where the database is not one that others may read."""
+    """Sequence number of the published copy; None where the database is not readable by others."""
     try:
         return int.from_bytes(_beside(path).read_bytes()[:_BYTES], "little")
     except OSError:
@@ -89,7 +89,7 @@ def number(path: Path) -> int | None:
 
 
 def copied(path: Path) -> tuple[Connection, int]:
-    """Return a connection to a copy, and its number; raises StoreError, OSError and sqlite3.Error."""
+    """Open a copy of a published database; raises StoreError, OSError and sqlite3.Error."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while (before := number(path)) is not None:
         if before % 2 == 0:

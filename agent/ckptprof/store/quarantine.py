@@ -21,7 +21,7 @@ _COMPANIONS = ("-wal", "-shm")
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether ckptprof wrote this file, which nothing in this process may have open."""
+    """Test whether ckptprof wrote this file. This process must not have it open."""
     if path == SERVICE_DATABASE:
         return True
     try:
@@ -48,7 +48,7 @@ def move_aside(path: Path) -> Path:
 
 
 def moved_aside(path: Path) -> list[Path]:
-    """Return the databases that were moved aside, the oldest first; none where the folder may not be listed."""
+    """List the databases that were set aside, oldest first; none where the folder may not be listed."""
     prefix = f"{path.name}{_MARK}"
     try:
         found = [one for one in path.parent.iterdir() if one.name.startswith(prefix)]

@@ -86,7 +86,7 @@ class StoreReader:
         self.close()
 
     def report(self, query: CheckpointQuery) -> Report:
-        """Return the checkpoints that touch the query's time, oldest first; no streams, devices or timelines."""
+        """Checkpoints that overlap the query's time, oldest first, without streams, devices and timelines."""
         from ckptprof.store import records  # noqa: PLC0415 # SQLAlchemy: 0.1 s and 15 MB, which no recorder takes
 
         with self._snapshot() as raw:
@@ -105,7 +105,7 @@ class StoreReader:
         return Report(host=host, watched=seen, checkpoints=tuple(checkpoints), copies_left_out=left_out)
 
     def checkpoint(self, identity: int) -> Checkpoint | None:
-        """Return one checkpoint with all that is known of it."""
+        """Read one checkpoint with all details; None if there is none."""
         from ckptprof.store import records  # noqa: PLC0415 # as above
 
         if not 0 < identity <= records.MAX_SQLITE_INT:
@@ -114,47 +114,47 @@ class StoreReader:
             return next(iter(records.checkpoints(raw, records.by_id(identity), whole=True)), None)
 
     def with_offsets(self, query: CheckpointQuery) -> set[int]:
-        """Return the ids of the checkpoints of which it is kept where in their files their streams were."""
+        """Ids of the checkpoints whose streams were stored with file offsets."""
         from ckptprof.store import records  # noqa: PLC0415 # as above
 
         with self._snapshot() as raw:
             return records.with_offsets(raw, records.chosen(query))
 
     def id_of(self, uid: str) -> int | None:
-        """Return the id of the checkpoint with a uid, which is the same in every database that has it."""
+        """Id of the checkpoint with a uid; the uid is the same in every database."""
         with self._snapshot() as raw:
             found = raw.execute(compiled.ID_OF, {"known_uid": uid}).fetchone()
             return None if found is None else int(found[0])
 
     def recent_paths(self, limit: int) -> list[str]:
-        """Return the paths of the newest checkpoints, each once, newest first: where a restore may begin."""
+        """Paths of the newest checkpoints, each once, newest first: a restore may start there."""
         with self._snapshot() as raw:
             paths = raw.execute(compiled.PATHS, {"most": max(limit, 0)})
             return [path for (path,) in paths if isinstance(path, str)]
 
     def pending(self) -> dict[str, bytes]:
-        """Return what the agent had not told when it ended, as it was put there, by uid."""
+        """Checkpoints that were not reported when the agent ended, encoded, by uid."""
         with self._snapshot() as raw:
             return get_pending(raw)
 
     def cut_saves(self, since_ns: int, until_ns: int) -> list[Checkpoint]:
-        """Return the saves of a time in whose midst the watch ended, with all that is known of them, oldest first."""
+        """Read the saves that were in progress when recording ended, with all details, oldest first."""
         with self._snapshot() as raw:
             rows = raw.execute(compiled.CUT, {"since_ns": since_ns, "until_ns": until_ns})
             return [checkpoint_of(*row) for row in rows]
 
     def sessions(self) -> list[Session]:
-        """Return the lives of the recorders, oldest first."""
+        """Sessions of recorders, oldest first."""
         with self._snapshot() as raw:
             return get_sessions(raw)
 
     def entities(self) -> list[str]:
-        """Return the names of all entities with a timeline, sorted."""
+        """Names of all entities with a timeline, sorted."""
         with self._snapshot() as raw:
             return [name for (name,) in raw.execute(compiled.ENTITIES)]
 
     def series(self, entity: str, since_ns: int, until_ns: int, *, step_seconds: int | None = None) -> Strip:
-        """Return the points of an entity, none if it is unknown.
+        """Read the points of an entity; none if it is unknown.
 
         Without a step the first point may lie before `since_ns`: it says what held then. With a step of whole
         minutes the roll-ups are read, which is as fast for a month as for a day.
@@ -165,12 +165,12 @@ class StoreReader:
             return read_series(raw, entity, (since_ns, until_ns), step_seconds, watched_spans(raw))
 
     def ask(self, statement: str, *, seconds: float = MAX_SECONDS, rows: int = MAX_ROWS) -> Answer:
-        """Return what a statement of SQL finds; raises UsageError for what is no SELECT, CkptprofError out of time."""
+        """Run one SELECT; raises UsageError for any other statement, CkptprofError after the time limit."""
         with self._snapshot() as raw:
             return ask(raw, statement, seconds=seconds, rows=rows)
 
     def columns(self) -> dict[str, list[str]]:
-        """Return the names of the columns of each table and view, views first: they are made for others to read."""
+        """Column names of each table and view, views first: those are the interface for other programs."""
         with self._snapshot() as raw:
             named = raw.execute(
                 "SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c"
@@ -202,7 +202,7 @@ class StoreReader:
             yield from some
 
     def about(self) -> dict[str, str]:
-        """Return what a file that is made of it should say of where it comes from."""
+        """Origin of the data, for the metadata of exported files."""
         sessions = self.sessions()
         return {"ckptprof.schema_version": str(LATEST), "ckptprof.host": sessions[-1].host if sessions else ""}
 

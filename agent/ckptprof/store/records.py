@@ -44,7 +44,7 @@ class Records(msgspec.Struct, frozen=True):
 
 
 def chosen(query: CheckpointQuery) -> Chosen:
-    """Return what chooses the ids of the checkpoints that fit a query, in any order."""
+    """Select the ids of the checkpoints that match a query, in any order."""
     table = _EVENTS.c
     statement = sa.select(table.id)
     if query.since_ns is not None:
@@ -70,19 +70,19 @@ def _clipped(time_ns: int) -> int:
 
 
 def _is_at_risk() -> sa.ColumnElement[bool]:
-    """Return whether a checkpoint may restore wrongly, which is told also of a copy."""
+    """Test whether a checkpoint may restore wrongly; this is reported for copies, too."""
     table, names = schema.evidence.c, [risk.value for risk in Risk]
     own = sa.select(table.ordinal).where(table.checkpoint_id == _EVENTS.c.id, table.name.in_(names))
     return own.correlate(_EVENTS).exists()
 
 
 def copies_left_out(query: CheckpointQuery) -> Chosen:
-    """Return what chooses the copies that fit a query and are not told for it."""
+    """Select the copies that match a query and are not reported for it."""
     return chosen(msgspec.structs.replace(query, kind=Kind.COPY, limit=None)).where(~_is_at_risk())
 
 
 def by_id(identity: int) -> Chosen:
-    """Return what chooses one checkpoint, or none."""
+    """Select one checkpoint by id."""
     return sa.select(_EVENTS.c.id).where(_EVENTS.c.id == identity)
 
 
@@ -92,23 +92,23 @@ def _run(raw: Connection, statement: sa.Select[Any]) -> Cursor:
 
 
 def count(raw: Connection, ids: Chosen) -> int:
-    """Return how many checkpoints are chosen."""
+    """Count the selected checkpoints."""
     return int(_run(raw, sa.select(sa.func.count()).select_from(ids.subquery())).fetchone()[0])
 
 
 def checkpoints(raw: Connection, ids: Chosen, *, whole: bool) -> list[Checkpoint]:
-    """Return the chosen checkpoints, the oldest first; `whole`: with streams, devices, measures and timelines."""
+    """Read the selected checkpoints, oldest first; `whole`: with streams, devices, measures and timelines."""
     return [checkpoint_of(*row) for row in _run(raw, reading(ids, whole=whole))]
 
 
 def with_offsets(raw: Connection, ids: Chosen) -> set[int]:
-    """Return which of the chosen checkpoints have offsets of their streams."""
+    """Ids of the selected checkpoints that have stream offsets."""
     kept = sa.select(_EVENTS.c.id).where(_EVENTS.c.id.in_(ids), _EVENTS.c.progress.is_not(None))
     return {identity for (identity,) in _run(raw, kept)}
 
 
 def read(raw: Connection, name: str, query: CheckpointQuery) -> Records:
-    """Return the rows of a table that belong to what is asked for; of sessions all, of series those of its time."""
+    """Read the rows of a table for a query: all sessions, and the series of the query's time."""
     ids = chosen(query)
     if name == "series":
         span = (_clipped(query.since_ns or 0), _clipped(MAX_SQLITE_INT if query.until_ns is None else query.until_ns))
@@ -131,7 +131,7 @@ def read(raw: Connection, name: str, query: CheckpointQuery) -> Records:
 
 
 def _with_truths(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
-    """Return the row with what SQLite keeps as 0 and 1 as a truth."""
+    """Convert 0 and 1 of SQLite to bool."""
     if not places:
         return row
     return tuple(bool(value) if place in places else value for place, value in enumerate(row))

@@ -32,7 +32,7 @@ class Retention:
 
 
 def used_bytes(connection: Connection) -> int:
-    """Return what the database holds; pages that wait to be used again do not count."""
+    """Bytes in use; free pages do not count."""
     return (pragma(connection, "page_count") - pragma(connection, "freelist_count")) * pragma(connection, "page_size")
 
 
@@ -123,7 +123,7 @@ class _Compactor:
                 yield identity, strip
 
     def _rolled_up(self, before: Strip | None, hour: int, strip: Strip) -> Strip | None:
-        """Return the roll-up of a day with an hour in the place of what was there of it; None: it stays as it was."""
+        """Replace one hour in the roll-up of a day; None: unchanged."""
         after_ns, until_ns = hour * HOUR_NS, (hour + 1) * HOUR_NS
         minutely = strips.on_grid(strip, MINUTE_NS, after_ns, until_ns, self._spans)
         if not minutely.times_ns:

@@ -40,13 +40,13 @@ def put_session(connection: Connection, session: Session) -> None:
 
 
 def get_sessions(connection: Connection) -> list[Session]:
-    """Return all sessions, oldest first."""
+    """All sessions, oldest first."""
     rows = (dict(zip(_SESSION, row, strict=True)) for row in connection.execute(compiled.SESSIONS))
     return [msgspec.convert({**row, "clean": bool(row["clean"])}, Session) for row in rows]
 
 
 def watched_spans(connection: Connection) -> list[Span] | None:
-    """Return the times in which a recorder lived; None: none is known, so all were watched."""
+    """Merge the times in which a recorder ran; None: no session, so everything counts as recorded."""
     return merged_spans((one.start_ns, one.end_ns) for one in get_sessions(connection)) or None
 
 
@@ -75,7 +75,7 @@ def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint
 
 
 def _checkpoint_row(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the columns but those of JSON that may be NULL."""
+    """Columns except the JSON that may be NULL."""
     verdict, cost, pattern = checkpoint.verdict, checkpoint.cost, checkpoint.pattern
     row: dict[str, Any] = {name: msgspec.to_builtins(getattr(checkpoint, name)) for name in PLAIN}
     row["pattern_class"] = None if pattern.class_ is None else pattern.class_.value
@@ -96,7 +96,7 @@ def _checkpoint_row(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _seen(value: Any) -> Any:
-    """Return measures without what was not seen (half of them), to be read as None again."""
+    """Drop None from measures (half of the values); decoding restores it."""
     if isinstance(value, dict):
         return {key: _seen(item) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
@@ -105,7 +105,7 @@ def _seen(value: Any) -> Any:
 
 
 def _readable(checkpoint: Checkpoint) -> tuple[Checkpoint, dict[str, str | None]]:
-    """Return its diagnosis as JSON, and both without what could not be read again: JSON knows no NaN or infinity."""
+    """Encode the diagnosis; drop a part that could not be decoded again: JSON has no NaN and no infinity."""
     texts: dict[str, str | None] = dict.fromkeys(_DIAGNOSIS)
     for name, kind in _DIAGNOSIS.items():
         value = getattr(checkpoint, name)
@@ -122,7 +122,7 @@ def _readable(checkpoint: Checkpoint) -> tuple[Checkpoint, dict[str, str | None]
 
 
 def _bounded(checkpoint: Checkpoint) -> Checkpoint:
-    """Return it with the largest streams only, if it has too many, and a sentence that says so."""
+    """Keep only the largest streams of too many, and add a limitation that says so."""
     kept: dict[str, Any] = {name: getattr(checkpoint, name)[:MAX_CHILDREN] for name in ("evidence", "devices")}
     blind = checkpoint.blind
     for name in ("writers", "streams"):
@@ -144,12 +144,12 @@ def put_pending(connection: Connection, changed: Mapping[str, bytes], gone: Coll
 
 
 def get_pending(connection: Connection) -> dict[str, bytes]:
-    """Return what is not told yet, by uid."""
+    """Checkpoints that are not reported yet, encoded, by uid."""
     return {uid: data for uid, data in connection.execute(compiled.PENDING) if isinstance(data, bytes)}
 
 
 def checkpoint_of(text: str, timeline: bytes | None = None, progress: bytes | None = None) -> Checkpoint:
-    """Return the checkpoint of a row, as `statements.checkpoints` reads it."""
+    """Decode a row of `statements.checkpoints`."""
     checkpoint = _decode_checkpoint(text)
     if timeline is None:
         return checkpoint
@@ -158,7 +158,7 @@ def checkpoint_of(text: str, timeline: bytes | None = None, progress: bytes | No
 
 
 def timeline_of(block: bytes) -> tuple[Point, ...]:
-    """Return the points of a checkpoint's timeline; raises BlockError and msgspec's for one that is damaged."""
+    """Decode the timeline of a checkpoint; raises BlockError and msgspec's errors if it is damaged."""
     starts, columns = decode(block, _MAX_TIMELINE_BYTES)
     if len(columns) != 2:
         raise BlockError("a timeline that is none")
@@ -167,7 +167,7 @@ def timeline_of(block: bytes) -> tuple[Point, ...]:
 
 
 def packed(streams: Sequence[Stream]) -> tuple[bytes | None, int]:
-    """Return the block, None of no points, and how many streams had to be left out: those that moved least."""
+    """Encode progress: the block (None without points), and how many streams were omitted, smallest first."""
     places = [place for place, stream in enumerate(streams) if stream.progress]
     places.sort(key=lambda place: -streams[place].bytes)
     for number in range(len(places), 0, -1):
@@ -189,7 +189,7 @@ def _block(points: Sequence[tuple[int, Progress]]) -> bytes:
 
 
 def unpacked(block: bytes, streams: Sequence[Stream]) -> tuple[Stream, ...]:
-    """Return the streams with their points; raises BlockError."""
+    """Add the progress to streams; raises BlockError."""
     found: dict[int | None, list[Progress]] = {}
     for place, point in points_of(block):
         found.setdefault(place, []).append(point)
@@ -208,7 +208,7 @@ def points_of(block: bytes) -> Iterator[tuple[int | None, Progress]]:
 
 
 def _point(start_ns: int, *rest: int | None) -> Progress:
-    """Return a point; what a hostile database says is checked."""
+    """Decode one point; a hostile database must not break its reader."""
     length_ns, moved, low, length, order, tid = rest
     if length_ns is None or low is None or length is None or (order is not None and not 0 <= order < len(_ORDERS)):
         raise BlockError("a point of progress that is none")

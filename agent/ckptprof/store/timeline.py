@@ -49,7 +49,6 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 def _source(kind: Any) -> _Source:
-    """Return how a sample is kept, as it declares."""
     counted: Counted = kind.counted
     declared = {column.field for column in counted.columns}
     fields = tuple(field for field in kind.__struct_fields__ if field in declared)
@@ -154,7 +153,7 @@ class TimelineBuilder:
                     self._reaffirm(kind, at_ns, hour_ns)
 
     def take(self, *, before_wall_ns: int | None) -> list[Window]:
-        """Return the windows that no frame will touch any more; with None all there is, closed at the last frame."""
+        """Consume the complete windows; None: all, closed at the last frame."""
         if before_wall_ns is None:
             for kind, read_ns in self._read_ns.items():
                 self._reaffirm(kind, read_ns, read_ns)

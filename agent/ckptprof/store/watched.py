@@ -8,7 +8,7 @@ from ckptprof.model import Gap, Session, Watched
 
 
 def watched(sessions: Sequence[Session], since_ns: int | None, until_ns: int | None) -> Watched:
-    """Return what was recorded within the bounds, and what was not in between."""
+    """Compute the recorded time within the bounds, and its gaps."""
     low = since_ns if since_ns is not None else min((session.start_ns for session in sessions), default=0)
     high = until_ns if until_ns is not None else max((session.end_ns for session in sessions), default=0)
     inside = [session for session in sessions if session.end_ns >= low and session.start_ns <= high]

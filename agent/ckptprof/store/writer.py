@@ -145,7 +145,7 @@ class StoreWriter:
         return self._run(put, durable=bool(checkpoints))
 
     def pending(self) -> set[str]:
-        """Return the uids of what is not told yet."""
+        """Uids of checkpoints that are not reported yet."""
         return self._run(lambda connection: set(get_pending(connection)), durable=False)
 
     def add_windows(self, windows: Sequence[Window]) -> None:

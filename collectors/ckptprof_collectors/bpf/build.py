@@ -29,7 +29,7 @@ class BuildError(Exception):
 
 
 def compiler() -> tuple[str, str]:
-    """Return the paths of clang 14 and its llvm-strip; raises BuildError."""
+    """Find clang 14 and its llvm-strip; raises BuildError."""
     found = [
         shutil.which(f"{program}-{CLANG_MAJOR}") or shutil.which(program) or "" for program in ("clang", "llvm-strip")
     ]
@@ -72,7 +72,7 @@ def compile_all(sources: Path, into: Path) -> list[str]:
 
 
 def differences(kept: Path, rebuilt: Path) -> list[str]:
-    """Return the names of objects (and CHECKSUMS) that are not the same in both folders."""
+    """List the objects (and CHECKSUMS) that differ between both folders."""
     names = {path.name for folder in (kept, rebuilt) for path in folder.glob("*.bpf.o")} | {CHECKSUMS}
     return sorted(name for name in names if _bytes(kept / name) != _bytes(rebuilt / name))
 

@@ -56,7 +56,7 @@ class Hotplug:
         self._poll.register(self._monitor.fileno(), select.POLLIN)
 
     def changed(self) -> set[str] | None:
-        """Return the kernel names of devices with events since the last call; None if events were lost."""
+        """Kernel names of devices with events since the last call; None if events were lost."""
         names: set[str] = set()
         try:
             while self._monitor is not None and self._poll.poll(0):
@@ -69,7 +69,7 @@ class Hotplug:
         return names
 
     def identified(self, info: DeviceInfo) -> DeviceInfo:
-        """Return a disk with model, serial and transport as udev's rules found them, where sysfs does not say them."""
+        """Complete model, serial and transport of a disk from udev where sysfs lacks them."""
         if info.kind != "disk" or (info.model and info.serial and info.transport):
             return info
         try:
@@ -113,13 +113,13 @@ def _context(pyudev: Any) -> Any:
 
 
 def name_of(line: bytes) -> bytes | None:
-    """Return the device's name as the kernel spells it, None for a line that is none of diskstats."""
+    """Device name as the kernel spells it; None if it is no line of diskstats."""
     fields = line.split(None, 3)
     return fields[2] if len(fields) == 4 else None
 
 
 def numbers_of(line: bytes) -> tuple[int, int] | None:
-    """Return major and minor, None for a line that is none of diskstats."""
+    """Major and minor number; None if it is no line of diskstats."""
     fields = line.split(None, 2)
     try:
         return int(fields[0]), int(fields[1])
@@ -128,7 +128,7 @@ def numbers_of(line: bytes) -> tuple[int, int] | None:
 
 
 def parse_line(line: bytes) -> DiskSample | None:
-    """Return the sample of a line, None if it is malformed (as are the short lines of partitions before 2.6.25).
+    """Parse a line; None if it is malformed (as are the short lines of partitions before 2.6.25).
 
     Columns that a newer kernel may append are left out; those that an older one lacks are None.
     """

@@ -32,7 +32,7 @@ Timex = tuple[int, int, int, int]  # offset, greatest and expected error in micr
 
 
 def ask_kernel() -> Timex:
-    """Return what the kernel says; raises OSError."""
+    """Query adjtimex(2); raises OSError."""
     number = NUMBERS.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -69,7 +69,7 @@ class WallClock:
             raise UnavailableError(f"adjtimex(2): {error.strerror}") from error
 
     def read(self) -> Sequence[Sample] | None:
-        """Return what changed since the last look, None if it is too early for another one; raises OSError."""
+        """Sample the clock; None: too early. Raises OSError."""
         now = self._clock()
         if now < self._next:
             return None

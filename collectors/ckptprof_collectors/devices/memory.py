@@ -89,6 +89,6 @@ class Memory:
 
 
 def _stalled(data: bytes, line: bytes) -> int | None:
-    """Return the total of a line of a pressure file in microseconds (Documentation/accounting/psi.rst)."""
+    """Total of a line of a pressure file in microseconds (Documentation/accounting/psi.rst)."""
     at = data.find(line)
     return None if at < 0 else number_after(data[at:], b"total=", 1)

@@ -28,7 +28,7 @@ _Ports = Callable[[], dict[str, str]]  # looked up once, and only if asked: a po
 
 
 def _rdma_ports(folder: Path) -> dict[str, str]:
-    """Return the ports of RDMA by their GIDs that are addresses of IP, as those of InfiniBand are not."""
+    """RDMA ports by GID, for GIDs that are IP addresses (not on InfiniBand)."""
     found: dict[str, str] = {}
     for device in entries(folder):
         for port in entries(folder / device / "ports"):
@@ -111,7 +111,7 @@ def _is_path(info: DeviceInfo) -> bool:
 
 
 def _ends(info: DeviceInfo, ports: _Ports) -> tuple[str | None, int | None, str | None]:
-    """Return address and port of the target, and what of this host it goes through, from the address of a controller.
+    """Parse a controller's address: address and port of the target, and the local link.
 
     `traddr=10.0.0.1,trsvcid=4420,host_traddr=10.0.0.9,host_iface=eth1,src_addr=10.0.0.9` (nvmf_get_address).
     """
@@ -145,7 +145,7 @@ def _opened(path: Path) -> int | None:
 
 
 def _read(fd: int | None) -> str | None:
-    """Return a state, None if there is none, or the path is gone (ENODEV)."""
+    """Read a state; None if there is none, or the path is gone (ENODEV)."""
     if fd is None:
         return None
     try:

@@ -38,7 +38,7 @@ class Throttles:
         self._told: dict[int, dict[tuple[str, str], ThrottleInfo]] = {}
 
     def look(self, pid: int) -> list[ThrottleInfo]:
-        """Return what changed for a process since it was looked at before; nothing of one that is gone."""
+        """Read the limits of a process that changed since the last call; none if the process has ended."""
         known = self._told.get(pid, {})
         found = {(info.device, info.cgroup): info for info in limits_of(self._fs, pid)}
         lifted = [
@@ -58,7 +58,7 @@ class Throttles:
 
 
 def limits_of(fs: KernelFs, pid: int) -> list[ThrottleInfo]:
-    """Return the limits of all cgroups that a process is in, the innermost first."""
+    """Read the limits of all cgroups of a process, innermost first."""
     mounts = parse(_read(os.fsencode(fs.proc) + b"/self/mountinfo"))
     found: list[ThrottleInfo] = []
     for line in _read(os.fsencode(fs.proc) + b"/%d/cgroup" % pid).split(b"\n"):
@@ -91,7 +91,7 @@ def _info(fs: KernelFs, pid: int, device: bytes, cgroup: bytes, values: dict[str
 
 
 def _folders(mounts: list[RawMount], path: bytes, *, v2: bool) -> Iterator[tuple[bytes, bytes]]:
-    """Return each cgroup from this one up, as the process's line names it, and where it is mounted here."""
+    """Yield each cgroup from this one up: its name in the process's line, and its folder here."""
     for mount in mounts:
         has_blkio = b"blkio" in mount.options.split(b",")
         fits = mount.fs_type == b"cgroup2" if v2 else mount.fs_type == b"cgroup" and has_blkio

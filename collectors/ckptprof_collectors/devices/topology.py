@@ -37,12 +37,12 @@ _TRANSPORTS = (  # a directory on the way to the device in /sys/devices; the mos
 
 
 def is_changeable(info: DeviceInfo) -> bool:
-    """Return True if what is under the device may change while its name stays."""
+    """Test whether the device below may change while the name stays."""
     return info.kind in _CHANGEABLE
 
 
 def head_of(path: str) -> str | None:
-    """Return the NVMe multipath head above a hidden path device, None if it is none."""
+    """Name of the NVMe multipath head above a hidden path device; None if it is no path."""
     match = NVME_PATH.fullmatch(path)
     return f"nvme{match[1]}n{match[2]}" if match else None
 
@@ -55,7 +55,7 @@ class Topology:
         self._mounts: list[RawMount] | None = None
 
     def describe(self, device: str, major: int, minor: int) -> DeviceInfo | None:
-        """Return what sysfs says of a device, None if it is not (or no longer) there."""
+        """Describe a device from sysfs; None if it is not there."""
         try:
             folder = Path(os.path.realpath(self._entry(device), strict=True))
         except OSError:
@@ -153,7 +153,7 @@ def _model_and_serial(kind: str, folder: Path) -> tuple[str | None, str | None]:
 
 
 def _scsi_serial(folder: Path) -> str | None:
-    """Return the unit serial number: SCSI's VPD page 0x80, four bytes of header and then text (SPC-4, 7.8.18)."""
+    """Read the unit serial number: SCSI's VPD page 0x80, four bytes of header and then text (SPC-4, 7.8.18)."""
     try:
         page = (folder / "device" / "vpd_pg80").read_bytes()
     except OSError:

@@ -33,7 +33,7 @@ class BlockReader:
         self._seen: dict[tuple[int, int], bytes] = {}
 
     def read(self) -> list[BlockActivity]:
-        """Return the disks whose counters changed; raises BpfError."""
+        """Sample the disks whose counters changed; raises BpfError."""
         count, keys, values = self._blocks.lookup_batch()
         key_bytes, stride = self._blocks.key_size, self._blocks.stride_bytes
         in_flight: dict[int, list[bytes]] = {}
@@ -69,7 +69,7 @@ class BlockReader:
         )
 
     def _in_flight(self, device: int) -> list[bytes]:
-        """Return how many requests a disk has now: reads, writes (Documentation/block/stat.rst); [] if not told."""
+        """Read the requests in flight: reads, writes (Documentation/block/stat.rst); [] if they are not shown."""
         try:
             told = read_once(self._path(device) + b"/inflight", 64).split()
         except OSError:

@@ -26,7 +26,7 @@ _SIGNED = frozenset({"first_offset", "end_offset", "low_offset", "high_offset", 
 
 
 def _format(structure: type) -> str:
-    """Return the `struct` format of a layout: its fields are naturally aligned, so that nothing lies between them."""
+    """`struct` format of a layout: its fields are naturally aligned, so there is no padding."""
     codes = ["="]
     for name, kind, *_ in structure._fields_:  # type: ignore[attr-defined]
         if hasattr(kind, "_length_"):
@@ -109,7 +109,7 @@ def _names(state: int, raw: bytes) -> tuple[str, ...]:
 
 
 def _device_of(view: View, folder: str) -> int | None:
-    """Return st_dev of a folder of a process; None where it is not local, or cannot be reached.
+    """Find st_dev of a folder of a process; None if it is not local, or not reachable.
 
     This is a walk by steps, which enters nothing that may hang: it is done in the thread that reads the trace.
     """
@@ -132,11 +132,11 @@ class Decoder:
         self._subvolumes: dict[tuple[int, str], int] = {}
 
     def ticks(self, start_ns: int) -> int:
-        """Return a start time as /proc/PID/stat gives it (fs/proc/array.c: nsec_to_clock_t)."""
+        """Convert a start time to the unit of /proc/PID/stat (fs/proc/array.c: nsec_to_clock_t)."""
         return start_ns * self._ticks_per_second // 1_000_000_000
 
     def device(self, kernel_device: int, file_system: int, process: View, path: str | None) -> int:
-        """Return st_dev of a file."""
+        """Find st_dev of a file."""
         plain = os.makedev(kernel_device >> 20, kernel_device & 0xFFFFF)
         if file_system not in _SUBVOLUMES or path is None:
             return plain
@@ -154,7 +154,7 @@ class Decoder:
     def activity(
         self, key: bytes, value: bytes | memoryview, path: str | None, *, closed_ns: int | None = None
     ) -> FileActivity:
-        """Return the sample of a session; `closed_ns` if it is known to be over."""
+        """Decode a session; `closed_ns` if it has ended."""
         inode, kernel_device, generation, tid, tail = KEY.unpack(key)
         fields = SESSION.unpack(value)
         (
@@ -203,7 +203,7 @@ class Decoder:
         )
 
     def life(self, record: Record, near: Sequence[str] = (), path: str | None = None) -> FileLifeEvent:
-        """Return the event of a record that is no session; `near` are paths that its process has used lately.
+        """Decode an event; `near` are paths that its process used recently.
 
         `path`: of its file, if the record itself does not tell.
         """
@@ -230,7 +230,7 @@ class Decoder:
         )
 
     def _absolute(self, record: Record, folders: tuple[int, int], near: Sequence[str]) -> list[str]:
-        """Return names as their process sees them from the root; as they were given if that cannot be found out."""
+        """Resolve relative names; they stay as they are if that is not possible."""
         found: list[str] = []
         start: str | None = None
         for name, folder in zip(record.names, folders, strict=False):

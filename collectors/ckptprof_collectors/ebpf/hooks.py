@@ -164,7 +164,7 @@ class KernelTypes:
             raise UnavailableError(text) from None
 
     def has(self, name: bytes) -> bool:
-        """Return whether a type, function or tracepoint of this name (between zero bytes) is there."""
+        """Test whether a type, function or tracepoint of this name (between zero bytes) exists."""
         return name in self._data
 
 

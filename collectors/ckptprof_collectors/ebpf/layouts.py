@@ -254,7 +254,7 @@ _NAMES = {structure: name for name, structure in STRUCTURES}
 
 
 def header() -> str:
-    """Return bpf/layouts.h."""
+    """Render bpf/layouts.h."""
     lines = [
         "/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */",
         "/* Written by `python -m ckptprof_collectors.ebpf.layouts` from layouts.py: change it there. */",

@@ -27,7 +27,7 @@ _CONTEXT_ARGUMENTS = 12  # linux/bpf.h: MAX_BPF_FUNC_ARGS, the most that BPF_PRO
 
 
 def object_path(name: str, folder: Path = _OBJECTS, machine: str | None = None) -> Path:
-    """Return the object of the programs `name` ("trace") for this machine; raises UnavailableError if there is none."""
+    """Path of the object of `name` ("trace") for this machine; raises UnavailableError if there is none."""
     machine = machine or os.uname().machine
     path = folder / f"{name}.{_TARGETS.get(machine, machine)}.bpf.o"
     if not path.exists():
@@ -124,7 +124,7 @@ class BpfObject:
         return int(found)
 
     def programs(self) -> list[str]:
-        """Return the names of its programs: those of one section together, each in the order of the source."""
+        """Names of its programs: grouped by section, each in source order."""
         names: list[str] = []
         pointer = self._lib.call.bpf_object__next_program(self._open(), None)
         while pointer:
@@ -143,7 +143,7 @@ class BpfObject:
         self._lib.check(code, f"{self._name}: size of map {name}")
 
     def section(self, name: str) -> memoryview:
-        """Return the bytes of a section of global variables, such as `.bss`, `.data.control` or `.rodata.config`.
+        """Bytes of a section of global variables, such as `.bss`, `.data.control` or `.rodata.config`.
 
         Before `load`: the initial value, writable. After it, asked for again: the kernel's own memory, which is read
         and written without a system call; `.rodata*` is read-only then. It stays mapped while used. Raises BpfError.
@@ -187,7 +187,7 @@ class BpfObject:
         return link
 
     def map(self, name: str) -> Map:
-        """Return a map of the loaded object, the same one each time; raises BpfError."""
+        """Map of the loaded object, the same one each time; raises BpfError."""
         if name not in self._maps:
             pointer = self._map(name)
             if not self._loaded:
@@ -222,7 +222,7 @@ class BpfObject:
 
 
 def _is_as_built(image: bytes, path: Path) -> bool:
-    """Return whether CHECKSUMS beside an object has its line.
+    """Test whether CHECKSUMS has the line of an object.
 
     libelf and libbpf trust much of what a file says, and libbpf 1.1 dies of SIGSEGV on some objects with a few damaged
     bytes: no other ones must reach them.
@@ -235,5 +235,5 @@ def _is_as_built(image: bytes, path: Path) -> bool:
 
 
 def checksum(name: str, image: bytes) -> str:
-    """Return the line of CHECKSUMS for an object."""
+    """Line of CHECKSUMS for an object."""
     return f"{name} {len(image)} {zlib.crc32(image):08x}"

@@ -129,13 +129,13 @@ class Libbpf:
         return 0
 
     def take_log(self) -> str:
-        """Return the end of what was said since the last call, at most 2,000 characters, and forget it."""
+        """Consume the end of the log, at most 2,000 characters."""
         text = "".join(self._words)
         self._words.clear()
         return text[-LOG_CHARACTERS:].strip()
 
     def error(self, code: int, what: str) -> BpfError:
-        """Return the error for `code` (an errno or libbpf's own number, of either sign) that befell `what`."""
+        """Make the error for `code` (an errno or libbpf's own number, of either sign) of `what`."""
         code = abs(code)
         log = self.take_log()
         if code >= _OWN_ERRORS:
@@ -151,13 +151,13 @@ class Libbpf:
         return BpfError(code, f"{what}: {reason}" + (f"\n{log}" if log else ""), log)
 
     def pointer(self, value: int | None, what: str) -> int:
-        """Return a pointer that libbpf gave; raises BpfError if it is NULL (libbpf 1.x sets errno then)."""
+        """Check a pointer of libbpf; raises BpfError if it is NULL (libbpf 1.x sets errno then)."""
         if not value:
             raise self.error(ctypes.get_errno() or errno.EINVAL, what)
         return value
 
     def check(self, code: int, what: str) -> int:
-        """Return a result of libbpf; raises BpfError if it is negative."""
+        """Check a result of libbpf; raises BpfError if it is negative."""
         if code < 0:
             raise self.error(code, what)
         return code
@@ -183,7 +183,7 @@ def _is_privileged() -> bool:
 
 
 def _is_roots(path: Path) -> bool:
-    """Return whether nobody but root can put another file there; a sticky folder keeps what is root's."""
+    """Test whether only root can replace the file; a sticky folder protects root's files."""
     for each in (path, *path.parents):
         state = each.stat()
         if state.st_uid != 0 or (state.st_mode & 0o022 and not state.st_mode & stat.S_ISVTX):
@@ -192,7 +192,7 @@ def _is_roots(path: Path) -> bool:
 
 
 def _trusted(override: str) -> Path:
-    """Return the path to load; raises UnavailableError if it is not for this process to trust."""
+    """Check the path to load; raises UnavailableError if this process must not trust it."""
     path = Path(override)
     if not path.exists() or not _is_privileged():
         return path
@@ -239,7 +239,7 @@ def _system_folders() -> list[Path]:
 
 
 def find_libbpf(*, bundled: Path = BUNDLED, folders: Sequence[Path] | None = None) -> Libbpf:
-    """Return libbpf 1.x: that of CKPTPROF_LIBBPF, else the bundled one, else the system's (or that of `folders` only).
+    """Load libbpf 1.x: that of CKPTPROF_LIBBPF, else the bundled one, else the system's (or that of `folders` only).
 
     A process with privileges takes what CKPTPROF_LIBBPF names only if it is root's, and all else by its own path: the
     search path of the dynamic linker (LD_LIBRARY_PATH) is its caller's.

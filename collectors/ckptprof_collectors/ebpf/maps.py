@@ -54,7 +54,7 @@ class Map:
             ctypes.memmove(self._values, old[1], used * self.stride_bytes)
 
     def lookup_batch(self) -> tuple[int, memoryview, memoryview]:
-        """Return (number of entries, their keys, their values), each end to end; valid until the next call.
+        """Read (number of entries, their keys, their values), each end to end; valid until the next call.
 
         One system call if they fit into what the last call needed. Entries that come or go meanwhile may be in it
         or not, and each one is whole unless its writer is a program at work on it. Raises BpfError.
@@ -94,7 +94,7 @@ class Map:
         return done, keys, memoryview(self._values).cast("B")[: done * self.stride_bytes]
 
     def lookup(self, key: bytes) -> bytes | None:
-        """Return the value of `key` (of all CPUs, end to end, for a per-CPU map), or None; raises BpfError."""
+        """Value of `key` (of all CPUs, end to end, for a per-CPU map), or None; raises BpfError."""
         code = self._lib.call.bpf_map_lookup_elem(self.fd, key, self._value)
         if code == -errno.ENOENT:
             return None
@@ -102,7 +102,7 @@ class Map:
         return self._value.raw
 
     def lookup_percpu(self, key: bytes) -> list[bytes]:
-        """Return the value of each possible CPU, [] if the key is not there; raises BpfError."""
+        """Values of all possible CPUs; [] if the key is not there; raises BpfError."""
         every = self.lookup(key)
         if every is None:
             return []
@@ -146,7 +146,7 @@ class Ring:
         return 0 if len(self._records) < self._limit else -errno.ECANCELED
 
     def consume(self, limit: int) -> list[bytes]:
-        """Return at most `limit` (at least 1) of the records that wait, oldest first; raises BpfError."""
+        """Consume at most `limit` (at least 1) records, oldest first; raises BpfError."""
         if self._pointer is None:
             raise BpfError(errno.EBADF, "the ring buffer is closed")
         self._limit = limit
@@ -158,7 +158,7 @@ class Ring:
         return records
 
     def fileno(self) -> int:
-        """Return a descriptor that polls readable while records wait; raises BpfError if closed."""
+        """Descriptor that polls readable while records wait; raises BpfError if closed."""
         if self._pointer is None:
             raise BpfError(errno.EBADF, "the ring buffer is closed")
         descriptor: int = self._lib.call.ring_buffer__epoll_fd(self._pointer)

@@ -55,9 +55,9 @@ class SessionPaths:
             self._ended[key] = path
 
     def closed(self, key: bytes) -> str | None:
-        """Return the path of a session that has ended just now, as far as it is known."""
+        """Path of a session that has just ended, if known."""
         return self._ended.pop(key, None) or self.of(key)
 
     def lately(self, process: int) -> Sequence[str]:
-        """Return what a process has used, the latest last."""
+        """Files that a process used, newest last."""
         return self._recent.get(process, ())

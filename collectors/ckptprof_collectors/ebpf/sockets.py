@@ -146,11 +146,11 @@ class SocketReader:
         self._next_ns = 0
 
     def due(self, now_ns: int, calls: int) -> bool:
-        """Return whether there is something to read: `calls` were counted so far."""
+        """Test whether there is something to read; `calls`: all calls counted so far."""
         return now_ns >= self._next_ns and (calls != self._calls or bool(self._moving))
 
     def read(self, now_ns: int, calls: int) -> list[SocketTraffic]:
-        """Return the sums that are worth telling; raises BpfError."""
+        """Sample the sums that are worth reporting; raises BpfError."""
         began = time.thread_time_ns()
         if calls != self._calls:
             self._calls = calls

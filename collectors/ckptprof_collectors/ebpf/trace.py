@@ -175,7 +175,7 @@ class Trace:
         return self._files.programs | (self._devices.programs if self._devices else {})
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when the ring fills up, or a mapping wants its faults counted."""
+        """Descriptor that is readable when the ring fills up, or a new mapping needs its faults counted."""
         return self._ring.fileno()
 
     def check(self) -> None:
@@ -203,14 +203,14 @@ class Trace:
         self._set(Control.trifle_bytes, trifle_bytes)
 
     def trifles(self) -> Mapping[int, int]:
-        """Return the bytes by pid that were read of files left to the sums since the last call; raises BpfError."""
+        """Bytes by pid, read since the last call from files that are only summed up; raises BpfError."""
         _, keys, values = self._trifles.lookup_batch()
         for at in range(0, len(keys), 4):
             self._trifles.delete(bytes(keys[at : at + 4]))
         return dict(zip(keys.cast("I"), values.cast("Q"), strict=True))
 
     def read(self, *, last: bool = False) -> Sequence[Sample]:
-        """Return what changed since the previous call; raises BpfError, which is an OSError.
+        """Sample what changed since the previous call; raises BpfError, which is an OSError.
 
         `last`: also what is told once a second only, such as the requests of devices.
         """
@@ -288,11 +288,11 @@ class Trace:
             samples.append(self._decoder.activity(key, value, path, closed_ns=last_ns if over else None))
 
     def _gone(self, processes: list[int]) -> frozenset[int]:
-        """Return those that have ended: what they did not close will not be told of."""
+        """Find the processes that have ended: the files that they left open are not reported again."""
         return frozenset(process for process in set(processes) if not (self._proc / str(process)).exists())
 
     def _ended(self, keys: memoryview, values: memoryview) -> frozenset[int]:
-        """Return the threads that have ended of processes with very many: nobody closes their sessions."""
+        """Find the ended threads of processes with very many: nothing closes their sessions."""
         threads: dict[int, list[int]] = {}
         processes = values.cast("I")[PROCESS :: SESSION_WORDS * 2].tolist()
         for process, thread in zip(processes, keys.cast("I")[_THREAD_AT :: KEY.size // 4].tolist(), strict=True):
@@ -364,7 +364,7 @@ class Trace:
         return latest.jiffies, latest.jiffies_ns
 
     def _hz(self) -> int:
-        """Return how many jiffies a second has: the configured number that is nearest to what was measured."""
+        """Jiffies per second: the configurable number that is nearest to the measured one."""
         if len(self._clock) < 2:
             self._clock.append(self._read_clock())
         (jiffies, at_ns), (later_jiffies, later_ns) = self._clock

@@ -54,7 +54,7 @@ def _libc() -> Any:  # looked up at the first use, so that importing this module
 
 
 def unwritten_bytes(fd: int) -> int | None:
-    """Return how much of an open file is dirty or being written back, in whole pages; None: it cannot be told."""
+    """Bytes of an open file that are dirty or being written back, in whole pages; None: not available."""
     libc, system = _libc(), ctypes.create_string_buffer(_STATFS_BYTES)
     if os.uname().machine not in _ARCHITECTURES or libc.fstatfs(fd, system) != 0:
         return None

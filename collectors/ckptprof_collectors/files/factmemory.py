@@ -33,7 +33,7 @@ class Lately:
         return len(self._fresh) + len(self._before)
 
     def get(self, key: bytes) -> Inside | None:
-        """Return what is kept of it, and keep it on; None if nothing is."""
+        """Find a value and keep it in the cache; None if it is not there."""
         found = self._fresh.get(key)
         if found is None and (found := self._before.pop(key, None)) is not None:
             self._fresh[key] = found
@@ -66,7 +66,7 @@ class Told:
         self._places = memoryview(mmap.mmap(-1, 8 * TOLD_PLACES)).cast("q")
 
     def is_new(self, asker: tuple[int, int], path: bytes, status: FileStatus) -> bool:
-        """Return whether a file has not been told to this process as it is now, and take note that it is."""
+        """Record that a file is reported to this process as it is now; False if it was already."""
         key = hash((asker, path, status.changed_ns, status.size))
         if self._places[key % TOLD_PLACES] == key:
             return False
@@ -82,7 +82,7 @@ class Contents:
         self._alike: dict[Inside, Inside] = {}  # few differ: one of each is kept
 
     def of(self, status: FileStatus) -> Inside | None:
-        """Return what was found in a file as it is now; None if it is to be looked at."""
+        """Contents of a file as it is now; None if they are not known."""
         return self._known.get(_version(status))
 
     def keep(self, status: FileStatus, inside: Inside) -> None:
@@ -102,7 +102,7 @@ class Counted:
         self._began_ns = 0
 
     def is_due(self, status: FileStatus) -> bool:
-        """Return whether nobody has counted the pages of a file as it is now within a second."""
+        """Test whether the pages of a file as it is now were not counted within the last second."""
         key = status.device, status.inode, status.changed_ns
         at_ns = self._fresh.get(key) or self._before.get(key)
         return at_ns is None or time.monotonic_ns() - at_ns >= COUNTED_NS
@@ -124,6 +124,6 @@ class Memory:
 
 
 def _version(status: FileStatus) -> bytes:
-    """Return what tells a file as it is now from any other, in a third of the room of six numbers."""
+    """Key of a file as it is now, in a third of the memory of six numbers."""
     times = status.modified_ns, status.changed_ns, status.birth_ns or 0
     return _VERSION.pack(*(number & _WORD for number in (status.device, status.inode, status.size, *times)))

@@ -173,7 +173,7 @@ def _answer(search: _Search, root: Entered) -> _Found:
 
 
 def _modified_ns(search: _Search, root: Entered, path: bytes) -> int:
-    """Return when a folder that is to be looked at was changed last, 0 if it is none.
+    """When a folder was last changed; 0 if it is not to be searched.
 
     It is not kept open until its turn comes: of dozens of folders, and of dozens of questions, that is too much.
     """
@@ -188,7 +188,7 @@ def _modified_ns(search: _Search, root: Entered, path: bytes) -> int:
 
 
 def _folder(search: _Search, root: Entered, path: bytes) -> Found | None:
-    """Return a folder, which is to be closed; None if it is not there, or another thread looks at it."""
+    """Open a folder, to be closed; None if it is not there, or in another domain."""
     try:
         return root.find(path, search.domain)
     except Elsewhere as found:
@@ -266,7 +266,7 @@ def _walk(search: _Search, root: Entered, folder: Found, path: bytes, depth: int
 
 
 def _changed(search: _Search, place: _Place) -> FileStatus | None:
-    """Return the status of what is in a folder; None if it is as old as others know it, gone, or apart."""
+    """Status of an entry of a folder; None if it is too old, gone, or in another domain."""
     try:
         status = place.status()
         if status.device != place.folder.status.device:  # another mount; where it is apart, its own thread looks
@@ -321,7 +321,7 @@ def _missing(search: _Search, path: bytes) -> FileFact | None:
 def _look(
     search: _Search, place: _Place, status: FileStatus | None = None, *, has_pages: bool = True
 ) -> FileFact | None:
-    """Return the facts of one file or folder, None if there is nothing to tell; raises OSError, Elsewhere.
+    """Read the facts of one file or folder; None if there are none. Raises OSError, Elsewhere.
 
     `has_pages`: those of it that are unwritten are to be counted, if that is asked.
     """
@@ -421,7 +421,7 @@ def _read_only(found: Found) -> int | None:
 
 
 def _free_bytes(fd: int) -> int | None:
-    """Return how much its owner may still write to a file's file system; None: it does not tell."""
+    """Bytes that the owner may still write to the file system; None: unknown."""
     try:
         system, owner = os.fstatvfs(fd), os.fstat(fd).st_uid
     except OSError:
@@ -498,7 +498,7 @@ class FactFinder:
         return go_on
 
     def take(self, limit: int = MAX_TAKEN) -> list[FileFact]:
-        """Return what was found since the last call, the first `limit` of it."""
+        """Consume up to `limit` facts."""
         facts: list[FileFact] = []
         while self._answers and len(facts) < limit:
             facts.append(self._answers.popleft())

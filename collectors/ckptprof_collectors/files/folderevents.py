@@ -66,7 +66,7 @@ class FolderEvents:
         self._early: deque[tuple[int, int, int, bytes]] = deque(maxlen=MAX_EARLY)  # of watches not told of by `added`
 
     def knows(self, folder: bytes) -> bool:
-        """Return whether a folder is watched already; it was heard of again, and stays."""
+        """Test whether a folder is watched; that also keeps it watched."""
         if folder not in self._watches:
             return False
         self._watches[folder] = self._watches.pop(folder)
@@ -112,7 +112,7 @@ class FolderEvents:
         return bool(self._early)
 
     def read(self) -> list[FolderEvent]:
-        """Return what has happened; never waits."""
+        """Consume the events; never waits."""
         try:
             raw = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
@@ -159,7 +159,7 @@ class FolderEvents:
                 self._expected[path, mask] = [count + 1, since_ns]
 
     def _is_own(self, path: bytes, mask: int) -> bool:
-        """Return whether an event is ours; somebody else may open the file just then, and is told."""
+        """Test whether ckptprof itself caused the event; another process that opens the file just then is reported."""
         expected = self._expected.get((path, mask))
         if expected is None:
             return False

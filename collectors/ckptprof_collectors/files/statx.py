@@ -55,7 +55,7 @@ def _from_stat(path: bytes, dir_fd: int, flags: int) -> FileStatus:
 
 
 def statx(path: bytes, *, dir_fd: int = _AT_FDCWD, flags: int = 0) -> FileStatus:
-    """Return the status of `path` (relative to `dir_fd`) without asking a file server; raises OSError."""
+    """Status of `path` (relative to `dir_fd`) without querying a file server; raises OSError."""
     function = _libc_statx()
     if function is None:
         return _from_stat(path, dir_fd, flags)
@@ -81,5 +81,5 @@ def statx(path: bytes, *, dir_fd: int = _AT_FDCWD, flags: int = 0) -> FileStatus
 
 
 def status_of(fd: int) -> FileStatus:
-    """Return the status of what a descriptor stands for, without asking a file server; raises OSError."""
+    """Status of the file of a descriptor without querying a file server; raises OSError."""
     return statx(b"", dir_fd=fd, flags=_AT_EMPTY_PATH)

@@ -79,18 +79,18 @@ class Found(NamedTuple):
         return stat.S_ISDIR(self.status.mode)
 
     def reopen(self, flags: int) -> int:
-        """Return a descriptor of the same thing that can be read; raises OSError."""
+        """Open the same file for reading; raises OSError."""
         return os.open(b"/proc/self/fd/%d" % self.fd, flags | os.O_CLOEXEC)
 
     def target(self) -> bytes:
-        """Return where a link leads, and give its descriptor back; raises OSError."""
+        """Read the target of a link, and close its descriptor; raises OSError."""
         try:
             return os.readlink(b"", dir_fd=self.fd)
         finally:
             self.close()
 
     def copy(self) -> Found:
-        """Return the same with a descriptor of its own."""
+        """Duplicate it, with a descriptor of its own."""
         return self._replace(fd=os.dup(self.fd))
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class Views:
         return None
 
     def _of_kin(self, view: View) -> Entered | None:
-        """Return the root of a living process that is in the same mount namespace and has the same root."""
+        """Open the root of a living process with the same mount namespace and the same root."""
         noted = self._noted.get(view)
         if noted is None:
             return None
@@ -306,7 +306,7 @@ class Entered:
         return self._step(folder, name, domain, None)
 
     def table(self) -> MountTable:
-        """Return the mounts seen from here; none if they cannot be read."""
+        """Mounts visible from this root; none if they cannot be read."""
         try:
             return self._mounts.of(self._folder)
         except OSError:
@@ -351,7 +351,7 @@ class Entered:
         return Found(fd, status, mounted)
 
     def _mounted(self, fd: int, device: int, at_ns: int) -> Mounted:
-        """Return what a descriptor's mount is. Numbers are given again, but not while a descriptor holds the mount.
+        """Find the mount of a descriptor. Mount ids are reused, but not while a descriptor keeps the mount.
 
         So of file systems without a device, which any user may mount in a namespace of his own, it is looked up in
         what mountinfo says after the descriptor was opened.
@@ -369,7 +369,7 @@ class Entered:
         return Mounted(domain, is_fuse=False, is_stacked=False)
 
     def _told_of(self, number: int, since_ns: int | None) -> Mounted | None:
-        """Return the mount of this number; who lives in a folder is not told of the mount that this lies on."""
+        """Find the mount of this id; a process in a chroot does not list the mount below its root."""
         for folder in (self._folder, b"/proc/self", b"/proc/1"):
             try:
                 mounted = self._mounts.of(folder, since_ns=since_ns).by_id.get(number)
@@ -399,7 +399,7 @@ def _admit(folder: Found, who: _Noted) -> None:
 
 
 def _is_listed(fd: int, who: _Noted) -> bool:
-    """Return whether an access control list admits a user to a folder, or one of his groups (acl(5))."""
+    """Test whether an access control list admits the user, or one of the groups (acl(5))."""
     try:
         raw = os.getxattr(b"/proc/self/fd/%d" % fd, _ACL)
         entries = list(_ACL_ENTRY.iter_unpack(raw[4:]))
@@ -414,7 +414,7 @@ def _is_listed(fd: int, who: _Noted) -> bool:
 
 
 def _mount_id(fd: int) -> int:
-    """Return the number of the mount that a descriptor is on (proc_pid_fdinfo(5)); -1 if it is not told."""
+    """Mount id of a descriptor (proc_pid_fdinfo(5)); -1 if the kernel does not show it."""
     try:
         with open(b"/proc/self/fdinfo/%d" % fd, "rb", buffering=0) as file:
             return int(_field(file.read(512), b"mnt_id")[0])

@@ -13,7 +13,7 @@ _OFFSETS = re.compile(rb'"data_offsets"\s*:\s*\[\s*\d{1,20}\s*,\s*(\d{1,20})\s*\
 
 
 def is_whole(fd: int, size: int, magic: bytes) -> bool | None:
-    """Return whether an open file is whole; None if its format does not tell, or it cannot be read."""
+    """Test whether an open file is complete; None if its format does not show that, or it cannot be read."""
     try:
         if magic.startswith(_ZIP):
             tail = os.pread(fd, _ZIP_TAIL_BYTES, max(0, size - _ZIP_TAIL_BYTES))

@@ -44,7 +44,7 @@ class _Turn:
 
 
 def most_left_off() -> int:
-    """Return how many jobs may be left off at a time by the limit of open files."""
+    """Compute how many jobs may be suspended at a time, from the limit of open files."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MAX_JOBS * MAX_DOMAINS if limit == resource.RLIM_INFINITY else limit // _LEFT_OFF_SHARE // MAX_DESCRIPTORS
 
@@ -105,7 +105,7 @@ class WorkerPool:
             HOLDERS.add(pid, lambda: turn not in self._running, counts=MAX_EACH)
 
     def hung(self) -> list[str]:
-        """Return the domains of the calls that do not come back, one for each, their threads replaced or not."""
+        """Domains of the calls that do not return, one for each, replaced threads included."""
         now_ns = time.monotonic_ns()
         with self._changed:
             return sorted(turn.domain for turn in self._running if now_ns - turn.began_ns > HUNG_NS)
@@ -125,7 +125,7 @@ class WorkerPool:
         return (domain for domain in self._queues if _pool(domain) == pool and domain not in busy)
 
     def waiting(self) -> bool:
-        """Return whether there is work to be done yet, leaving out what waits behind a call that hangs."""
+        """Test whether there is work to do, not counting what waits behind a hung call."""
         self.tend()
         now_ns = time.monotonic_ns()
         with self._changed:

@@ -47,7 +47,7 @@ class GpuDirect:
         return self._file is not None
 
     def read(self) -> Sequence[Sample] | None:
-        """Return the counters if they changed; None: the driver was unloaded, at which OSError was raised once."""
+        """Sample the counters if they changed; None: the driver was unloaded, for which OSError was raised once."""
         if self._next_open is not None and not self._opened_again(self._next_open):
             return None
         try:
@@ -75,7 +75,7 @@ class GpuDirect:
         return True
 
     def look(self) -> GpuDirectSample:
-        """Return the counters; raises OSError."""
+        """Read the counters; raises OSError."""
         return parse(b"" if self._file is None else self._file.read(), peer_memory=self._peer_memory)
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class GpuDirect:
 
 
 def parse(raw: bytes, *, peer_memory: bool = False) -> GpuDirectSample:
-    """Return what the statistics say, of either form."""
+    """Parse the statistics, of either form."""
     version: str | None = None
     counts = False
     counted: dict[bytes, dict[bytes, int | None]] = {}
@@ -118,7 +118,7 @@ def _bytes(mebibytes: int | None) -> int | None:
 
 
 def _has_peer_memory(fs: KernelFs) -> bool:
-    """Return whether memory of a GPU is registered for peer-to-peer DMA (drivers/pci/p2pdma.c, `p2pmem` in sysfs)."""
+    """Test whether memory of a GPU is registered for peer-to-peer DMA (drivers/pci/p2pdma.c, `p2pmem` in sysfs)."""
     try:
         devices = [pool.parent for pool in (fs.sys / "bus/pci/devices").glob("*/p2pmem")]
     except OSError:

@@ -51,7 +51,7 @@ class GpuLooker:
         return found
 
     def take_reason(self) -> str | None:
-        """Return why nothing is told of GPUs where there is a driver; that there is none goes without saying."""
+        """Why a present driver shows nothing; None where there is no driver."""
         return self._hung or (self._gpus.reason if self._gpus.has_library else None)
 
     def _leave(self) -> None:

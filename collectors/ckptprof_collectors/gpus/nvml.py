@@ -32,7 +32,7 @@ class Pcie:
         self._gpus: dict[int, _Gpm | _Counters | None] = {}
 
     def read(self, number: int, handle: Any) -> tuple[int, int] | None:
-        """Return (sent, received) of a GPU, cumulative; None: not told, or asked for the first time. No NVMLError."""
+        """Read (sent, received) of a GPU, cumulative; None: unknown, or the first call. Raises no NVMLError."""
         nvml = self._nvml
         try:
             if number not in self._gpus:
@@ -91,7 +91,7 @@ class _Counters:
         self.read(handle)
 
     def read(self, handle: Any) -> tuple[int, int]:
-        """Return them; raises ValueError if it does not count them."""
+        """Read the counters; raises ValueError if the GPU does not have them."""
         told = self._nvml.nvmlDeviceGetFieldValues(handle, self._fields)
         if any(one.nvmlReturn != self._nvml.NVML_SUCCESS for one in told):
             raise ValueError
@@ -111,7 +111,7 @@ class Gpus:
         self.reason: str | None = None  # why nothing is told
 
     def count(self) -> int | None:
-        """Return how many GPUs there are; None: no driver, or it does not tell."""
+        """Count the GPUs; None: no driver, or no answer."""
         nvml = self._driver()
         if nvml is None:
             return None
@@ -122,7 +122,7 @@ class Gpus:
             return None
 
     def used_by(self, pids: Collection[int]) -> int | None:
-        """Return on how many GPUs one of these processes computes; None: no driver, or it knows none of them.
+        """Count the GPUs on which one of these processes computes; None: no driver, or none of them does.
 
         Pids are those of the pid namespace of the host, which is what the driver tells
         (nvmlDeviceGetComputeRunningProcesses, NVML API reference).
@@ -141,7 +141,7 @@ class Gpus:
         return found or None
 
     def busy(self, starts: Mapping[int, int]) -> list[GpuUse]:
-        """Return the GPUs on which one of these pids (with its start in ticks) computes, with their use since then.
+        """Read the use of the GPUs on which one of these pids (with its start in ticks) computes.
 
         A point is the share in percent of the sixth of a second to a second before it in which a kernel ran, whoever's;
         some seconds of them are kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES, NVML API reference).
@@ -170,7 +170,7 @@ class Gpus:
         return found
 
     def _points(self, nvml: Any, number: int, handle: Any) -> list[tuple[int, int]]:
-        """Return (microseconds of the wall clock, percent) of what is new."""
+        """Read new points: (microseconds of the wall clock, percent)."""
         since_us = self._told_us.get(number, 0)
         try:
             _, samples = nvml.nvmlDeviceGetSamples(handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, since_us)

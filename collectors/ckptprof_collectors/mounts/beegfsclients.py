@@ -32,7 +32,7 @@ class BeegfsClients:
         self._version = fs.sys / "module/beegfs/version"
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
-        """Return how it is connected."""
+        """Sample the connections."""
         devices = {(mount.major, mount.minor) for mount in mounts}
         folders = []
         with suppress(OSError):
@@ -68,7 +68,6 @@ class BeegfsClients:
 
 
 def _target(name: bytes, connections: bytes) -> ClientTarget:
-    """Return a storage server, with the connections that there are."""
     gauges = {"rdma_connections": 0, "tcp_connections": 0, "fallback_connections": 0}
     address = None
     for kind, count, peer, fallback in _CONNECTIONS.findall(connections):

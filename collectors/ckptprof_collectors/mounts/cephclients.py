@@ -33,7 +33,7 @@ class CephClients:
         self._spent: dict[tuple[int, int], dict[bytes, tuple[int, int]]] = {}  # of each kind: how many, microseconds
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
-        """Return what was counted for these."""
+        """Sample the counters of these mounts."""
         sources = {(mount.major, mount.minor): mount.source for mount in mounts}
         try:
             names = [name for name in sorted(os.listdir(self._root)) if self._is_mount(name)]
@@ -51,7 +51,7 @@ class CephClients:
         return found
 
     def _is_mount(self, name: str) -> bool:
-        """Return whether a client mounts CephFS: each rbd of the cluster has a client, too, which asks no MDS."""
+        """Test whether a client mounts CephFS: rbd clients exist as well, without an MDS session."""
         return ".client" in name and (self._root / name / "mdsc").exists()
 
     def _sample(self, device: tuple[int, int], folder: Path) -> ClientSample:
@@ -75,7 +75,7 @@ class CephClients:
     def _operation(
         self, device: tuple[int, int], kind: bytes, latency: Mapping[bytes, Sequence[bytes]]
     ) -> ClientOperation | None:
-        """Return the requests of a kind; the kernel tells their mean time, cut to whole microseconds: the sum grows."""
+        """Sum up requests of a kind. The kernel shows the mean time in whole microseconds: the sum must not fall."""
         count, mean = (_column(latency.get(kind), column) for column in (0, 1))
         took = None if not count or mean is None else possible(count * mean)
         if not count or took is None:
@@ -100,7 +100,7 @@ def _text(path: Path) -> bytes:
 
 
 def _table(path: Path) -> dict[bytes, Sequence[bytes]]:
-    """Return the columns of each row; raises PermissionError."""
+    """Parse rows into columns; raises PermissionError."""
     rows = (line.split() for line in _text(path).split(b"\n"))
     return {row[0]: row[1:] for row in rows if len(row) > 2}
 

@@ -27,7 +27,7 @@ class Client(Protocol):
     """Reads what one kind of client counted."""
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
-        """Return what was counted for these mounts of its kind; raises OSError."""
+        """Sample the counters of these mounts of one kind; raises OSError."""
         ...
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class RemoteClients:
         self._last = {device: sample for device, sample in self._last.items() if device in there}
 
     def read(self) -> Sequence[Sample] | None:
-        """Return those that changed, None if there are none, it is too early or nobody wants it; raises OSError."""
+        """Sample the clients that changed; None: there are none, it is too early, or nothing trains. Raises OSError."""
         now = self._clock()
         if not self._by_client or not self.wanted or now < self._next:
             return None

@@ -30,7 +30,7 @@ _FUSE_USER = re.compile(rb"(?:^|[ ,])user_id=([0-9]{1,10})(?:,|$)")
 
 
 def domain_of_mount(mount: RawMount) -> str:
-    """Return the domain of a mount: one for all that are local, one for each file server, each FUSE mount of root.
+    """Domain of a mount: one for all local ones, one for each file server, one for each FUSE mount of root.
 
     All FUSE mounts of one user are one domain: however many he makes that never answer, they hold up one thread.
     """
@@ -63,7 +63,7 @@ class MountTable:
     points: dict[bytes, str] = field(default_factory=dict)  # from a mount point to its domain
 
     def below(self, folder: bytes, domain: str) -> list[bytes]:
-        """Return the mount points below a folder, itself of this domain, that are of another one and not local."""
+        """Mount points below a folder of this domain that belong to another one and are not local."""
         start = folder.rstrip(b"/") + b"/"
         return [
             point for point, other in self.points.items() if other not in (LOCAL, domain) and point.startswith(start)
@@ -78,7 +78,7 @@ class FailureDomains:
         self._parsed: dict[bytes, tuple[dict[int, Mounted], dict[bytes, str]]] = {}
 
     def of(self, folder: bytes, *, since_ns: int | None = None) -> MountTable:
-        """Return the mounts that the process of a folder in /proc sees, read since then; raises OSError.
+        """Mounts that the process of a folder in /proc sees, read since then; raises OSError.
 
         Empty if it has ended. By default they may be a second old.
         """

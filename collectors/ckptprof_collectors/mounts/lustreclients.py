@@ -60,7 +60,7 @@ class Count(NamedTuple):
     unit: str | None = None  # bytes | usec; None: another
 
     def of(self, unit: str) -> int | None:
-        """Return the sum in this unit."""
+        """Sum in this unit; None if it has another one."""
         return self.total if self.unit == unit else None
 
 
@@ -74,7 +74,7 @@ class Import(NamedTuple):
 
 
 def counts_of(data: bytes) -> dict[str, Count]:
-    """Return the counters of a `stats`."""
+    """Parse a `stats` file."""
     found = {}
     for line in data.split(b"\n"):
         words = line.split(None, 7)
@@ -86,7 +86,7 @@ def counts_of(data: bytes) -> dict[str, Count]:
 
 
 def added(parts: Iterable[Mapping[str, Count]]) -> dict[str, Count]:
-    """Return what several clients of one file system counted together."""
+    """Add the counters of several clients of one file system."""
     sums: dict[str, Count] = {}
     for counts in parts:
         for name, one in counts.items():
@@ -95,7 +95,7 @@ def added(parts: Iterable[Mapping[str, Count]]) -> dict[str, Count]:
 
 
 def _plus(one: Count, other: Count) -> Count:
-    """Return both together; without a sum where one of them has none, or lies."""
+    """Add two counters; without a sum if one of them has none, or is impossible."""
     times = possible(one.times + other.times)
     if times is None:
         return one._replace(total=None)
@@ -104,7 +104,7 @@ def _plus(one: Count, other: Count) -> Count:
 
 
 def import_of(data: bytes) -> Import:
-    """Return what an `import` says: its NID is in quotes since 2.16, and `<none>` without a connection."""
+    """Parse an `import` file: its NID is in quotes since 2.16, and `<none>` without a connection."""
     told = {key.decode(): value.decode("utf-8", "backslashreplace") for key, value in _IMPORT.findall(data)}
     address, _, network = told.get("current_connection", "").rpartition("@")
     means = _MEANS.get(network.rstrip("0123456789"))  # o2ib1 is one of several of o2ib
@@ -259,7 +259,7 @@ class LustreClients:
         self._version = next((one[0] for one in versions if one), "")
 
     def _list(self, kind: str, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], list[Path]]]:
-        """Return what there is of a kind: its name, and the folders that may have it."""
+        """List what there is of a kind: its name, and its possible folders."""
         names: set[str] = set()
         for root in self._roots:
             with suppress(OSError):
@@ -308,7 +308,7 @@ class LustreClients:
 
 
 def _name_of(source: str) -> str:
-    """Return the name of a file system: `10.0.0.1@o2ib:10.0.0.2@o2ib:/scratch/folder`."""
+    """Name of a file system: `10.0.0.1@o2ib:10.0.0.2@o2ib:/scratch/folder`."""
     return source.rpartition(":/")[2].partition("/")[0]
 
 
@@ -341,13 +341,13 @@ def _told(name: str, parts: Sequence[_Target]) -> ClientTarget:
 
 
 def _all_of(parts: Sequence[_Client | _Target]) -> dict[str, Count] | None:
-    """Return what these counted together; None: that was not seen of one of them, or there is none."""
+    """Sum of these counters; None: one of them was not readable, or there are none."""
     seen = [counts for counts in (one.stats.counts for one in parts) if counts is not None]
     return added(seen) if seen and len(seen) == len(parts) else None
 
 
 def _bytes(counts: Mapping[str, Count] | None, name: str) -> int | None:
-    """Return a sum of bytes; what has not been counted has no line, and is 0."""
+    """Sum of bytes; a counter without a line is 0."""
     if counts is None:
         return None
     return counts[name].of("bytes") if name in counts else 0

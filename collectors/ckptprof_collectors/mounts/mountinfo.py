@@ -23,7 +23,7 @@ _MINOR_BITS = 20  # include/linux/kdev_t.h: a connection is named by its device 
 
 
 def is_fuse(fs_type: bytes) -> bool:
-    """Return whether a file system of this type has a FUSE connection."""
+    """Test whether a file system of this type has a FUSE connection."""
     return fs_type in {b"fuse", b"fuseblk", b"virtiofs"} or fs_type.startswith((b"fuse.", b"fuseblk."))
 
 
@@ -104,7 +104,7 @@ def unescape(field: bytes) -> bytes:
 
 
 def parse(data: bytes) -> list[RawMount]:
-    """Return the mounts in the kernel's order, leaving out lines that make no sense."""
+    """Parse mounts in the kernel's order; malformed lines are skipped."""
     return [mount for line in data.split(b"\n") if (mount := _raw_mount(line)) is not None]
 
 
@@ -116,7 +116,7 @@ def _raw_mount(line: bytes) -> RawMount | None:
 
 
 def mount_of(mounts: Sequence[RawMount], path: bytes) -> RawMount | None:
-    """Return the mount that an absolute path without symlinks is on; of mounts on one place the last hides the rest.
+    """Find the mount of an absolute path without symlinks; of mounts on one place the last hides the others.
 
     Nothing is touched on the file system itself: a dead NFS server cannot hold us up.
     """
@@ -131,7 +131,7 @@ def mount_of(mounts: Sequence[RawMount], path: bytes) -> RawMount | None:
 
 
 def device_of(fs: KernelFs, mount: RawMount, mounts: Sequence[RawMount] = ()) -> str | None:
-    """Return the kernel name of the block device under a mount, through the upper directory of an overlay."""
+    """Kernel name of the block device of a mount, through the upper directory of an overlay."""
     if mount.major:
         try:
             link = os.readlink(fs.sys / "dev" / "block" / f"{mount.major}:{mount.minor}")
@@ -149,7 +149,7 @@ def device_of(fs: KernelFs, mount: RawMount, mounts: Sequence[RawMount] = ()) ->
 
 
 def device_at(fs: KernelFs, path: bytes) -> str | None:
-    """Return the kernel name behind a path below /dev, None if it leads to no block device."""
+    """Kernel name of a path below /dev; None if it is no block device."""
     if not path.startswith(b"/dev/"):
         return None
     name = os.path.realpath(fs.dev / os.fsdecode(path[5:])).rpartition("/")[2]
@@ -159,7 +159,7 @@ def device_at(fs: KernelFs, path: bytes) -> str | None:
 
 
 def host_mounts(fs: KernelFs) -> Path:
-    """Return the folder of /proc of a process that has the host's mounts: init in a container that has the host's pids.
+    """Folder in /proc of a process with the host's mounts: init in a container that has the host's pids.
 
     A container's root is another one. A service has mounts of its own, too, but the host's root: its own are meant.
     """
@@ -200,7 +200,7 @@ class Mounts:
             self._poll.register(self._file.fd, select.POLLPRI)
 
     def read(self) -> Sequence[Sample]:
-        """Return the mounts that are new, changed or gone, and which FUSE connections wait; raises OSError."""
+        """Sample new, changed and removed mounts, and waiting FUSE requests; raises OSError."""
         return [*self._changed(), *self._fuse.read()]
 
     def _changed(self) -> list[Sample]:

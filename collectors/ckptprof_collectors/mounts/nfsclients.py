@@ -55,7 +55,7 @@ class NfsClients:
 
 
 def _places(mounts: Sequence[MountInfo]) -> Mapping[tuple[str, str], tuple[int, int]]:
-    """Return the device of each mount by its source and its place; not where several of one source hide each other."""
+    """Devices of mounts by source and mount point; none where several mounts of one source hide each other."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     hidden = set()
     for mount in mounts:
@@ -78,7 +78,7 @@ def _heads(data: bytes) -> list[tuple[int, re.Match[bytes]]]:
 
 
 def _counts(block: bytes) -> bytes:
-    """Return the part that stands still while nothing is asked: not its age, nor for how long a connection was idle."""
+    """Part of a block that stays the same while idle: not its age, nor the idle time of a connection."""
     after = max(0, block.find(b"\tevents:"))
     until = block.find(b"\txprt:", after)
     operations = block.find(b"\tper-op", after)
@@ -86,7 +86,7 @@ def _counts(block: bytes) -> bytes:
 
 
 def parse(device: tuple[int, int], block: bytes) -> ClientSample:
-    """Return what one block says; what makes no sense was not seen."""
+    """Parse one block; a malformed value is None."""
     fields: dict[bytes, list[bytes]] = {}
     transports: list[list[bytes]] = []
     operations: list[ClientOperation] = []

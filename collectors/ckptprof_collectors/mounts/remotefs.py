@@ -38,12 +38,12 @@ def _without_port(host: str) -> str:
 
 
 def _whole(source: str) -> str:
-    """Return the source: the tag of an export of the hypervisor (virtiofs, 9p), or an address (9p over TCP)."""
+    """Entire source: the tag of an export of the hypervisor (virtiofs, 9p), or an address (9p over TCP)."""
     return source
 
 
 def _unknown(_source: str) -> str:
-    """Return nothing: the source does not name the server."""
+    """No server: the source does not name it."""
     return ""
 
 
@@ -80,17 +80,17 @@ _CEPH_MONITORS = re.compile(r"(?:^|,)mon_addr=(?:v[12]:)?(\[[^\]]+\]|[^,:/]+)")
 
 
 def is_remote(fs_type: str) -> bool:
-    """Return True if files of this type live on another host (or the hypervisor), named in the mount or not."""
+    """Test whether files of this type are on another host (or the hypervisor), whether the mount names it or not."""
     return fs_type in REMOTE
 
 
 def program_of(fs_type: str, source: str) -> str:
-    """Return the program that a FUSE mount says to be served by: `fuse.sshfs`; a plain `fuse` may name it as source."""
+    """Program of a FUSE mount: `fuse.sshfs`; a plain `fuse` may name it in the source."""
     return fs_type.partition(".")[2] or source.partition(":")[0].rpartition("/")[2]
 
 
 def server_of(fs_type: str, source: str, options: str = "") -> str | None:
-    """Return the host behind a remote mount, None if the file system is local or its mount does not say."""
+    """Host of a remote mount; None if the file system is local or its mount does not name it."""
     find = REMOTE.get(fs_type)
     if find is None:
         return None
@@ -101,7 +101,7 @@ def server_of(fs_type: str, source: str, options: str = "") -> str | None:
 
 
 def addresses_of(fs_type: str, source: str, options: str = "") -> tuple[str, ...]:
-    """Return the addresses of servers that a remote mount names: what is no address would have to be looked up.
+    """Server addresses in a remote mount; host names are not resolved.
 
     `10.0.0.1@tcp:10.0.0.2@tcp:/name` (Lustre), `addr=10.0.0.1` (NFS), `10.0.0.1:6789,10.0.0.2:6789:/` (Ceph).
     """

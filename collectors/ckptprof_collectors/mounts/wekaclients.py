@@ -22,7 +22,7 @@ class WekaClients:
         self._interface = fs.proc / "wekafs/interface"
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
-        """Return that it is there."""
+        """Sample that the client is up."""
         if not self._interface.exists():
             return []
         devices = sorted({(mount.major, mount.minor) for mount in mounts})

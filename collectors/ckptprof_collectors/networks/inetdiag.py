@@ -136,7 +136,7 @@ class TcpSocket:
         self.seen = 0
 
     def counts(self) -> Counts:
-        """Return its counters; what is absurd, as a negative number is, was not seen."""
+        """Unpack the counters; an impossible value is None or 0."""
         raw = self.counters
         length = len(raw)
         acked, received, min_rtt, rate, busy, rwnd, sndbuf, retransmitted = _COUNTED.unpack(
@@ -205,7 +205,7 @@ class TcpTable(Generic[S]):
         return one.seen == self._turn
 
     def look(self) -> tuple[list[S], list[S]]:
-        """Return the sockets that changed or are new, and those that are gone since the last look; raises OSError."""
+        """Poll the sockets: those that changed or are new, and those that are gone; raises OSError."""
         self._turn += 1
         before_ns, self._looked_ns = self._looked_ns, time.monotonic_ns()
         self.left_out = 0
@@ -317,7 +317,7 @@ class TcpTable(Generic[S]):
         changed.append(one)
 
     def _socket(self, data: bytes, at: int) -> S | None:
-        """Return the socket of a message, None if it is new and there is no room for it."""
+        """Find the socket of a message; None if it is new and the table is full."""
         cookie = data[at + _COOKIE_AT : at + _COOKIE_AT + 8]
         one = self._known.get(cookie)
         if one is None:
@@ -329,7 +329,7 @@ class TcpTable(Generic[S]):
 
     @staticmethod
     def _find(message: bytes) -> tuple[int, int]:
-        """Return where the attribute with tcp_info begins, and its length; zeros if there is none, or too little."""
+        """Find the attribute with tcp_info: offset and length; zeros if it is missing or too short."""
         at, end = _ATTRIBUTES_AT, len(message)
         while at + _ATTRIBUTE.size <= end:
             length, kind = _ATTRIBUTE.unpack_from(message, at)
@@ -351,6 +351,6 @@ def _bare(address: bytes) -> bytes:
 
 @functools.lru_cache(8)
 def _usual(info_at: int, counters: int) -> struct.Struct:
-    """Return a message as (size, sequence, cookie, head of the attribute with tcp_info, counters)."""
+    """Layout of a message: (size, sequence, cookie, head of the attribute with tcp_info, counters)."""
     to_cookie, to_info = _COOKIE_AT - 12, info_at - _COOKIE_AT - 8
     return struct.Struct(f"=I4xI{to_cookie}x8s{to_info}x4s{_COUNTED_FROM - 4}x{counters}s")

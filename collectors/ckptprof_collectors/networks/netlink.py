@@ -42,11 +42,11 @@ class Netlink:
         self._socket.send(HEADER.pack(HEADER.size + len(message), kind, flags, self.sequence, 0) + message)
 
     def part(self) -> bytes:
-        """Return the next part of the answer, some messages; raises OSError."""
+        """Receive the next part of the answer, some messages; raises OSError."""
         return self._socket.recv(_PART_BYTES)
 
     def ended(self, kind: int, body: bytes) -> bool:
-        """Return whether a message ends the answer; raises OSError if the kernel refuses one."""
+        """Test whether a message ends the answer; raises OSError for a refusal."""
         if kind not in (ERROR, DONE):
             return False
         number = -int.from_bytes(body[:4], "little", signed=True)
@@ -69,7 +69,7 @@ class Netlink:
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Return (type, sequence, body) of each message; what makes no sense ends it."""
+    """Yield (type, sequence, body) of each message, up to the first malformed one."""
     at = 0
     while at + HEADER.size <= len(data):
         size, kind, _, sequence, _ = HEADER.unpack_from(data, at)
@@ -80,7 +80,7 @@ def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """Return the attributes by type; what makes no sense ends them."""
+    """Attributes by type, up to the first malformed one."""
     found = {}
     at = 0
     while at + _ATTRIBUTE.size <= len(data):

@@ -29,13 +29,13 @@ _Link = tuple[int | None, int | None]  # speed in Mbit/s (0 or less: not known),
 
 
 def name_of(line: bytes) -> bytes | None:
-    """Return the raw name of a line of /proc/net/dev, None for its header or its end."""
+    """Raw name in a line of /proc/net/dev; None for its header or its end."""
     name, colon, _ = line.rpartition(b":")  # numbers hold no colon; names may not, but that is others' promise
     return name.lstrip(b" ") or None if colon else None
 
 
 def parse_line(line: bytes) -> NicSample | None:
-    """Return the sample of a line of /proc/net/dev, None if it is malformed."""
+    """Parse a line of /proc/net/dev; None if it is malformed."""
     name, _, rest = line.rpartition(b":")
     fields = rest.split()
     if not name or len(fields) < _FIELDS:
@@ -125,7 +125,7 @@ class Nics:
         )
 
     def _links(self) -> dict[str, _Link]:
-        """Return what psutil knows of all links; nothing of another tree, or if one name is no UTF-8."""
+        """Link state of all interfaces by psutil; none in a test tree, or if a name is no UTF-8."""
         try:
             links = psutil.net_if_stats() if self._is_live else {}
         except (OSError, UnicodeError):

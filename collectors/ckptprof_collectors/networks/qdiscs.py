@@ -45,7 +45,7 @@ class Qdiscs:
         self._names: dict[int, str] = {}
 
     def read(self) -> Sequence[Sample] | None:
-        """Return those that changed since the last call, None if it is too early to ask again; raises OSError."""
+        """Sample what changed since the last call; None: too early. Raises OSError."""
         now = self._clock()
         if now < self._next:
             return None
@@ -69,7 +69,7 @@ class Qdiscs:
         return samples
 
     def _name(self, index: int) -> str | None:
-        """Return the name of an interface: those that are known may have been renamed, but not while they are up."""
+        """Name of an interface; a cached name may be outdated only after the interface was down."""
         name = self._names.get(index)
         if name is None:
             try:
@@ -83,7 +83,7 @@ class Qdiscs:
 
 
 def parse(body: bytes, name_of: Callable[[int], str | None]) -> tuple[int, QdiscSample] | None:
-    """Return the index of the interface and the sample of a message; None if it does not count, or makes no sense."""
+    """Parse a message: index of the interface and sample; None if it does not count, or is malformed."""
     if len(body) < _MESSAGE.size:
         return None
     _, index, handle, parent, _ = _MESSAGE.unpack_from(body)
@@ -124,5 +124,5 @@ def _rate(kind: str, options: bytes) -> int | None:
 
 
 def _number(data: bytes, at: int, size: int) -> int | None:
-    """Return a number; None if it is not there, or 0, which stands for none."""
+    """Read the number at an offset; None if it is missing or 0."""
     return int.from_bytes(data[at : at + size], "little") or None if len(data) >= at + size else None

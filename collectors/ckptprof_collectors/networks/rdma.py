@@ -69,7 +69,7 @@ class _Port:
         )
 
     def _interface(self) -> str | None:
-        """Return the netdev of the port: of its first GID, else the one of the same device and port number."""
+        """Network interface of the port: of its first GID, else that of the same device and port number."""
         if of_gid := read_text(self.folder / "gid_attrs" / "ndevs" / "0"):
             return of_gid
         net = self.folder.parent.parent / "device" / "net"
@@ -153,7 +153,7 @@ def _bytes_of(units: int | None) -> int | None:
 
 
 def _read(fd: int | None) -> int | None:
-    """Return a counter, None if the device has not got it or is gone (ENODEV), or says N/A or what cannot be."""
+    """Read a counter; None if the device does not have it, is gone (ENODEV), or shows no valid number."""
     if fd is None:
         return None
     try:

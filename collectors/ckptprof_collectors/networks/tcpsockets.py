@@ -54,7 +54,7 @@ class LocalAddresses:
         self._again = time.monotonic()
 
     def of(self, local: bytes, remote: bytes) -> tuple[str, ...]:
-        """Return the interfaces of a connection, none if they are not known; raises OSError."""
+        """Interfaces of a connection; none if they are unknown. Raises OSError."""
         if local not in self._interfaces and time.monotonic() >= self._again:
             self._again = time.monotonic() + AGAIN_SECONDS
             self._interfaces = self._read()
@@ -89,12 +89,12 @@ class LocalAddresses:
 
 
 def is_loopback(address: bytes) -> bool:
-    """Return whether a connection from this address never leaves the host."""
+    """Test whether a connection from this address never leaves the host."""
     return address[:1] == b"\x7f" if len(address) == 4 else address == bytes(15) + b"\x01"
 
 
 def bottoms(net: Path, name: str, depth: int = _MAX_DEPTH) -> list[str]:
-    """Return the interfaces at the bottom of one: itself, or what carries a bond, a VLAN or a bridge."""
+    """Lowest interfaces of one: itself, or those below a bond, a VLAN or a bridge."""
     lower = [entry[6:] for entry in entries(net / name) if entry.startswith("lower_")]
     if not lower or depth == 0:
         return [name]
@@ -113,11 +113,11 @@ class Owners(Protocol):
     def __len__(self) -> int: ...
 
     def __contains__(self, owner: tuple[int, int]) -> bool:
-        """Return whether (pid, start_ticks) is one of them."""
+        """Test whether (pid, start_ticks) is one of them."""
         ...
 
     def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]] | None:
-        """Return (pid, start_ticks) of the sockets that one of them has; None: ask again later."""
+        """Find (pid, start_ticks) of sockets; None: too early."""
         ...
 
 
@@ -240,7 +240,7 @@ class TcpSockets:
         self._is_new = True  # what the sockets have counted so far was before our time
 
     def read(self) -> Sequence[Sample] | None:
-        """Return what changed since the last call, None if the sockets were not looked at; raises OSError."""
+        """Sample what changed since the last call; None: nothing was polled. Raises OSError."""
         if not len(self.owners):
             if not self._is_new:
                 self._begin()
@@ -278,7 +278,7 @@ class TcpSockets:
         return touched
 
     def _find_owners(self, telling: Collection[_Connection]) -> Mapping[int, tuple[int, int]]:
-        """Return the owners that were not known yet, by inode; let those wait who cannot be looked for yet."""
+        """Find unknown owners, by inode; while that is too early, their sockets wait."""
         owners = self.owners
         wanted = [one for one in telling if one.asked != owners.turn and one.inode and one.uid in owners.users]
         found = owners.find({one.inode for one in wanted}) if wanted else {}
@@ -310,13 +310,13 @@ class TcpSockets:
         one.counted = counts
 
     def _is_strange(self, one: _Connection, *, was_nobodys: bool) -> bool:
-        """Return whether a socket is surely of nobody who matters; it may have closed just before it was looked for."""
+        """Test whether a socket certainly belongs to another process, and did not just close before the search."""
         if not one.inode:
             return False
         return one.uid not in self.owners.users or (was_nobodys and self._table.has(one))
 
     def _owner_there(self, one: _Connection) -> tuple[int, int] | None:
-        """Return whose a socket is that had closed before anybody saw its inode: who alone connects to there."""
+        """Owner of a socket that closed before its inode was read: the only process connected to that remote port."""
         there = {
             key[4]
             for key, endpoint in self._endpoints.items()
@@ -326,7 +326,7 @@ class TcpSockets:
         return next(iter(there)) if len(there) == 1 else None
 
     def _endpoint(self, key: _Key, touched: dict[_Key, _Endpoint]) -> _Endpoint:
-        """Return an endpoint, which is the latest now; the one for all others where nobody can give way."""
+        """Find or add an endpoint; the shared one for all others if none can be evicted."""
         endpoint = self._endpoints.get(key)
         if endpoint is None:
             if _OTHERS in touched:
@@ -350,7 +350,7 @@ class TcpSockets:
 
 
 def _is_telling(one: _Connection, counts: Counts, *, least: bool) -> bool:
-    """Return whether a socket has moved enough since it was counted; `least`: anything is."""
+    """Test whether a socket transferred enough since it was counted; `least`: anything is enough."""
     moved = _moved(counts, one.counted)
     if not moved and one.is_closed_here:
         return False  # it says goodbye to somebody who does not answer, for minutes

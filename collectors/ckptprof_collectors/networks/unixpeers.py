@@ -20,7 +20,7 @@ _ANSWER_BYTES = 16  # unix_diag_msg
 
 
 def peers(inodes: Collection[int]) -> dict[int, int]:
-    """Return the inode of the other end of each of these sockets that is a local one; others are left out."""
+    """Inodes of the peers of local sockets; other sockets are left out."""
     found: dict[int, int] = {}
     with contextlib.suppress(OSError, UnavailableError), contextlib.closing(Netlink(SOCK_DIAG, "sock_diag")) as netlink:
         for inode in sorted(inodes)[:MAX_ASKED]:

@@ -80,7 +80,7 @@ class Wires:
             raise UnavailableError("no interface whose driver counts at the wire (ethtool -S: *_phy, *.nic, port.*)")
 
     def read(self) -> Sequence[Sample] | None:
-        """Return what changed since the last call, None if it is too early or nobody wants it."""
+        """Sample what changed since the last call; None: too early, or nothing trains."""
         now = self._clock()
         if not self.wanted or now < self._next:
             return None
@@ -125,7 +125,7 @@ class Wires:
         return _Interface(text(os.fsencode(name)), count, found) if {"rx_bytes", "tx_bytes"} <= found.keys() else None
 
     def _numbers(self, one: _Interface) -> Sequence[int] | None:
-        """Return the numbers of an interface; None if it is gone, or has others now."""
+        """Read the numbers of an interface; None if it is gone, or its set of numbers has changed."""
         self._room[:8] = struct.pack("=II", _GSTATS, one.count)
         try:
             self._ask(one.name, self._room)

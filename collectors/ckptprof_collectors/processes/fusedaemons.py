@@ -36,7 +36,7 @@ Peers = Callable[[Collection[int]], Mapping[int, int]]
 
 
 def names_of(mount: MountInfo) -> frozenset[bytes]:
-    """Return what the process may be called: `fuse.sshfs` is served by sshfs; a plain `fuse` may name it as source."""
+    """Possible names of the process: `fuse.sshfs` is served by sshfs; a plain `fuse` may name it in the source."""
     name = program_of(mount.fs_type, mount.source)
     words = {name, name.lower(), _OTHER_NAMES.get(name, name)} - {""}
     return frozenset(word.encode()[:_COMM_BYTES] for word in words)
@@ -56,7 +56,7 @@ class FuseDaemons:
         return [process for processes, _ in self._found.values() for process in processes]
 
     def read(self, page_bytes: int) -> list[FuseDaemon]:
-        """Return those that have used a processor since the last call; who has ended is forgotten."""
+        """Sample the daemons that used CPU since the last call; ended ones are forgotten."""
         told = []
         for key, (processes, known) in list(self._found.items()):
             if any(process.pid in HOLDERS for process in processes):
@@ -77,7 +77,7 @@ class FuseDaemons:
         return told
 
     def lacking(self, mounts: Iterable[MountInfo]) -> list[MountInfo]:
-        """Return the mounts whose process is not known; those that are gone are forgotten."""
+        """Mounts without a known daemon; removed mounts are forgotten."""
         served = {(one.major, one.minor): one for one in mounts if is_fuse(one.fs_type.encode()) and not one.device}
         self._found = {key: found for key, found in self._found.items() if key in served}
         return [mount for key, mount in served.items() if key not in self._found and mount.fs_type != "virtiofs"]
@@ -125,7 +125,7 @@ class FuseDaemons:
             )
 
     def _helpers(self, pid: int, links: Mapping[bytes, bytes], pids: Collection[int]) -> list[int]:
-        """Return its children, and who has the other end of one of its sockets as standard input."""
+        """Children of a process, and the peers of its sockets that are a process's standard input."""
         children = self._read(b"%d/task/%d/children" % (pid, pid)).split()
         found = dict.fromkeys(int(child) for child in children if child.isdigit() and len(child) <= _PID_DIGITS)
         own = {int(socket[1]) for link in links.values() if (socket := _SOCKET.match(link)) is not None}

@@ -33,7 +33,7 @@ _IN_MEMORY = re.compile(rb"/dev/shm/(?:[^/]+/.|tmp[0-9a-z_]{8}$)")
 
 
 def is_data_path(path: bytes) -> bool:
-    """Return whether `path` may be a data file: no pseudo file, no code, no locale.
+    """Test whether `path` may be a data file: no pseudo file, no code, no locale.
 
     Memory that processes share by name (/dev/shm/NAME) is none; a checkpoint may be kept or staged in a folder there.
     """
@@ -70,7 +70,7 @@ class OpenFiles:
             raise
 
     def scan(self, mappings: Mappings | None = None) -> FileScan:
-        """Return all data files that are open now, and those that are mapped; raises ProcessGone, PermissionError."""
+        """Scan all open data files, and the mapped ones; raises ProcessGone, PermissionError."""
         self.raw_paths = {}
         files = tuple(islice(filter(None, map(self._look, self._latest_first())), MAX_FILES))
         mapped = None
@@ -94,7 +94,7 @@ class OpenFiles:
             first, above = first - depth, first
 
     def _list(self, first: int) -> list[int]:
-        """Return the descriptors that are open now, from a number on; raises ProcessGone, PermissionError."""
+        """List the open descriptors from a number on; raises ProcessGone, PermissionError."""
         try:
             os.lseek(self._fd_folder, first + _FIRST_AT if first > 0 else 0, os.SEEK_SET)
             return [int(name) for name in os.listdir(self._fd_folder) if name.isdecimal()]
@@ -161,7 +161,7 @@ class Mappings:
         self.spent_ns = 0  # CPU time of all reads so far
 
     def look(self) -> tuple[MappedFile, ...] | None:
-        """Return what is mapped, as of the sizes of the last `read_stat`; None: not allowed. Raises ProcessGone."""
+        """Read the mapped files if the sizes of the last `read_stat` differ; None: not allowed. Raises ProcessGone."""
         sizes, now_ns = self.process.sizes, time.monotonic_ns()
         if not sizes or sizes != self._sizes or now_ns - self._read_ns >= AGAIN_NS:
             began = time.thread_time_ns()
@@ -176,7 +176,7 @@ class Mappings:
 
 
 def parse_fdinfo(info: bytes) -> tuple[int | None, int | None]:
-    """Return (position, flags) of /proc/PID/fdinfo/FD; the flags are octal there."""
+    """Parse (position, flags) of /proc/PID/fdinfo/FD; the flags are octal there."""
     fields = info.split(None, 4)
     if len(fields) < 4 or fields[0] != b"pos:" or fields[2] != b"flags:":
         return None, None
@@ -187,13 +187,13 @@ def parse_fdinfo(info: bytes) -> tuple[int | None, int | None]:
 
 
 def _names_another(info: bytes, inode: int) -> bool:
-    """Return whether fdinfo names another inode (Linux 5.14); that of an overlay may differ without being another."""
+    """Test whether fdinfo names another inode (Linux 5.14); on an overlay the number may differ for the same file."""
     _, told, rest = info.partition(b"\nino:")
     return bool(told) and rest.split(None, 1)[:1] != [b"%d" % inode]
 
 
 def read_mappings(process: Process) -> dict[bytes, MappedFile] | None:
-    """Return the data files that are mapped, by path, each with the bytes of all its mappings; None: not allowed."""
+    """Read the mapped data files by path, each with the bytes of all its mappings; None: not allowed."""
     try:
         with open(process.folder + b"/maps", "rb", buffering=1 << 16) as stream:
             return parse_maps(stream.read(16 << 20))
@@ -202,7 +202,7 @@ def read_mappings(process: Process) -> dict[bytes, MappedFile] | None:
 
 
 def parse_maps(raw: bytes) -> dict[bytes, MappedFile]:
-    """Return the data files of /proc/PID/maps by path; a newline in a name stands there as an octal escape.
+    """Parse the data files of /proc/PID/maps by path; a newline in a name is an octal escape there.
 
     A file may be mapped by tens of thousands of pieces: of each only its length is added up.
     """

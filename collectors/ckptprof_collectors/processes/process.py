@@ -150,7 +150,7 @@ class Process:
 
 
 def parse_io(pid: int, start_ticks: int, raw: bytes) -> ProcessIo | None:
-    """Return the seven counters of /proc/PID/io, or None if it is not complete."""
+    """Parse the seven counters of /proc/PID/io; None if it is incomplete."""
     values = raw.split()[1::2]
     if len(values) < 7:
         return None
@@ -162,7 +162,7 @@ def parse_io(pid: int, start_ticks: int, raw: bytes) -> ProcessIo | None:
 
 
 def parse_stat(pid: int, start_ticks: int, raw: bytes, memory: bytes, page_bytes: int) -> ProcessStat | None:
-    """Return what is used of /proc/PID/stat and statm, or None if they are not complete."""
+    """Parse the used fields of /proc/PID/stat and statm; None if they are incomplete."""
     fields = _stat_fields(raw)
     pages = memory.split()
     try:
@@ -184,7 +184,7 @@ def parse_stat(pid: int, start_ticks: int, raw: bytes, memory: bytes, page_bytes
 
 
 def _stat_fields(raw: bytes) -> list[bytes]:
-    """Return the fields from `state` on: the command before them may hold spaces and brackets."""
+    """Fields from `state` on: the command before them may contain spaces and brackets."""
     return raw[raw.rindex(b")") + 1 :].split() if b")" in raw else []
 
 
@@ -193,25 +193,25 @@ def _number(fields: list[bytes], at: int) -> int | None:
 
 
 def list_pids(fs: KernelFs) -> list[int]:
-    """Return the pids that are there; raises OSError."""
+    """List all pids; raises OSError."""
     return [int(name) for name in os.listdir(fs.proc) if name.isdecimal()]
 
 
 def is_kernel_thread(fs: KernelFs, pid: int) -> bool | None:
-    """Return whether it is the kernel's own (PF_KTHREAD); None if it is gone."""
+    """Test for a thread of the kernel (PF_KTHREAD); None if it has ended."""
     fields = _stat_fields(_read(os.fsencode(fs.proc) + b"/%d/stat" % pid, 1024) or b"")
     flags = _number(fields, 6)
     return None if flags is None else bool(flags & _PF_KTHREAD)
 
 
 def parent_of(fs: KernelFs, pid: int) -> int | None:
-    """Return the pid of its parent; None if it is gone."""
+    """Pid of the parent; None if the process has ended."""
     fields = _stat_fields(_read(os.fsencode(fs.proc) + b"/%d/stat" % pid, 1024) or b"")
     return _number(fields, 1)
 
 
 def describe(process: Process, known: ProcessInfo | None = None) -> ProcessInfo:
-    """Return what the process is; raises ProcessGone.
+    """Describe a process; raises ProcessGone.
 
     `known` is what was said of it before: that stays once its memory is gone, and all but its name and parent with it.
     It costs a read of its maps (1 to 3 ms for a large one), so it is asked for rarely.
@@ -250,7 +250,7 @@ def _described(folder: bytes, run: Path, start_ticks: int, parent_pid: int) -> P
 
 
 def _in_other_network(folder: bytes) -> bool | None:
-    """Return whether its connections are out of sight, in a namespace of its own."""
+    """Test whether its connections are in another network namespace, and so not monitored; None: unknown."""
     try:
         return os.readlink(folder + b"/ns/net") != os.readlink(os.path.dirname(folder) + b"/self/ns/net")
     except OSError:
@@ -279,7 +279,7 @@ def starters(process: Process) -> list[ProcessInfo]:
 
 
 def is_interpreter(process: Process) -> bool:
-    """Return whether it is one of the programs that training scripts run in."""
+    """Test for the programs that run training scripts."""
     return _runs_interpreter(process.folder)
 
 
@@ -289,7 +289,7 @@ def _runs_interpreter(folder: bytes) -> bool:
 
 
 def places(process: Process, limit: int = 16) -> list[bytes]:
-    """Return folders where its files may be: those named by its arguments, then the working one. Nothing is kept."""
+    """Folders that may contain its files: those in its arguments, then the working directory. No cache."""
     found: list[bytes] = []
     for argument in (_read(process.folder + b"/cmdline", 16384) or b"").split(b"\0")[1:]:
         value = argument.partition(b"=")[2] or argument
@@ -318,7 +318,7 @@ def _read(path: bytes, limit: int) -> bytes | None:
 
 
 def descendants(parents: dict[int, int], roots: Iterable[int]) -> set[int]:
-    """Return the pids in `parents` (pid to parent pid) that descend from `roots`, the roots included."""
+    """Pids in `parents` (pid to parent pid) that descend from `roots`, including the roots."""
     inside = set(roots)
     for pid in parents:
         chain = []

@@ -51,7 +51,7 @@ _IN_CGROUP = re.compile(r"/job_([0-9]{1,10})/step_")
 
 
 def whose(run: Path, cgroup: str | None, environment: Mapping[str, str], uid: int | None) -> dict[str, str]:
-    """Return variables that say whose the job of a process is; none where no prolog of root told of such a process.
+    """Variables that name the owner of a process's job; none where no prolog of root recorded the job.
 
     The cgroup names the job; where it does not, the environment may, for the job has to be of the same user.
     """
@@ -66,7 +66,7 @@ def whose(run: Path, cgroup: str | None, environment: Mapping[str, str], uid: in
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a file that root alone can have written; none of any other."""
+    """Lines of a file that only root can have written; none of any other."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -83,7 +83,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def program_of(arguments: list[bytes], comm: bytes, notebook: bytes = b"") -> bytes:
-    """Return the base name of the script, the name of the module, or the executable's if it is no interpreter.
+    """Find the base name of the script, the name of the module, or that of an executable that is no interpreter.
 
     What a process pool starts is named by the module that it starts; other code of `-c` or standard input has no name.
     What a debugger or a profiler runs is named, not that; of a notebook's kernel the notebook, as far as its path is
@@ -106,7 +106,7 @@ def _around(rest: Iterator[bytes]) -> bytes:
 
 
 def _run_by_interpreter(arguments: list[bytes], rest: Iterator[bytes], comm: bytes) -> bytes:
-    """Return what runs, whatever it runs itself; `rest` are the arguments after the executable's name."""
+    """Program that an interpreter runs; `rest` are the arguments after the executable."""
     executable = os.path.basename(arguments[0]) if arguments and arguments[0] else comm
     if not executable.startswith(_INTERPRETERS):
         return executable
@@ -127,7 +127,7 @@ def _run_by_interpreter(arguments: list[bytes], rest: Iterator[bytes], comm: byt
 
 
 def _option(argument: bytes, rest: Iterator[bytes]) -> tuple[bytes, bytes]:
-    """Return the letter and the value of the first option in `-uXdev` that has one; nothing if none has."""
+    """Letter and value of the first option in `-uXdev` that has a value; empty if none has."""
     for at in range(1, len(argument)):
         letter = argument[at : at + 1]
         if letter in b"cm" + _WITH_VALUE:
@@ -143,7 +143,7 @@ def _script(path: bytes) -> bytes:
 
 
 def environment_of(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the known variables of an environment, cleaned and cut."""
+    """Known variables of an environment, escaped and truncated."""
     return {
         key: text(os.fsencode(variables[key])[:_MAX_VALUE_BYTES]) for key in sorted(ENVIRONMENT_KEYS & variables.keys())
     }

@@ -67,7 +67,7 @@ class Dump(NamedTuple):
 
 
 def find_program() -> str | None:
-    """Return the path of py-spy: beside this Python, or in PATH."""
+    """Find py-spy: beside this Python, or in PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     if os.access(beside, os.X_OK):
         return beside
@@ -125,7 +125,7 @@ class StackLooker:
         return found
 
     def take_reason(self) -> str | None:
-        """Return, once each, why looks are not to be had."""
+        """Return each reason for missing samples once."""
         reason = self._reason
         if reason is None or reason in self._told or len(self._told) >= _MAX_REASONS:
             return None
@@ -222,7 +222,7 @@ def dump(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS) ->
 
 
 def _drain(out: int, told: int, deadline: float) -> tuple[bool, bytes, bytes, int]:
-    """Return (whether both pipes ended in time and measure, the one, the other, when the one told something first)."""
+    """Read both pipes: (True if they ended within the limits, stdout, stderr, time of the first output)."""
     poll = select.poll()
     parts: dict[int, list[bytes]] = {out: [], told: []}
     for fd in parts:
@@ -249,7 +249,7 @@ def _complaint(told: bytes) -> str:
 
 
 def parse(raw: bytes) -> tuple[ThreadStack, ...]:
-    """Return the threads of a dump; none if it is not one."""
+    """Parse a dump; no threads if it is malformed."""
     try:
         threads = msgspec.json.decode(raw, type=list[_Thread])
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -268,5 +268,5 @@ def _frames(thread: _Thread) -> tuple[tuple[str, str, int], ...]:
 
 
 def _short(name: str) -> str:
-    """Return a name that can always be stored: no lone surrogate, not endless; of a path the end says more."""
+    """Bound a name: no lone surrogate, at most MAX_NAME characters; the end of a path is kept."""
     return text(name.encode("utf-8", "surrogatepass"))[-MAX_NAME:]

@@ -29,7 +29,7 @@ class SocketOwners:
         return len(self._processes)
 
     def __contains__(self, owner: tuple[int, int]) -> bool:
-        """Return whether owners are looked for in the descriptors of (pid, start_ticks)."""
+        """Test whether the descriptors of (pid, start_ticks) are searched."""
         return owner in self._processes
 
     def ask(self, processes: Collection[Process]) -> None:
@@ -40,7 +40,7 @@ class SocketOwners:
         self._processes = now
 
     def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]] | None:
-        """Return (pid, start_ticks) of the sockets that one of them has; None: it is too early to look again."""
+        """Find (pid, start_ticks) of sockets; None: too early for another search."""
         if self._clock() < self._again:
             return None
         began = time.thread_time()
@@ -61,7 +61,7 @@ class SocketOwners:
 
 
 def links_of(folder: bytes) -> dict[bytes, bytes]:
-    """Return what the descriptors of a process lead to, from its folder of them; raises OSError."""
+    """Read the links of a folder of descriptors; raises OSError."""
     links = {}
     for name in os.listdir(folder)[:MAX_DESCRIPTORS]:
         with contextlib.suppress(OSError):  # closed meanwhile

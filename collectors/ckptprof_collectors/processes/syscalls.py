@@ -178,19 +178,19 @@ _STORAGE_WAITS: tuple[tuple[str, str], ...] = (  # believed only where the call 
 
 
 def canonical(number: int, machine: str) -> int:
-    """Return the number that the same call has on x86-64; RUNNING stays, UNKNOWN where it has none."""
+    """Translate to the number of the same call on x86-64; RUNNING stays, UNKNOWN where it has none."""
     if number < 0 or machine == "x86_64":
         return number
     return _FROM_ARM64.get(number, UNKNOWN) if machine in {"aarch64", "arm64"} else UNKNOWN
 
 
 def name_of(call: int) -> str | None:
-    """Return the name of a call; None if it is not in the table."""
+    """Name of a call; None if it is not in the table."""
     return _NAMES.get(call)
 
 
 def doing(state: str, call: int | None, wait: str | None) -> str:
-    """Return what a look (see `ThreadLook`) found its thread in.
+    """Classify a sample (see `ThreadLook`) by what its thread was in.
 
     data | sync | close | create | rename | unlink | metadata | lock | sleep | network | poll | memory | other |
     running | fault (a page came in) | unknown.
@@ -208,7 +208,7 @@ def doing(state: str, call: int | None, wait: str | None) -> str:
 
 
 def awaits_child(call: int | None, wait: str | None) -> bool:
-    """Return whether a thread sleeps until a child of its process ends."""
+    """Test whether a thread sleeps until a child of its process ends."""
     return (wait or "").startswith("do_wait") if call is None else call in _AWAITS
 
 

@@ -29,7 +29,7 @@ class ThreadGone(Exception):  # noqa: N818 - a fact, not a fault
 
 
 def counts_delays(fs: KernelFs) -> bool | None:
-    """Return whether the kernel keeps delay accounting (sysctl kernel.task_delayacct, since 5.14); None: not known."""
+    """Test whether the kernel keeps delay accounting (sysctl kernel.task_delayacct, since 5.14); None: unknown."""
     value = read_int(fs.proc / "sys" / "kernel" / "task_delayacct")
     return None if value is None else bool(value)
 
@@ -60,7 +60,7 @@ class ThreadReader:
             raise ThreadGone
 
     def look(self, at_ns: int) -> ThreadLook | None:
-        """Return what is seen now, None if it makes no sense; raises ThreadGone."""
+        """Sample the thread; None if the files are malformed. Raises ThreadGone."""
         schedstat = self._read(b"schedstat")
         last = self._last
         if last is not None and schedstat and schedstat == self._last_schedstat and last.state in _ASLEEP:
@@ -107,7 +107,7 @@ class ThreadReader:
             return None
 
     def _call(self, state: str) -> tuple[str, int | None]:
-        """Return the state, which may have changed meanwhile, and the call: `running`, `-1 SP PC` or `N ARGS SP PC`."""
+        """State (it may have changed since) and call: `running`, `-1 SP PC` or `N ARGS SP PC`."""
         raw = self._read(b"syscall")
         if not raw:
             return state, None
@@ -120,7 +120,7 @@ class ThreadReader:
             return state, None
 
     def _wait(self) -> str | None:
-        """Return the kernel function; it says "0" of one that runs, and where nothing may be seen."""
+        """Kernel function; "0" means that it runs, or that the kernel does not show it."""
         raw = self._read(b"wchan")
         return None if not raw or raw == b"0" else text(raw)
 
@@ -160,7 +160,7 @@ class ThreadReader:
 
 
 def list_threads(process: Process) -> list[int]:
-    """Return the threads of a process, the main one first; none if it is gone."""
+    """List the threads of a process, the main one first; none if it has ended."""
     try:
         threads = sorted(map(int, os.listdir(process.folder + b"/task")))
     except (OSError, ValueError):
@@ -169,7 +169,7 @@ def list_threads(process: Process) -> list[int]:
 
 
 def used_of(process: Process, tid: int) -> bytes | None:
-    """Return the raw schedstat of a thread, which changes whenever it runs; None if it cannot be read."""
+    """Raw schedstat of a thread, which changes whenever it runs; None if it cannot be read."""
     try:
         return read_once(process.folder + b"/task/%d/schedstat" % tid, 128)
     except OSError:

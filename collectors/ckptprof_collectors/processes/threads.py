@@ -37,7 +37,7 @@ class ThreadClock:
             raise
 
     def read(self, *, moved: bool) -> ThreadTime | None:
-        """Return the counters, with the bytes that it moved if asked for; None if unchanged. Raises ProcessGone."""
+        """Read the counters, with its bytes if `moved`; None if unchanged. Raises ProcessGone."""
         try:
             raw = os.pread(self._schedstat_fd, 128, 0)
             counted = self._read_io() if moved else b""
@@ -75,7 +75,7 @@ class ThreadClock:
 
 
 def parse(pid: int, start_ticks: int, tid: int, schedstat: bytes, io: bytes) -> ThreadTime | None:
-    """Return what is used of schedstat and io (b"" if that was not read), or None if schedstat is not complete."""
+    """Parse schedstat and io (b"" if that was not read); None if schedstat is incomplete."""
     try:
         on_cpu_ns, waited_ns, slices = map(int, schedstat.split()[:3])
     except ValueError:

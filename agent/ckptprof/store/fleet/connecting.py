@@ -64,12 +64,12 @@ def told(target: Target) -> Iterator[None]:
 
 
 def sqlstate(error: DBAPIError) -> str:
-    """Return the code of what a server refused; empty where it was not the server that did."""
+    """SQLSTATE of a refusal by the server; empty for any other error."""
     return str(getattr(error.orig, "sqlstate", None) or "")
 
 
 def is_of_data(error: DBAPIError) -> bool:
-    """Return whether the rows are to blame, and would be refused again."""
+    """Test whether the rows are the cause: they would be refused again."""
     return sqlstate(error)[:2] in _OF_DATA or isinstance(error, DataError)
 
 

@@ -58,12 +58,12 @@ class Outbox(StoreReader):
     """Reads a database that exists; every method raises StoreError with one clear line."""
 
     def newest(self) -> int:
-        """Return the number of the last change; 0 if there was none."""
+        """Read the number of the last change; 0: none."""
         with self._snapshot() as raw:
             return _last_given(raw, "outbox")
 
     def key(self) -> tuple[str, str] | None:
-        """Return the name of the node, and what the database is told by: the uid of its first session; None: none.
+        """Name of the node, and uid of the first session, which identifies the database; None: no session.
 
         They are the first and the last that were begun, whatever their clocks said.
         """
@@ -74,7 +74,7 @@ class Outbox(StoreReader):
             return None if row is None else (str(row[0]), str(row[1]))
 
     def batch(self, after: int, *, known_id: int) -> Batch:
-        """Return what changed after a change, of one state of the database; `known_id`: the largest number known."""
+        """Read the changes after one, in one snapshot; `known_id`: the largest checkpoint id that is known."""
         with self._snapshot() as raw:
             rows = [*raw.execute("SELECT * FROM outbox WHERE change > ? ORDER BY change LIMIT ?", (after, MOST_EVENTS))]
             events: list[Changed] = []
@@ -102,7 +102,7 @@ class Outbox(StoreReader):
 
 
 def _changed(raw: sqlite3.Connection, identity: int, revision: int, first_start_ns: int) -> Changed | None:
-    """Return one checkpoint, None for one that is gone; what of it cannot be read is in nobody's way."""
+    """Read one checkpoint; None if it was deleted. A row that cannot be read does not stop the others."""
     uid: str | None = None
     event: str | None = None
     problem: str | None = None
@@ -124,6 +124,6 @@ def _changed(raw: sqlite3.Connection, identity: int, revision: int, first_start_
 
 
 def _last_given(raw: sqlite3.Connection, table: str) -> int:
-    """Return the last number that a table has given, be its row still there or not; 0: none."""
+    """Last number that a table has assigned, even if its row was deleted; 0: none."""
     row = raw.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
     return 0 if row is None else int(row[0])

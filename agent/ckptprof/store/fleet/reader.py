@@ -29,7 +29,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nodes_of(url: str) -> list[Node]:
-    """Return all nodes by their names; raises StoreError, and UsageError for a URL that is none."""
+    """Read all nodes, sorted by name; raises StoreError, and UsageError for an invalid URL."""
     target = target_of(url)
     with connected(target) as connection, told(target):
         steps.check(connection)
@@ -66,7 +66,7 @@ def _check_number(connection: Connection, url: str) -> None:
 
 
 def _checkpoint(detail: str) -> Checkpoint | None:
-    """Return a checkpoint; None for what is none, which a node may send."""
+    """Decode a checkpoint; None if a node sent something else."""
     try:
         return checkpoint_of(detail)
     except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError):

@@ -60,7 +60,7 @@ class Sink:
         connection.rollback()
 
     def taken(self, told: Sequence[Session], newest: int) -> Taken:
-        """Return how far the database was taken, which has these sessions, and this as its last change.
+        """Read how far this database was shipped; `newest` is its last change.
 
         One that was set back to a copy lacks a session that the server has, or its end, and one that was made anew
         in the place of a damaged one has fewer changes; both are taken from their begin.
@@ -188,5 +188,5 @@ class Sink:
 
 
 def _plain(value: str) -> str:
-    """Return a text that PostgreSQL takes."""
+    """Escape what PostgreSQL does not store in a text."""
     return value.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()

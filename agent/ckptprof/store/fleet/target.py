@@ -46,7 +46,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target_of(url: str) -> Target:
-    """Return what a URL means; raises UsageError for a password in it, and where the server would not be verified."""
+    """Parse a URL; raises UsageError for a password in it, and if the server would not be verified."""
     try:
         parts = urlsplit(url)
         port, options = (
@@ -78,7 +78,7 @@ def target_of(url: str) -> Target:
 
 
 def _verified(host: str, options: dict[str, str]) -> dict[str, str]:
-    """Return by what the server is verified; a socket of this host, and loopback if asked for, needs no TLS."""
+    """TLS parameters; none for a Unix socket. Loopback needs no TLS if `sslmode` says so."""
     if not host or host.startswith("/"):
         return {}
     mode = options.get("sslmode", "verify-full")
@@ -90,13 +90,13 @@ def _verified(host: str, options: dict[str, str]) -> dict[str, str]:
 
 
 def _authorities() -> str:
-    """Return the file of the host's authorities; psycopg's own OpenSSL looks for them where a wheel has none."""
+    """CA bundle of the host: the OpenSSL inside psycopg's wheel has no default one."""
     told = ssl.get_default_verify_paths().cafile
     return next((path for path in (told, *_AUTHORITIES) if path is not None and Path(path).is_file()), "system")
 
 
 def password(file: Path | None) -> str | None:
-    """Return the password out of a file, else of systemd's credentials; None: there is neither. Raises StoreError."""
+    """Read the password from a file, else from systemd's credentials; None: neither exists. Raises StoreError."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     given = Path(folder) / CREDENTIAL if file is None and folder else None
     try:
@@ -109,7 +109,7 @@ def password(file: Path | None) -> str | None:
 
 
 def _read(path: Path, *, is_private: bool) -> str:
-    """Return the first line of a file; systemd hides its credentials by other means than their modes."""
+    """Read the first line of a file; systemd protects its credentials by other means than their modes."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         state = os.fstat(fd)

@@ -51,7 +51,7 @@ class BlockError(ValueError):
 
 
 def encode(times_ns: Sequence[int], columns: Sequence[Column], *, time_unit_ns: int = 1, compression: int = 6) -> bytes:
-    """Return the block of these points; each column is as long as `times_ns`.
+    """Encode points; each column is as long as `times_ns`.
 
     Times are rounded to `time_unit_ns`; values are kept exactly. Raises ValueError on unequal lengths or too many.
     """
@@ -86,7 +86,7 @@ def encode(times_ns: Sequence[int], columns: Sequence[Column], *, time_unit_ns: 
 
 
 def decode(block: bytes, max_bytes: int) -> tuple[list[int], list[list[int | None]]]:
-    """Return the times in ns and the columns of a block.
+    """Decode a block into times (ns) and columns.
 
     `max_bytes` bounds what the points may take at 8 bytes a value. Raises BlockError.
     """
@@ -115,7 +115,7 @@ def decode(block: bytes, max_bytes: int) -> tuple[list[int], list[list[int | Non
 
 
 def unit_of(block: bytes) -> int:
-    """Return the unit of time of a block, in ns, which its checksum does not cover; raises struct.error."""
+    """Time unit of a block in ns, which the checksum does not cover; raises struct.error."""
     unit: int = _HEADER.unpack_from(block)[4]
     return unit
 
@@ -167,7 +167,7 @@ def _encode_column(column: Column, heads: list[bytes], plain: list[bytes]) -> in
 
 
 def _step(full: Sequence[int], raw: bytes) -> int | None:
-    """Return the difference of each two values that follow one another; None if it is not always the same."""
+    """Constant difference of consecutive values; None if it varies."""
     first, last = full[0], full[-1]
     if first == last:
         return 0 if raw == raw[:_DELTA_BYTES] * len(full) else None
@@ -178,7 +178,7 @@ def _step(full: Sequence[int], raw: bytes) -> int | None:
 
 
 def _filled(column: Column) -> list[int]:
-    """Return the column with every None replaced by the value before it (the first known one at the start)."""
+    """Replace every None by the previous value (the first known one at the start)."""
     last = next(value for value in column if value is not None)
     full = []
     for value in column:
@@ -189,7 +189,7 @@ def _filled(column: Column) -> list[int]:
 
 
 def _split(plain: Sequence[bytes]) -> list[bytes]:
-    """Return the planes of the deltas of columns of values under 2**63."""
+    """Split the deltas of columns of values under 2**63 into byte planes."""
     values = b"".join(plain)
     before = b"".join([raw[:_DELTA_BYTES] + raw[:-_DELTA_BYTES] for raw in plain])
     guards = int.from_bytes((bytes(_TOP) + b"\x80") * (len(values) // _DELTA_BYTES), "little")
@@ -200,7 +200,7 @@ def _split(plain: Sequence[bytes]) -> list[bytes]:
 
 
 def _inverted(planes: list[bytes]) -> list[bytes]:
-    """Return planes with the lower bytes of what is under 0 inverted; done twice it changes nothing."""
+    """Invert the lower bytes of negative deltas; applying it twice restores them."""
     top = planes[_TOP]
     if top.isascii():
         return planes
@@ -221,7 +221,7 @@ class _Body:
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes; raises ValueError if there are fewer."""
+        """Consume bytes; raises ValueError if there are too few."""
         taken = self._body[self._at : self._at + size]
         if len(taken) != size:
             raise ValueError("it ends early")
@@ -238,7 +238,7 @@ class _Body:
         return [int(word) for word in text.split(b",")]
 
     def mask(self, length: int) -> bytes:
-        """Return a byte of 0 or 1 for each of so many bits; raises ValueError if there are fewer or more."""
+        """Consume a bit mask, one byte of 0 or 1 per bit; raises ValueError on the wrong length."""
         bits = int.from_bytes(self.take((length + 7) // 8), "big")
         if bits.bit_length() > length:
             raise ValueError("more bits than values")
@@ -251,7 +251,7 @@ class _Body:
         return busy if len(busy) == length else mask.replace(b"\1", b"%c") % tuple(busy)
 
     def shuffled(self, code: str, length: int) -> array[int]:
-        """Return the numbers of which all lowest bytes come first."""
+        """Consume numbers stored byte plane by byte plane, lowest first."""
         width = array(code).itemsize
         raw = self.take(length * width)
         return _shuffled(code, [raw[at * length : (at + 1) * length] for at in range(width)])
@@ -287,7 +287,7 @@ def _decode(body: _Body, points: int, width: int) -> Iterator[list[int | None]]:
 
 
 def _head(kind: int, points: int, body: _Body) -> tuple[bytes | None, int, Sequence[int | None] | None]:
-    """Return where a value was seen, None: everywhere; the first one; and all, None: the planes have them."""
+    """Mask of present values (None: all), the first value, and all values (None: they are in the planes)."""
     seen = body.mask(points) if kind & _HAS_NONE else None
     form = kind & ~_HAS_NONE
     if form == _NULL:

@@ -18,7 +18,7 @@ _SECOND_NS = 1_000_000_000
 def read_series(
     connection: Connection, entity: str, span: Span, step_seconds: int | None, spans: Sequence[Span] | None
 ) -> Strip:
-    """Return the cumulative counters and gauges of an entity, as the kernel gave them.
+    """Read the cumulative counters and gauges of an entity, as the kernel gave them.
 
     Without a step: every stored point; between two points a counter did not move, or moved evenly. With one: the values
     at each multiple of it in the spans that were watched, None: in all. Raises StoreError if that would be too long,
@@ -45,14 +45,14 @@ class _Source:
         self._values = 0
 
     def raw(self, since_ns: int, until_ns: int) -> Strip:
-        """Return all points from the start of the first hour on."""
+        """Read all points from the start of the first hour on."""
         begin = since_ns - since_ns % HOUR_NS
         found = self._strips("hours", HOUR_NS, begin, until_ns)
         found += self._strips("minutes", MINUTE_NS, begin, until_ns)
         return strips.joined(found) if found else Strip([], {})
 
     def grid(self, step_ns: int, since_ns: int, until_ns: int) -> Strip:
-        """Return the values at the multiples of a step, in the times that were watched."""
+        """Read the values at the multiples of a step, within the recorded times."""
         strip = self.raw(since_ns, until_ns)
         if not strip.times_ns:
             return strip
@@ -61,7 +61,7 @@ class _Source:
         return strips.on_grid(strip, step_ns, max(since_ns, strip.times_ns[0]), until_ns, self._spans)
 
     def rolled(self, step_ns: int, since_ns: int, until_ns: int) -> Strip:
-        """Return the values at a step of whole minutes: from the roll-ups, and from the minutes that have none yet."""
+        """Read values at a step of whole minutes: from roll-ups, and from minutes that have none yet."""
         found = self._strips("rollups", DAY_NS, since_ns - 1, until_ns)
         rolled = strips.chained(found) if found else Strip([], {})  # a day's block is sorted when it is written
         newest_ns = rolled.times_ns[-1] if rolled.times_ns else since_ns  # the next hour may know that minute better

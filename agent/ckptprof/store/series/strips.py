@@ -37,7 +37,7 @@ class Strip(NamedTuple):
 
 
 def joined(strips: Sequence[Strip]) -> Strip:
-    """Return the strips as one, sorted by time; of several points at one time the last given one stays."""
+    """Merge strips, sorted by time; of several points at one time the last one wins."""
     strip = chained(strips)
     times = strip.times_ns
     if all(map(lt, times, islice(times, 1, None))):
@@ -47,7 +47,7 @@ def joined(strips: Sequence[Strip]) -> Strip:
 
 
 def chained(strips: Sequence[Strip]) -> Strip:
-    """Return strips that follow one another as one; a field that one of them lacks is None there."""
+    """Concatenate consecutive strips; a field that a strip lacks is None there."""
     if len(strips) == 1:
         return strips[0]
     times = list(chain.from_iterable(strip.times_ns for strip in strips))
@@ -59,19 +59,19 @@ def chained(strips: Sequence[Strip]) -> Strip:
 
 
 def picked(strip: Strip, indexes: Sequence[int]) -> Strip:
-    """Return the points at these places."""
+    """Select points by index."""
     times = strip.times_ns
     columns = {name: [column[index] for index in indexes] for name, column in strip.columns.items()}
     return Strip([times[index] for index in indexes], columns)
 
 
 def between(strip: Strip, since_ns: int, until_ns: int) -> Strip:
-    """Return the points of [since, until] and the one before them, which says what held at `since`."""
+    """Points of [since, until] and the one before, which gives the value at `since`."""
     return _sliced(strip, max(bisect_right(strip.times_ns, since_ns) - 1, 0), bisect_right(strip.times_ns, until_ns))
 
 
 def cut(strip: Strip, since_ns: int, until_ns: int) -> Strip:
-    """Return the points of [since, until]."""
+    """Points of [since, until]."""
     return _sliced(strip, bisect_left(strip.times_ns, since_ns), bisect_right(strip.times_ns, until_ns))
 
 
@@ -82,7 +82,7 @@ def _sliced(strip: Strip, first: int, last: int) -> Strip:
 
 
 def on_grid(strip: Strip, step_ns: int, since_ns: int, until_ns: int, spans: Iterable[Span] | None) -> Strip:
-    """Return the values at the multiples of `step_ns` in [since, until] that lie in a span; None: all were watched."""
+    """Values at the multiples of `step_ns` in [since, until] within the spans; None: no gaps."""
     times, indexes = [], []
     known = strip.times_ns
     for start_ns, end_ns in [(since_ns, until_ns)] if spans is None else spans:
@@ -96,14 +96,14 @@ def on_grid(strip: Strip, step_ns: int, since_ns: int, until_ns: int, spans: Ite
 
 
 def without(strip: Strip, after_ns: int, until_ns: int) -> Strip:
-    """Return the strip without the points of (after, until]."""
+    """Remove the points of (after, until]."""
     first, last = bisect_right(strip.times_ns, after_ns), bisect_right(strip.times_ns, until_ns)
     columns = {name: column[:first] + column[last:] for name, column in strip.columns.items()}
     return Strip(strip.times_ns[:first] + strip.times_ns[last:], columns)
 
 
 def thinned(strip: Strip, max_bytes: int) -> Strip:
-    """Return every n-th point, so that a block of them takes no more than `max_bytes` when it is read."""
+    """Keep every n-th point, so that the decoded block takes at most `max_bytes`."""
     points = len(strip.times_ns)
     stride = -(-points * (len(strip.columns) + 1) * 8 // max_bytes)
     if stride <= 1:
@@ -112,7 +112,7 @@ def thinned(strip: Strip, max_bytes: int) -> Strip:
 
 
 def merged_spans(spans: Iterable[Span]) -> list[Span]:
-    """Return the spans sorted, with those that touch or overlap made one."""
+    """Sort spans and merge those that touch or overlap."""
     merged: list[Span] = []
     for start_ns, end_ns in sorted(spans):
         if merged and start_ns <= merged[-1][1]:
@@ -123,12 +123,12 @@ def merged_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 def block_id(period: int, entity: int) -> int:
-    """Return the id of an entity's block in a period counted from the epoch."""
+    """Id of an entity's block; periods count from the epoch."""
     return (period << ENTITY_BITS) + entity
 
 
 def split_id(identity: int) -> tuple[int, int]:
-    """Return period and entity."""
+    """Split a block id into period and entity."""
     return identity >> ENTITY_BITS, identity & ((1 << ENTITY_BITS) - 1)
 
 
@@ -145,7 +145,7 @@ class Catalogue:
         self._layouts.clear()
 
     def entities(self, connection: Connection, names: Collection[str], seen_ns: int) -> dict[str, int]:
-        """Return the numbers of the entities, giving new ones to the unknown."""
+        """Numbers of the entities; unknown ones get new numbers."""
         known = self._entities
         if len(known) > 100_000:
             known.clear()
@@ -156,7 +156,7 @@ class Catalogue:
         return known
 
     def layout(self, connection: Connection, fields: tuple[str, ...]) -> int:
-        """Return the number of a list of field names."""
+        """Find the number of a list of field names; an unknown list gets a new one."""
         if fields not in self._layouts:
             text = ",".join(fields)
             connection.execute(compiled.ADD_LAYOUT, {"fields": text})
@@ -165,7 +165,7 @@ class Catalogue:
 
 
 def layouts(connection: Connection) -> dict[int, tuple[str, ...]]:
-    """Return all layouts."""
+    """Read all layouts: field names by number."""
     return {number: tuple(text.split(",")) for number, text in connection.execute(compiled.LAYOUTS)}
 
 
@@ -175,7 +175,7 @@ def fetch(connection: Connection, table: str, ids: Collection[int]) -> Iterator[
 
 
 def unpack(layout: int, data: bytes, known: Mapping[int, tuple[str, ...]]) -> Strip:
-    """Return the points of a block; raises BlockError."""
+    """Decode the points of a block; raises BlockError."""
     fields = known.get(layout)
     if fields is None:
         raise BlockError(f"layout {layout} is not known")

@@ -41,7 +41,7 @@ def _each(table: sa.Table, *, but: str = "") -> dict[str, sa.BindParameter[Any]]
 
 
 def checkpoints(chosen: sa.Select[tuple[int]], *, whole: bool) -> sa.Select[Any]:
-    """Return what reads these checkpoints in the order of time, each as one JSON text; `whole`: and their blocks."""
+    """Select these checkpoints ordered by time, each as one JSON text; `whole`: with details and blocks."""
     table = schema.checkpoints
     parts: list[Any] = [item for name in ("id", *PLAIN) for item in (name, _exact(table.c[name]))]
     for name in (*JSON, *(DIAGNOSIS if whole else BRIEF_DIAGNOSIS)):
@@ -54,7 +54,7 @@ def checkpoints(chosen: sa.Select[tuple[int]], *, whole: bool) -> sa.Select[Any]
 
 
 def _children(table: sa.Table) -> Any:
-    """Return an SQL expression: the rows that belong to a checkpoint as a JSON array (8 times as fast as rows here)."""
+    """Select the child rows of a checkpoint as a JSON array (8 times as fast as rows here)."""
     own = sa.select(table).where(table.c.checkpoint_id == schema.checkpoints.c.id).order_by(table.c.ordinal)
     rows = own.correlate(schema.checkpoints).subquery()
     parts = [item for column in list(rows.c)[2:] for item in (column.name, _exact(column))]
@@ -62,7 +62,7 @@ def _children(table: sa.Table) -> Any:
 
 
 def _exact(column: Any) -> Any:
-    """Return the column so that JSON shows all of it: SQLite's JSON has 15 digits, a float 17."""
+    """Print a float with 17 digits: SQLite's JSON has 15."""
     if not isinstance(column.type, sa.Float):
         return column
     is_number = sa.func.typeof(column).in_(("real", "integer"))
@@ -70,7 +70,7 @@ def _exact(column: Any) -> Any:
 
 
 def _note_change() -> sa.Insert:
-    """Return what gives a checkpoint the next change, in the place of its last one, and the next revision."""
+    """Replace the last change of a checkpoint by the next one, with the next revision."""
     table = schema.outbox
     known = sa.select(table).where(table.c.checkpoint_id == _whole("changed")).subquery()
     revision, first_start_ns = (sa.select(known.c[name]).scalar_subquery() for name in ("revision", "first_start_ns"))
@@ -83,14 +83,14 @@ def _note_change() -> sa.Insert:
 
 
 def _paths() -> sa.Select[tuple[str | None]]:
-    """Return what reads the paths of the newest checkpoints, each once, newest first."""
+    """Select the paths of the newest checkpoints, each once, newest first."""
     path = _EVENTS.c.path
     newest = sa.func.max(_EVENTS.c.start_ns).desc()
     return sa.select(path).where(path.is_not(None)).group_by(path).order_by(newest).limit(_whole("most"))
 
 
 def _cut() -> sa.Select[Any]:
-    """Return what reads the saves of a time in whose midst the watch ended."""
+    """Select the saves of a time that were in progress when recording ended."""
     table, evidence = schema.checkpoints, schema.evidence
     of_it = (evidence.c.checkpoint_id == table.c.id, evidence.c.name == CUT_AT_END)
     ended = sa.select(evidence.c.ordinal).where(*of_it).correlate(table).exists()
@@ -113,19 +113,19 @@ def _oldest_events(*conditions: Any) -> sa.Select[tuple[int]]:
 
 
 def _of_the_largest_owner() -> Any:
-    """Return the condition for the checkpoints of the user with the most bytes; those of nobody known are one's."""
+    """Condition for the checkpoints of the user with the most bytes; unknown users count as one."""
     owner, most = _EVENTS.c.owner, sa.func.sum(_EVENTS.c.stored_bytes).desc()
     return owner.is_not_distinct_from(sa.select(owner).group_by(owner).order_by(most).limit(1).scalar_subquery())
 
 
 def _blocks() -> sa.Select[Any]:
-    """Return what reads those of these blocks that exist; their ids are a list of JSON, however many there are."""
+    """Select existing blocks by id; the ids are a JSON list of any length."""
     ids = sa.func.json_each(_text("ids")).table_valued("value")
     return sa.select(_BLOCKS).where(_BLOCKS.c.id.in_(sa.select(ids.c.value))).order_by(_BLOCKS.c.id)
 
 
 def _blocks_of() -> sa.Select[tuple[int]]:
-    """Return what looks through all blocks of a time for those of one entity."""
+    """Scan all blocks of a time for those of one entity."""
     own = _BLOCKS.c.id.op("&")((1 << ENTITY_BITS) - 1) == _whole("entity")
     within = _BLOCKS.c.id.between(_whole("first"), _whole("last"))
     return sa.select(_BLOCKS.c.id).where(own, within).order_by(_BLOCKS.c.id)
@@ -204,14 +204,14 @@ class _Compiler(SQLiteCompiler):
 
 
 def sql(statement: Any) -> str:
-    """Return the text of a statement, with parameters by name, on one line."""
+    """Render a statement with named parameters, on one line."""
     dialect = sqlite.dialect(paramstyle="named")
     dialect.statement_compiler = _Compiler
     return " ".join(str(statement.compile(dialect=dialect)).split())
 
 
 def compiled_text() -> str:
-    """Return the text of the module `compiled`."""
+    """Render the module `compiled`."""
     return "\n".join((_HEAD, *_lines(_statements().items()), ""))
 
 
