@@ -241,7 +241,7 @@ def _head() -> Dashboard:
     board: Dashboard = (
         Dashboard("ckptprof: checkpoints of a node")
         .uid("ckptprof-node")
-        .description("Every save and restore of training on a node, and what the machine did meanwhile.")
+        .description("Every save and restore of training on a node, with the activity of the machine at that time.")
         .tags(["ckptprof", "checkpoint", "storage"])
         .editable()
         .time("now-6h", "now")

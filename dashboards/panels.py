@@ -20,7 +20,7 @@ STATS = (
     Panel(
         "Nodes",
         "short",
-        "Nodes whose agent answers now, and those whose agent answered within the time shown but does not now.",
+        "Nodes whose agent responds now, and nodes whose agent responded within the time range but not now.",
         (
             Query("count(count by (instance) (ckptprof_build_info{NODE}))", "answer"),
             Query(
@@ -34,13 +34,13 @@ STATS = (
     Panel(
         "Saves on nodes",
         "short",
-        "Saves within the time shown, counted on each node: a save that 8 nodes write together counts 8 times.",
+        "Saves within the time range, counted on each node: a save that 8 nodes write together counts 8 times.",
         (Query(f"round(sum(increase(ckptprof_checkpoint_duration_seconds_count{{{_SAVE}}}[$__range])))", "saves"),),
     ),
     Panel(
         "Restores on nodes",
         "short",
-        "Restores within the time shown, counted on each node.",
+        "Restores within the time range, counted on each node.",
         (
             Query(
                 'round(sum(increase(ckptprof_checkpoint_duration_seconds_count{NODE,kind="restore"}[$__range])))',
@@ -51,31 +51,31 @@ STATS = (
     Panel(
         "Incomplete saves",
         "short",
-        "Saves within the time shown that were broken off or never committed; the save before is the one to restore.",
+        "Saves within the time range that were interrupted or never committed; restore from the save before.",
         (Query('round(sum(increase(ckptprof_incomplete_checkpoints_total{NODE,kind="save"}[$__range])))', "saves"),),
         steps=(1, 5),
     ),
     Panel(
         "Longest unsaved",
         "s",
-        "Of all nodes the longest time since the end of its newest save: what would be lost if training failed now. "
-        "A node whose agent is silent counts too; the table below names it.",
+        "Longest time since the end of the newest save, over all nodes: what would be lost if training failed now. "
+        "A node whose agent is silent counts too; it is in the table below.",
         (Query(f"max({_AGE})", "longest"),),
         empty="no save yet",
     ),
     Panel(
         "Training blocked",
         "percentunit",
-        "Share of the time shown in which saves blocked training, as far as it was seen, on the node that lost most; "
-        "5 % is a usual limit.",
+        "Share of the time range in which saves blocked training, as far as it was observed, on the node with the "
+        "largest share; 5 % is a usual limit.",
         (Query(f"max({share('checkpoint_stall_seconds_total')})", "share"),),
         steps=_HELD,
     ),
     Panel(
         "Duration of saves",
         "s",
-        "Half of the saves within the time shown took no longer than P50, 95 of 100 no longer than P95; they are "
-        "read off a histogram with wide buckets. With few saves P95 is the slowest one.",
+        "Half of the saves within the time range took at most P50, 95 of 100 at most P95; both are estimated from a "
+        "histogram with wide buckets. With few saves P95 is the slowest one.",
         tuple(
             Query(
                 f"histogram_quantile({quantile}, sum by (le) "
@@ -89,7 +89,7 @@ STATS = (
     Panel(
         "Saved",
         "decbytes",
-        "Bytes of all saves within the time shown, summed over nodes.",
+        "Bytes of all saves within the time range, summed over nodes.",
         (Query(f"sum(increase(ckptprof_checkpoint_bytes_total{{{_SAVE}}}[$__range]))", "decbytes"),),
     ),
 )
@@ -97,8 +97,8 @@ STATS = (
 _NODES = Panel(
     "Nodes, the longest without a save first",
     "short",
-    "One line for each node; a click on its name shows it alone. `intervals` is the time since its newest save in its "
-    "own mean intervals between saves: over 2 is overdue. A node without a value in a column has not shown it yet.",
+    "One line for each node; a click on its name shows only that node. `intervals`: time since its newest save, "
+    "divided by its mean interval between saves; above 2 a save is overdue. An empty cell has no value yet.",
     (
         Query(_AGE, "since the newest save", "s"),
         Query(f"{_AGE} / on (instance) ($__range_s / ({_SAVES} >= 2))", "intervals", "suffix:x", _TWICE),
@@ -112,7 +112,7 @@ _NODES = Panel(
     width=24,
 )
 
-_UNNAMED = "these agents are not asked for the names of jobs (`job_names`), or the recording rules are not loaded"
+_UNNAMED = "these agents do not export the names of jobs (`job_names`), or the recording rules are not loaded"
 _BEGUN = "run:ckptprof_run_newest_restorable_timestamp_seconds:min{RUNS}"
 
 # Of agents that name their jobs, by the recording rules: what all nodes of a run tell together, each save once.
@@ -122,13 +122,13 @@ RUNS = Group(
         Panel(
             "Runs, the longest without a step to restore first",
             "short",
-            "One line for each run, over all of its nodes. `to be lost` is the time since the newest step began that "
-            "is whole on each node that saves: what a failure would cost now. A run that has ended is here until the "
-            "time shown has passed.",
+            "One line for each run, over all of its nodes. `lost on failure`: time since the start of the newest step "
+            "that is complete on every node that saves. A run that has ended is listed until the time range has "
+            "passed.",
             (
-                Query(f"max by (run) (time() - last_over_time({_BEGUN}[$__range]))", "to be lost", "s"),
+                Query(f"max by (run) (time() - last_over_time({_BEGUN}[$__range]))", "lost on failure", "s"),
                 Query("max by (run) (run:ckptprof_run_newest_restorable_step:min{RUNS})", "step to restore", "none"),
-                Query("max by (run) (run:ckptprof_run_saves:increase1h{RUNS})", "saves in the hour before", "none"),
+                Query("max by (run) (run:ckptprof_run_saves:increase1h{RUNS})", "saves in the last hour", "none"),
                 Query("count by (run) (ckptprof_run_info{NODE})", "nodes", "none"),
                 Query(held_share(), "training blocked", "percentunit", _HELD),
             ),
@@ -137,16 +137,16 @@ RUNS = Group(
             width=24,
         ),
         Panel(
-            "Time to be lost",
+            "Time lost on failure",
             "s",
-            "Of each run the time since the newest step began that is whole on each node that saves.",
+            "Time since the start of the newest step that is complete on every node that saves, for each run.",
             (Query(f"max by (run) (time() - {_BEGUN})", "{{run}}"),),
             empty=_UNNAMED,
         ),
         Panel(
-            "Saves in the hour before, each once",
+            "Saves in the last hour, each counted once",
             "short",
-            "Saves of all runs, and those of each: one that 64 nodes write together counts once.",
+            "Saves of all runs and of each run: a save that 64 nodes write together counts once.",
             (
                 Query("sum(job:ckptprof_run_saves:increase1h{RUNS})", "all runs"),
                 Query("max by (run) (run:ckptprof_run_saves:increase1h{RUNS})", "{{run}}"),
@@ -156,9 +156,9 @@ RUNS = Group(
         Panel(
             "Slow nodes",
             "suffix:x",
-            "The mean duration of a node's saves within the time shown, over that of the median node of its run; the "
-            "ten highest. A node that wrote more is here too, and one whose ranks write for others: which it was "
-            "`ckptprof fleet stragglers` tells.",
+            "Mean duration of the saves of a node within the time range, divided by that of the median node of its "
+            "run; the ten highest. Nodes that write more bytes, or for other ranks, are listed too: "
+            "`ckptprof fleet stragglers` distinguishes them.",
             (Query(f"topk(10, {slowness()})", "{{run}} {{instance}}"),),
             empty=_UNNAMED,
             kind="bars",
@@ -177,7 +177,7 @@ GROUPS = (
                 "Limit of the newest checkpoint",
                 "limit",
                 "What limited the newest save and restore of each node, until the next one ends; `none`: nothing was "
-                "slow, `unclear`: the evidence is missing or contradicts itself. How sure it is stands in the table.",
+                "slow, `unclear`: the evidence is missing or contradictory. The table shows the confidence.",
                 (Query(limit_number(), "{{instance}} {{kind}}"),),
                 empty="no verdict yet",
                 kind="states",
@@ -185,8 +185,7 @@ GROUPS = (
             Panel(
                 "What limited checkpoints",
                 "s",
-                "What the time of the saves and restores within the time shown went to, on their critical path, summed "
-                "over nodes.",
+                "Time on the critical path of saves and restores within the time range, by limit, summed over nodes.",
                 (Query(grown("checkpoint_limit_seconds_total", "limit"), "{{limit}}"),),
                 empty="no verdict yet",
                 kind="bars",
@@ -194,8 +193,8 @@ GROUPS = (
             Panel(
                 "How long saves take",
                 "s",
-                "Saves by their duration, as many as ended in each column: a second band is a second kind of save, "
-                "or a slow node.",
+                "Number of saves by duration, in the column in which they ended: a second band is a second kind of "
+                "save, or a slow node.",
                 (
                     Query(
                         f"sum by (le) (increase(ckptprof_checkpoint_duration_seconds_bucket{{{_SAVE}}}"
@@ -213,20 +212,20 @@ GROUPS = (
                 holds=True,
             ),
             Panel(
-                "Training blocked in the hour before",
+                "Training blocked in the last hour",
                 "percentunit",
-                "Share of the hour before in which saves blocked training, as far as it was seen; 5 % is a usual limit."
-                " A save counts at its end: over a shorter time one long save would be more than all of it.",
+                "Share of the last hour in which saves blocked training, as far as it was observed; 5 % is a usual "
+                "limit. A save counts at its end: over a shorter time one long save would exceed 100 %.",
                 (Query(hourly("checkpoint_stall_seconds_total")),),
                 steps=_HELD,
             ),
             Panel(
-                "GPUs that waited in the hour before",
+                "GPUs that waited in the last hour",
                 "short",
-                "GPUs that waited for saves, in the mean of the hour before: the time in which training was blocked, "
-                "times its GPUs. How many these are NVIDIA's driver tells; else each rank has one.",
+                "Average number of GPUs that waited for saves in the last hour: the time in which training was "
+                "blocked, times its GPUs. Their number comes from NVIDIA's driver, or is one per rank.",
                 (Query(hourly("checkpoint_gpu_seconds_total")),),
-                empty="no save blocked training yet, or on how many GPUs it runs is not known",
+                empty="no save blocked training yet, or the number of GPUs is not known",
             ),
             Panel(
                 "Size",
@@ -238,8 +237,8 @@ GROUPS = (
             Panel(
                 "The newest save without its limit",
                 "s",
-                "How long the newest save took, from when training stopped for it if that was seen, and how long it "
-                "would have taken had its limit not been there.",
+                "How long the newest save took, from when training stopped for it if that was observed, and how long "
+                "it would have taken without its limit.",
                 (
                     Query(f"ckptprof_last_checkpoint_path_seconds{{{_SAVE}}}", "{{instance}} took"),
                     Query(f"ckptprof_last_checkpoint_expected_seconds{{{_SAVE}}}", "{{instance}} without its limit"),
@@ -249,17 +248,17 @@ GROUPS = (
             Panel(
                 "At risk after the commit",
                 "s",
-                "How long the newest save counted as complete before it was on stable storage. Known if its files were "
-                "synced and the agent traces, or if the agent may ask the kernel (Linux 6.5, as root or as the owner "
-                "of the files). The installed service is neither, so at level poll this panel stays empty.",
+                "How long the newest save was marked complete before it was on stable storage. Known if its files were "
+                "synced and the agent traces, or if the agent may query the page cache (Linux 6.5, as root or as the "
+                "owner of the files). The installed service is neither: at level poll this panel stays empty.",
                 (Query("ckptprof_last_checkpoint_at_risk_seconds{NODE}"),),
-                empty="not known here: at level poll, a service may not ask the kernel for it (see the i)",
+                empty="not known: at level poll a service may not query the page cache (see the i)",
                 holds=True,
             ),
             Panel(
                 "Written for each byte saved",
                 "suffix:x",
-                "Staging, copies and rewriting included, within the time shown: 1 is nothing beyond the checkpoints.",
+                "Including staging, copies and rewriting, within the time range; 1: nothing beyond the checkpoints.",
                 (
                     Query(
                         "sum by (instance) (increase(ckptprof_checkpoint_written_bytes_total{NODE}[$__range])) / "
@@ -271,7 +270,7 @@ GROUPS = (
             Panel(
                 "By pattern",
                 "short",
-                "Checkpoints within the time shown by how their bytes were laid out, decided by bytes.",
+                "Checkpoints within the time range by access pattern, weighted by bytes.",
                 (Query(grown("checkpoints_total", "kind, pattern"), "{{kind}} {{pattern}}"),),
                 kind="bars",
                 width=6,
@@ -279,7 +278,7 @@ GROUPS = (
             Panel(
                 "By framework",
                 "short",
-                "Checkpoints within the time shown by who wrote them, as far as it was recognised.",
+                "Checkpoints within the time range by framework, where it was recognised.",
                 (Query(grown("checkpoints_total", "kind, framework"), "{{kind}} {{framework}}"),),
                 kind="bars",
                 width=6,
@@ -287,7 +286,7 @@ GROUPS = (
             Panel(
                 "Saves by mode",
                 "short",
-                "Sync: training waited for the bytes; async: it went on meanwhile; within the time shown.",
+                "Sync: training waited for the write; async: training continued; within the time range.",
                 (Query(grown("checkpoint_saves_total", "mode"), "{{mode}}"),),
                 kind="bars",
                 width=6,
@@ -295,7 +294,7 @@ GROUPS = (
             Panel(
                 "Restores by source",
                 "short",
-                "Cold: from a device or the network; warm: from the page cache; within the time shown.",
+                "Cold: from a device or the network; warm: from the page cache; within the time range.",
                 (Query(grown("checkpoint_restores_total", "cache"), "{{cache}}"),),
                 kind="bars",
                 width=6,
@@ -303,10 +302,10 @@ GROUPS = (
             Panel(
                 "Jobs",
                 "short",
-                "The jobs of each node whose checkpoints were told last, 16 at most. It is empty unless agents are "
-                "asked for the names of jobs: `job_names` in config.toml.",
+                "Jobs with the newest checkpoints of each node, 16 at most. Empty unless agents export the names of "
+                "jobs: `job_names` in config.toml.",
                 (Query("max by (instance, training_job, framework, ranks) (ckptprof_training_job_info{NODE})", ""),),
-                empty="these agents are not asked for the names of jobs (see the i), or saw no checkpoint yet",
+                empty="these agents do not export the names of jobs (see the i), or have recorded no checkpoint yet",
                 kind="table",
                 width=24,
             ),
@@ -319,16 +318,14 @@ GROUPS = (
             Panel(
                 "Written",
                 "Bps",
-                "Bytes that each block device wrote; stacked ones (md, dm) show the bytes of those under them again.",
+                "Bytes written by each block device; stacked devices (md, dm) repeat the bytes of those below.",
                 (Query(rate("disk_written_bytes_total"), _DEVICE),),
             ),
-            Panel(
-                "Read", "Bps", "Bytes that each block device read.", (Query(rate("disk_read_bytes_total"), _DEVICE),)
-            ),
+            Panel("Read", "Bps", "Bytes read by each block device.", (Query(rate("disk_read_bytes_total"), _DEVICE),)),
             Panel(
                 "Busy",
                 "percentunit",
-                "Share of the time with a request in flight; a device that works in parallel has room even at 100 %.",
+                "Share of the time with a request in flight; a parallel device may have free capacity even at 100 %.",
                 (Query(rate("disk_io_time_seconds_total"), _DEVICE),),
                 maximum=1,
                 steps=(0.8, 0.95),
@@ -375,7 +372,7 @@ GROUPS = (
             Panel(
                 "Page cache made dirty and written back",
                 "Bps",
-                "Where the first is above the second, a buffered save is faster than the storage under it.",
+                "If the first is above the second, a buffered save is faster than its storage.",
                 (
                     Query(rate("memory_dirtied_bytes_total", "instance"), "{{instance}} dirtied"),
                     Query(rate("memory_written_bytes_total", "instance"), "{{instance}} written back"),
@@ -413,8 +410,8 @@ GROUPS = (
             Panel(
                 "Counted without their file",
                 "suffix:per second",
-                "Reads and writes that the trace counted without their file, for want of room. An agent that polls "
-                "traces nothing and has no line.",
+                "Reads and writes that the trace counted without their file, because its map was full. An agent that "
+                "polls traces nothing and has no line.",
                 (Query(rate("trace_lost_operations_total", "instance")),),
                 empty="these agents poll: nothing is traced",
             ),

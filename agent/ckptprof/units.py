@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 
 from ckptprof.errors import UsageError
 
-NOT_SEEN = "not seen"
+NOT_SEEN = "not observed"
 VARIABLE = "CKPTPROF_UNITS"  # of the environment
 SYSTEMS = {  # the factor from one unit to the next, and the units
     "decimal": (1000, ("B", "kB", "MB", "GB", "TB", "PB", "EB")),

@@ -60,7 +60,7 @@ def test_a_table_in_a_pipe_is_plain(place: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     assert "write direct" in done.stdout or "keeps files in memory" in done.stdout
-    assert "The path takes " in done.stdout
+    assert "Fastest write: " in done.stdout
     (found,) = kept.load_ceilings(tmp_path / "state")
     assert found.path == str(place)
     assert list(place.iterdir()) == []
@@ -200,7 +200,7 @@ def test_a_person_sees_progress(place: Path, tmp_path: Path) -> None:
 
     assert code == 0
     assert f"\r\x1b[K1/{len(ROWS)} write direct" in said
-    assert "The path takes" in said.rpartition("\x1b[K")[2]
+    assert "Fastest write:" in said.rpartition("\x1b[K")[2]
     assert list(place.iterdir()) == []
 
 
@@ -311,7 +311,7 @@ def test_a_state_directory_that_takes_nothing_is_told(place: Path, tmp_path: Pat
         assert done.returncode == 0
         assert f"could not be kept: {'/'.join(db.parts[:2])[1:]}" in done.stderr
         assert why in done.stderr
-        assert "The path takes " in done.stdout
+        assert "Fastest write: " in done.stdout
 
 
 def found(**changes: object) -> Ceilings:
@@ -346,14 +346,14 @@ def test_the_table_fits_and_is_safe(width: int) -> None:
 def test_what_it_comes_to() -> None:
     """The best, what a common writer gets of it, and what was not measured, each reason once."""
     assert rendering.conclusions(found()) == [
-        "The path takes 2.00 GB/s at best: write direct, 4 workers.",
-        "One buffered writer gets 25 % of that.",
+        "Fastest write: 2.00 GB/s (write direct, 4 workers).",
+        "One buffered writer reaches 25 % of that.",
     ]
     assert rendering.notes(found(busy_before=0.5, complete=False)) == [
-        "Not measured to the end, no\\x1b[2J reason: read buffered, cold.",
-        "Not measured to the end, the quota is exceeded: read direct x4.",
-        "The device was 50 % busy before the probe began: without that the figures may be higher.",
-        "Not everything could be measured: a later probe takes the place of this one.",
+        "Not fully measured (no\\x1b[2J reason): read buffered, cold.",
+        "Not fully measured (the quota is exceeded): read direct x4.",
+        "The device was already 50 % busy before the probe: the figures may be too low.",
+        "Some measurements are missing: a later probe replaces this one.",
     ]
 
 

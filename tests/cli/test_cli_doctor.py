@@ -375,10 +375,10 @@ def test_each_remedy_stands_once() -> None:
     text = groups(found, width=80, colour=False, is_root=False)
 
     assert text == (
-        "Works\n  python\n  nothing to do about udev\n\nCould be better\n"
+        "Works\n  python\n  Not applicable: udev\n\nSuggestions\n"
         "  1  capabilities: only your own (also processes, trace)\n  2  delay: not counted\n\n"
-        "What to type\n  1  watch it as root (`ckptprof agent`)\n  2  `sysctl a=1`\n\n"
-        "`ckptprof run -- CMD` can watch your own jobs. `ckptprof doctor --all` tells\neach check.\n"
+        "How to fix\n  1  watch it as root (`ckptprof agent`)\n  2  `sysctl a=1`\n\n"
+        "`ckptprof run -- CMD` can record your own jobs. `ckptprof doctor --all` lists\nevery check.\n"
     )
     assert not degraded(found, is_root=False)
     assert degraded(found)

@@ -348,7 +348,7 @@ def test_an_ordinary_user_reads_it_without_scrolling(width: int) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if "Permission denied" in done.stderr:
         pytest.skip("nobody may not execute this environment")
-    typed = done.stdout.split("What to type")[1]
+    typed = done.stdout.split("How to fix")[1]
 
     assert done.returncode == 0, done.stdout
     assert len(done.stdout.splitlines()) <= 24, done.stdout

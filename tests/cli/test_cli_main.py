@@ -128,7 +128,7 @@ def test_nothing_is_left_to_look_through_as_it_ends() -> None:
         (["show", "x"], "ID must be a whole number from 0, not 'x'", None),
         (["show", "99999999999999999999"], "ID must be at most 9223372036854775807", None),
         (["report", "--since", "teatime"], "--since 'teatime' is no time", "write 2h, 30m, 7d, now"),
-        (["report", "--fail-on", "stall>"], "--fail-on 'stall>' is no condition", "write NAME"),
+        (["report", "--fail-on", "stall>"], "--fail-on 'stall>' is not a condition", "write NAME"),
         (["report", "--gpus", "0"], "--gpus must be a whole number from 1, not '0'", None),
         (["agent", "--rate", "nan"], "--rate must be a number from 0.5 to 100, not 'nan'", None),
         (["capture", "x.gz", "--seconds", "soon"], "--seconds must be a number from 0.1, not 'soon'", None),

@@ -179,7 +179,7 @@ def test_a_difference_is_a_page(folder: Path, db: str, capsys: pytest.CaptureFix
     assert main(["diff", db, db, "--html"]) == 0
     assert capsys.readouterr().out == "ckptprof-diff.html\n"
     text = (folder / "ckptprof-diff.html").read_text(encoding="utf-8")
-    assert "Saves: it cannot be told from noise with 1 and 1 saves" in text
+    assert "Too few saves to tell (1 vs 1)" in text
 
     assert main(["diff", db, db, "--html", "--force", "--fail-on", "duration>10%"]) == 8
     assert main(["diff", db, db, "--html", "--json"]) == 2
@@ -201,7 +201,7 @@ def test_a_database_of_another_version_makes_no_page(
     assert main(["report", "--html", "--db", str(other)]) == (6 if told else 0)
     assert told in capsys.readouterr().err
     pages = [page.read_text(encoding="utf-8") for page in folder.glob("*.html")]
-    assert ["The size of single operations was not seen." in page for page in pages] == ([] if told else [True])
+    assert ["The size of single operations was not observed." in page for page in pages] == ([] if told else [True])
 
 
 def test_where_nothing_was_seen_the_page_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +210,7 @@ def test_where_nothing_was_seen_the_page_says_so(folder: Path, capsys: pytest.Ca
     StoreWriter(db, ballast_bytes=0).close()
     assert main(["report", "--html", "--db", str(db)]) == 3
     assert capsys.readouterr().out == "ckptprof-report.html\n"
-    assert "No checkpoint was seen." in (folder / "ckptprof-report.html").read_text(encoding="utf-8")
+    assert "No checkpoint was found." in (folder / "ckptprof-report.html").read_text(encoding="utf-8")
 
 
 def test_a_folder_that_takes_no_file_is_named(folder: Path, db: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def test_from_figures(printed: Printed) -> None:
 
     assert (code, err) == (0, "")
     assert out.startswith("Save every  6 min 12 s\n")
-    assert "A failure every  2 h 04 min (assumed: 49,600 h per GPU" in out
+    assert "Failure every    2 h 04 min (assumed: 49,600 h per GPU" in out
     assert "5.67 TB (worked out: 405 billion parameters of 14 bytes each" in out
     assert "1.32 PB in 233 saves, 15.3 GB/s on average" in out
 
@@ -91,10 +91,10 @@ def test_from_a_recorded_job(db: str, printed: Printed) -> None:
     code, out, err = printed("--db", db)
 
     assert (code, err) == (0, "")
-    assert "Job                     train, 6 complete saves recorded" in out
-    assert "A save blocks training  20.5 s (measured: median stall of 6 saves)" in out
-    assert "A checkpoint            40.0 GB (measured: median size of 6 saves)" in out
-    assert "A restore               20.0 s (measured: duration of 1 restore)" in out
+    assert "Job                   train, 6 complete saves recorded" in out
+    assert "Save blocks training  20.5 s (measured: median stall of 6 saves)" in out
+    assert "Checkpoint size       40.0 GB (measured: median size of 6 saves)" in out
+    assert "Restore               20.0 s (measured: duration of 1 restore)" in out
     assert "Today       every 10 min 00 s (measured: median between 6 saves)" in out
     assert "1 other job was left out" in out
 
@@ -116,7 +116,7 @@ def test_question_narrows(db: str, printed: Printed) -> None:
     newest = json.loads(printed("--db", db, "--limit", "1", "--json")[1])
 
     assert (other["job"], other["saves"]) == ("eval", 1)
-    assert other["basis"]["cost_seconds"]["text"] == "no stall was seen: duration of 1 sync save"
+    assert other["basis"]["cost_seconds"]["text"] == "no stall observed: duration of 1 sync save"
     assert recent["saves"] == 2
     assert newest["basis"]["interval_today_seconds"] is None
 
@@ -137,10 +137,10 @@ def test_free_space(tmp_path: Path, printed: Printed) -> None:
     """Of a real directory, or as given."""
     code, out, _ = printed("--size", "1EB", "--mttf", "3h", "--path", str(tmp_path))
     assert code == 0
-    assert "free: not even one checkpoint fits" in out
+    assert "free: not enough for one checkpoint" in out
 
     _, out, _ = printed("--size", "1TB", "--mttf", "20h", "--free", "10TB", "--keep", "3")
-    assert "10.0 TB free hold 10 checkpoints; 3 kept and one being written take 4.00 TB: never full by this job" in out
+    assert "10.0 TB free, enough for 10 checkpoints; 3 retained and one being written need 4.00 TB: " in out
 
 
 def test_steps_and_speeds(printed: Printed) -> None:
@@ -158,9 +158,9 @@ def test_steps_and_speeds(printed: Printed) -> None:
     [
         (
             ["--cost", "3h", "--mttf", "2h"],
-            "a save blocks training for 10,800 s, and it is only 7,200 s from one failure",
+            "a save blocks training for 10,800 s, but failures are only 7,200 s apart",
         ),
-        (["--cost", "30s"], "how often a failure comes is not known"),
+        (["--cost", "30s"], "the failure rate is unknown"),
         (["--cost", "-30s", "--mttf", "3h"], "--cost must be more than 0"),
         (["--cost", "0s", "--mttf", "3h"], "--cost must be more than 0"),
         (["--cost", "nan s", "--mttf", "3h"], "--cost is not a number"),
@@ -172,8 +172,8 @@ def test_steps_and_speeds(printed: Printed) -> None:
         (["--gpus", "-5"], "--gpus must be more than 0"),
         (["--gpus", "0", "--cost", "1s"], "--gpus must be more than 0"),
         (["--gpus", "1e400", "--cost", "1s"], "--gpus '1e400' is no number of things"),
-        (["--mttf", "1e400h", "--cost", "1s"], "--mttf inf is more than there is"),
-        (["--size", "1TB", "--parameters", "1B", "--mttf", "3h"], "--size and --parameters both say the same thing"),
+        (["--mttf", "1e400h", "--cost", "1s"], "--mttf inf is too large"),
+        (["--size", "1TB", "--parameters", "1B", "--mttf", "3h"], "--size and --parameters exclude each other"),
         (["--size", "1TB", "--mttf", "3h", "--path", "/", "--free", "1TB"], "--path and --free both"),
         (["--size", "1TB", "--mttf", "3h", "--path", "/nowhere/at/all"], "No such file or directory"),
         (["--size", "1TB", "--mttf", "3h", "--path", "a\0b"], "null"),

@@ -118,7 +118,7 @@ def test_nothing_is_written_unless_it_is_asked_for(
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["fleet", "annotate", "--db", str(site)]) == 0
     page = capsys.readouterr().out
-    assert "1 not in Slurm, 1 write, 1 another's" in page
+    assert "1 not in Slurm, 1 write, 1 not ours" in page
     assert NOTE in page
     assert slurm.calls("sacctmgr") == []
 

@@ -111,7 +111,7 @@ def test_a_report_opens_with_what_it_cost_and_who_is_slow(nodes: Path, capsys: p
     assert main(["report", "--db", str(nodes)]) == 0
 
     text = " ".join(capsys.readouterr().out.split())
-    assert text.startswith("Answer train: on 4 nodes 12 saves of 419 MB in 11.9 s, in the mean")
+    assert text.startswith("Answer train: on 4 nodes 12 saves of 419 MB (11.9 s on average)")
     assert "train-node-1 was the last in 12 of its 12 checkpoints" in text
     assert "(its limit: network)" in text
     told = _json(capsys, "report", "--db", str(nodes))

@@ -56,8 +56,8 @@ def test_an_answer_fits_its_schema_and_the_terminal(
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        (["stragglers"], ["train-node-1! 12 12", "network train", "24 of 27 checkpoints were on several nodes"]),
-        (["stragglers", "--job", "llm"], ["No node kept others waiting"]),
+        (["stragglers"], ["train-node-1! 12 12", "network train", "24 of 27 checkpoints spanned several nodes"]),
+        (["stragglers", "--job", "llm"], ["No node delayed the others"]),
         (["cost"], ["train 12 0 4", "llm 12 0 2", "1 checkpoint had nodes that only waited"]),
         (["cost", "--by", "week"], ["WEEK SAVES", "2026-W12 27 0 4"]),
         (["cost", "--by", "storage"], ["nfs:filer:/ckpt 27"]),
@@ -65,7 +65,7 @@ def test_an_answer_fits_its_schema_and_the_terminal(
         (["limits", "--split", "2026-03-20T11:00:00Z"], ["Before 2026-03-20 11:00:00 UTC: 15", "11:00:00 UTC: 12"]),
         (["newest"], ["train 1200 9 min", "/ckpt/train/step_1200"]),
         (["collisions"], ["train llm 12/12, 12/12"]),
-        (["nodes"], ["7; 1 with something odd", "+20.0 s"]),
+        (["nodes"], ["7; 1 unusual", "+20.0 s"]),
     ],
 )  # fmt: skip
 def test_a_question_is_answered(

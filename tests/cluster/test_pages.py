@@ -54,9 +54,9 @@ def test_a_page_tells_what_was_not_seen() -> None:
     text = page.render(merge(records), records, ["x.db is damaged"], width=200, colour=False, zone=timezone.utc)
 
     assert "Not read     x.db is damaged" in text
-    assert "Not seen     10 of 70 checkpoints have nodes" in text
+    assert "Missing      10 of 70 checkpoints have nodes" in text
     assert "Only waited  train-node-3:" in text
-    assert "by its own, train-node-2 begins each save 5.0" in text
+    assert "by its own clock, train-node-2 starts each save 5.0" in text
     assert "The 10 that took longest" in text
     assert "The last 10 of 70" in text
 

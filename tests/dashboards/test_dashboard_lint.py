@@ -291,11 +291,11 @@ def test_a_panel_that_a_level_cannot_fill_says_so() -> None:
 
     assert {panel["title"] for panel in mute} == {
         "At risk after the commit",
-        "GPUs that waited in the hour before",
+        "GPUs that waited in the last hour",
         "Counted without their file",
         "Jobs",
-        "Time to be lost",
-        "Saves in the hour before, each once",
+        "Time lost on failure",
+        "Saves in the last hour, each counted once",
     }
     assert all(panel["fieldConfig"]["defaults"]["noValue"] != DEFAULT_EMPTY for panel in mute)
     assert "at level poll this panel stays empty" in titled("At risk after the commit")["description"]

@@ -45,7 +45,7 @@ def test_looking_up_is_told_as_such() -> None:
     told = thread(Level.POLL, 4, user=1, create=1, metadata=2)
     (names,) = (one for one in account(look(save(Level.POLL, 4, measured(told)))).accounts if one.cause is Cause.NAMES)
 
-    assert (names.limit, names.seconds, names.text) == (Limit.METADATA, pytest.approx(3), "in looking up files")
+    assert (names.limit, names.seconds, names.text) == (Limit.METADATA, pytest.approx(3), "looking up files")
 
 
 def _spent(checkpoint: Checkpoint, cause: Cause) -> float:

@@ -54,7 +54,7 @@ def test_a_fallback_is_told(servers: tuple[ServerMeasure, ...], settings: dict[s
     verdict = said(*servers, **settings)
 
     assert (verdict.limit, verdict.cause) == (Limit.SERVER, "rdma-fallback")
-    assert "1 storage server reached over TCP, though this client has RDMA: storage2" in verdict.evidence
+    assert "1 storage server reached over TCP, although this client has RDMA: storage2" in verdict.evidence
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_save_that_falls_back_to_tcp_is_told_from_one_that_does_not(tmp_path: 
     healthy = played(tmp_path / "healthy", 0.4, fallen=False)
 
     assert (fell.limit, fell.cause) == (Limit.SERVER, "rdma-fallback")
-    assert "1 storage server reached over TCP, though this client has RDMA: storage2" in " ".join(fell.evidence)
+    assert "1 storage server reached over TCP, although this client has RDMA: storage2" in " ".join(fell.evidence)
     assert fell.remedy
     assert (slow.limit, slow.cause) == (Limit.SERVER, "slow-server")
     assert healthy.limit is Limit.NONE

@@ -48,10 +48,10 @@ def said(*, reads: bool = False, **more: Any) -> Verdict:
     ("seen", "words"),
     [
         ({"congestion_notifications": 90_000}, "90,000 congestion notifications"),
-        ({"pauses_received": 5_000}, "5,000 pauses of the other end"),
-        ({"out_of_sequence": 900}, "900 errors of sequence"),
-        ({"ack_timeouts": 300}, "300 timeouts of an acknowledgement"),
-        ({"wait_share": 0.5}, "no credit to send in 50 % of its ticks"),
+        ({"pauses_received": 5_000}, "5,000 received pause frames"),
+        ({"out_of_sequence": 900}, "900 sequence errors"),
+        ({"ack_timeouts": 300}, "300 acknowledgement timeouts"),
+        ({"wait_share": 0.5}, "no credit to send for 50 % of the time"),
     ],
 )
 def test_what_a_port_says_of_congestion_is_the_network(seen: dict[str, Any], words: str) -> None:
@@ -60,7 +60,7 @@ def test_what_a_port_says_of_congestion_is_the_network(seen: dict[str, Any], wor
 
     assert (verdict.limit, verdict.cause) == (Limit.NETWORK, "congested-fabric")
     assert f"mlx5_0/1 had {words}" in verdict.evidence[0]
-    assert "not its own link: 0.4 % of its speed at best" in verdict.excluded
+    assert "its own link reached only 0.4 % of its speed" in verdict.excluded
     assert said(**{name: value // 50 if isinstance(value, int) else 0.1 for name, value in seen.items()}).limit is (
         Limit.SERVER
     )
@@ -70,7 +70,10 @@ def test_a_port_that_moved_as_much_before_is_shared() -> None:
     """What it says may be of the collectives: that is told, and lowers the confidence."""
     shared = said(congestion_notifications=90_000, before_bytes_per_second=4e9)
 
-    assert "the port is shared: it moved 4.00 GB/s before this, too, as collectives do" in shared.evidence[0]
+    assert (
+        "the port is shared: it already transferred 4.00 GB/s before this, for example for collectives"
+        in shared.evidence[0]
+    )
     assert shared.confidence < said(congestion_notifications=90_000).confidence
     assert "shared" not in said(congestion_notifications=90_000, before_bytes_per_second=1e6).evidence[0]
 
@@ -78,7 +81,7 @@ def test_a_port_that_moved_as_much_before_is_shared() -> None:
 def test_of_a_restore_it_is_what_came_in() -> None:
     """Pauses that the port was sent, and credit that it had not, are of what it sends."""
     assert said(reads=True, congestion_notifications=90_000, marked_packets=70).limit is Limit.NETWORK
-    assert "70 packets marked on the way" in said(reads=True, out_of_sequence=900, marked_packets=70).evidence[0]
+    assert "70 packets marked in transit" in said(reads=True, out_of_sequence=900, marked_packets=70).evidence[0]
     assert said(reads=True, pauses_received=5_000, wait_share=0.9).limit is Limit.SERVER
 
 
@@ -96,7 +99,7 @@ def test_what_goes_past_the_kernel_has_a_link_of_its_own() -> None:
     past = link(name="eth1", sent_bytes=MIB, wire_sent_bytes=2 * GIB, pauses_received=9_000)
     verdict = told(save(Level.TRACE, 20, measured(at, mount=FAR, links=(kernel, past))))
     assert verdict.limit is Limit.NETWORK
-    assert "eth1 moved 113 MB/s" in verdict.evidence[0]
+    assert "eth1 transferred 113 MB/s" in verdict.evidence[0]
 
 
 def test_what_goes_over_a_port_is_told_of_the_port() -> None:
@@ -195,6 +198,6 @@ def test_a_save_is_played_on_moving_counters(tmp_path: Path) -> None:
     assert "mlx5_0/1 had" in congested.evidence[0]
     assert calm.cause != "congested-fabric"
     assert (paused.limit, paused.cause) == (Limit.NETWORK, "congested-fabric")
-    assert "pauses of the other end" in paused.evidence[0]
+    assert "received pause frames" in paused.evidence[0]
     assert "the port is shared" in shared.evidence[0]
     assert "the port is shared" not in congested.evidence[0]

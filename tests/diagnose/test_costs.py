@@ -75,7 +75,7 @@ def test_a_job_is_held_against_the_five_percent_rule_and_the_field() -> None:
     (job,) = job_costs(saves, 800.0)
     assert (job.count, job.stall_seconds, job.gpu_seconds) == (4, pytest.approx(80), pytest.approx(640))
     assert (job.share, job.over_snia, job.interval_seconds) == (pytest.approx(0.1), True, pytest.approx(200))
-    assert "above the 5 %" in (job.judgement or "")
+    assert "above SNIA's limit of 5 %" in (job.judgement or "")
     assert job.saves is not None
     assert job.restores is None
     assert job.saves.gibibytes_per_second == pytest.approx(1 / 20)
@@ -101,7 +101,12 @@ def test_what_was_broken_off_is_counted_apart() -> None:
 
 @pytest.mark.parametrize(
     ("share", "words"),
-    [(0.03, "within the 5 %"), (0.1, "below the 12 %"), (0.2, "below the 43 %"), (0.5, "above the 43 %")],
+    [
+        (0.03, "within SNIA's limit of 5 %"),
+        (0.1, "below the field average of 12 %"),
+        (0.2, "below the reported maximum of 43 %"),
+        (0.5, "above the reported maximum of 43 %"),
+    ],
 )
 def test_shares_are_put_into_words(share: float, words: str) -> None:
     """SNIA's rule, and what was reported."""
@@ -124,7 +129,7 @@ def test_the_first_advice_is_what_most_of_the_lost_time_asks_for() -> None:
     assert told is not None
     assert (told.limit, told.count, told.seconds) == (Limit.SERIALIZE, 1, pytest.approx(55))
     assert told.share == pytest.approx(55 / 96)
-    assert told.sentence == "1 of 4 checkpoints was serialisation-bound: 55.0 s of the 1 min 36 s that training lost."
+    assert told.sentence == "1 of 4 checkpoints was serialisation-bound: 55.0 s of 1 min 36 s lost."
     assert told.remedy is not None
     assert "thread_count" in told.remedy
 
@@ -136,8 +141,7 @@ def test_what_was_lost_without_a_cpu_is_no_other_limits() -> None:
     assert told is not None
     assert (told.limit, told.seconds) == (Limit.SERIALIZE, pytest.approx(2, abs=0.1))
     assert told.sentence == (
-        "the only checkpoint was serialisation-bound: 2.00 s of the 10.0 s that training lost, and 7.60 s more for "
-        "want of a CPU."
+        "the only checkpoint was serialisation-bound: 2.00 of 10.0 s lost, and 7.60 s more waiting for a CPU."
     )
 
 
@@ -151,8 +155,8 @@ def test_nothing_slow_is_an_answer() -> None:
     assert told.sentence == "Nothing was slow: 1 save blocked training for 2.00 s."
     unseen = msgspec.structs.replace(fine, stall_ns=None)
     for several, ending in (
-        ([unseen], "1 save; how long training was blocked was not seen."),
-        ([fine, unseen], "2 saves blocked training for 2.00 s, seen of 1 of them."),
+        ([unseen], "1 save; how long training was blocked is not known."),
+        ([fine, unseen], "2 saves blocked training for 2.00 s (1 measured)."),
     ):
         part = first_advice(several)
         assert part is not None

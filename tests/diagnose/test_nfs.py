@@ -134,31 +134,31 @@ def told(checkpoint: Checkpoint) -> Verdict:
 
 FAULTS = {
     "commit": (
-        Playing(commit_s=16.0), Limit.SERVER, "nfs-commit", "1 COMMIT took 16 s: its stable storage",
+        Playing(commit_s=16.0), Limit.SERVER, "nfs-commit", "1 COMMIT took 16 s: the server's stable storage",
     ),
     "one connection": (
         Playing(write_s=20.0, queue_ms=60, answer_ms=8, backlog=40), Limit.SINGLE_WRITER, "nfs-one-connection",
-        "at a time at the server, of 64 slots (40 more without a slot)",
+        "of 64 slots in use at the server (40 more waiting for a slot)",
     ),
     "sent again": (
         Playing(write_s=64.0, queue_ms=20, answer_ms=400, again=900, timeouts=12, busy_share=0.2), Limit.NETWORK,
-        "nfs-retransmission", "were sent again, 12 requests timed out",
+        "nfs-retransmission", "requests retransmitted, 12 timed out",
     ),
     "delayed": (
         Playing(write_s=20.0, answer_ms=30, delays=300, busy_share=0.2), Limit.SERVER, "nfs-delay",
-        "times that it is to be asked again later",
+        "times that the client should retry later",
     ),
     "slow": (
         Playing(write_s=20.0, answer_ms=80, busy_share=0.2), Limit.SERVER, "slow-server",
-        "each WRITE took 80 ms there, where a round takes 0.20 ms",
+        "each WRITE took 80 ms at the server, with a round trip of 0.20 ms",
     ),
     "small": (
         Playing(write_s=20.0, each_bytes=8192, answer_ms=0.3, queue_ms=0.1, busy_share=0.4), Limit.SMALL_IO,
-        "nfs-small-requests", "WRITEs of 8.19 kB, where 1.05 MB fit",
+        "nfs-small-requests", "WRITEs of 8.19 kB each, where 1.05 MB would fit",
     ),
     "kept": (
         Playing(kept_s=8.0, write_s=12.0, answer_ms=9, busy_share=0.2), Limit.SERVER, "sent-at-the-end",
-        "of it went to the server after it had been written, which took",
+        "of it was sent only after all writes, which took",
     ),
 }  # fmt: skip
 HEALTHY = {
@@ -298,7 +298,7 @@ def test_a_full_link_has_requests_wait_as_well() -> None:
     assert verdict_of(starved, links=full).cause == "full-link"
     assert verdict_of(starved, links=(link(shaped_overlimits=5000),)).cause == "shaped"
     assert "bound by one connection" in verdict_of(starved).sentence
-    assert "storage is not your problem" not in verdict_of(starved).sentence
+    assert "storage is not the problem" not in verdict_of(starved).sentence
 
 
 def test_tcp_and_the_client_are_heard_together() -> None:

@@ -52,7 +52,7 @@ def test_medians_of_one_job() -> None:
     [
         ([{"stall_ns": 2 * SECOND}, {}], 2.0, "stall of 1 of 2 saves"),
         ([{"stall_ns": 0}], 0.0, "stall of 1 save"),
-        ([{"mode": Mode.SYNC}, {"mode": Mode.ASYNC}], 4.0, "no stall was seen: duration of 1 sync save"),
+        ([{"mode": Mode.SYNC}, {"mode": Mode.ASYNC}], 4.0, "no stall observed: duration of 1 sync save"),
     ],
 )
 def test_cost(saves: list[dict[str, object]], value: float, text: str) -> None:

@@ -46,7 +46,7 @@ def test_all_measured() -> None:
 
     assert (basis.size, basis.cost, basis.duration) == (MEASURED.size, MEASURED.cost, MEASURED.duration)
     assert (basis.interval, basis.restore) == (MEASURED.interval, MEASURED.restore)
-    assert basis.gpus == Figure(value=8, origin=Origin.ASSUMED, text="one for each rank that was seen")
+    assert basis.gpus == Figure(value=8, origin=Origin.ASSUMED, text="one per observed rank")
     assert basis.mttf.origin is Origin.ASSUMED
     assert "49,600 h per GPU" in basis.mttf.text
     assert basis.recovery_seconds == 300 + 60 + 5
@@ -77,17 +77,17 @@ def test_what_a_given_size_does_to_a_measured_cost() -> None:
     other = plan(Given(size_bytes=4e12), MEASURED)
 
     assert not any("another size" in note for note in same.notes)
-    assert any("another size: this one is 4 times as large" in note for note in other.notes)
+    assert any("another size; this one is 4 times as large" in note for note in other.notes)
 
 
 def test_size_of_one_host_is_not_the_job() -> None:
     """Eight ranks were seen of 64 GPUs."""
     made = plan(Given(gpus=64), MEASURED)
 
-    assert any("recorded of 8 ranks" in note for note in made.notes)
-    assert not any("recorded of" in note for note in plan(Given(gpus=8), MEASURED).notes)
+    assert any("recorded for 8 ranks" in note for note in made.notes)
+    assert not any("recorded for" in note for note in plan(Given(gpus=8), MEASURED).notes)
     alone = plan(Given(gpus=64), msgspec.structs.replace(MEASURED, ranks=1))
-    assert any("recorded of 1 rank;" in note for note in alone.notes)
+    assert any("recorded for 1 rank;" in note for note in alone.notes)
 
 
 def test_cost_from_the_speed_of_storage() -> None:
@@ -105,11 +105,11 @@ def test_async_save_is_bounded_by_its_writing() -> None:
     advised = [rule for rule in made.rules if rule.advised]
 
     assert made.advice.interval_seconds == 600
-    assert "more often would pay" in made.advice.reason
+    assert "a shorter interval" in made.advice.reason
     assert [rule.interval_seconds for rule in advised] == [600]
     assert made.basis.background_seconds == pytest.approx(599.95)
     assert made.advice.good_from_seconds == 600
-    assert any("falls back to the save before" in note for note in made.notes)
+    assert any("falls back to the previous save" in note for note in made.notes)
 
 
 def test_saves_that_cost_nothing() -> None:
@@ -166,17 +166,20 @@ def test_directory(keep: int | None, days: float | None) -> None:
 @pytest.mark.parametrize(
     ("wishes", "reason"),
     [
-        (Given(cost_seconds=7201, mttf_seconds=7200), "blocks training for 7,201 s, and it is only 7,200 s from one"),
-        (Given(cost_seconds=7200, mttf_seconds=7200), "most saves would never be completed"),
+        (
+            Given(cost_seconds=7201, mttf_seconds=7200),
+            "blocks training for 7,201 s, but failures are only 7,200 s apart",
+        ),
+        (Given(cost_seconds=7200, mttf_seconds=7200), "most saves would never complete"),
         (Given(cost_seconds=1, duration_seconds=7200, mttf_seconds=7200), "a save takes 7,200 s"),
-        (Given(cost_seconds=9, duration_seconds=8, mttf_seconds=7200), "cannot be written after 8 s"),
-        (Given(cost_seconds=10), "how often a failure comes is not known"),
+        (Given(cost_seconds=9, duration_seconds=8, mttf_seconds=7200), "cannot be complete after 8 s"),
+        (Given(cost_seconds=10), "the failure rate is unknown"),
         (Given(cost_seconds=0, gpus=8), "--cost must be more than 0"),
         (Given(cost_seconds=-1, gpus=8), "--cost must be more than 0"),
         (Given(cost_seconds=math.nan, gpus=8), "--cost is not a number"),
-        (Given(cost_seconds=math.inf, gpus=8), "--cost inf is more than there is"),
-        (Given(mttf_seconds=1e-9), "--mttf 1e-09 is too little"),
-        (Given(mttf_seconds=1e12), "--mttf 1e+12 is more than there is"),
+        (Given(cost_seconds=math.inf, gpus=8), "--cost inf is too large"),
+        (Given(mttf_seconds=1e-9), "--mttf 1e-09 is too small"),
+        (Given(mttf_seconds=1e12), "--mttf 1e+12 is too large"),
         (Given(size_bytes=0, gpus=8), "--size must be more than 0"),
         (Given(gpus=0), "--gpus must be more than 0"),
         (Given(gpus=8, parameters=-5), "--parameters must be more than 0"),
@@ -184,11 +187,11 @@ def test_directory(keep: int | None, days: float | None) -> None:
         (Given(gpus=8, keep=0), "--keep must be more than 0"),
         (Given(gpus=8, free_bytes=-1), "--free must be more than 0"),
         (Given(failures=0, failures_seconds=9), "--failures must be more than 0"),
-        (Given(gpus=8, size_bytes=1e9, parameters=1e9), "--size and --parameters both"),
-        (Given(mttf_seconds=9, mttf_per_gpu_seconds=9), "--mttf and --mttf-per-gpu both"),
-        (Given(gpus=8, cost_seconds=9, write_bytes_per_second=9), "--cost and --write both"),
-        (Given(mttf_per_gpu_seconds=HOUR), "how often a failure comes is not known"),
-        (Given(gpus=10**8, mttf_per_gpu_seconds=HOUR, cost_seconds=1), "most saves would never be completed"),
+        (Given(gpus=8, size_bytes=1e9, parameters=1e9), "--size and --parameters exclude"),
+        (Given(mttf_seconds=9, mttf_per_gpu_seconds=9), "--mttf and --mttf-per-gpu exclude"),
+        (Given(gpus=8, cost_seconds=9, write_bytes_per_second=9), "--cost and --write exclude"),
+        (Given(mttf_per_gpu_seconds=HOUR), "the failure rate is unknown"),
+        (Given(gpus=10**8, mttf_per_gpu_seconds=HOUR, cost_seconds=1), "most saves would never complete"),
     ],
 )
 def test_impossible_figures(wishes: Given, reason: str) -> None:

@@ -97,7 +97,7 @@ def test_what_gpus_sent_over_pcie_speaks_for_copies(sent: Any, *, is_told: bool)
         verdict = diagnose(checkpoint).verdict
         assert verdict is not None
         assert verdict.cause == name
-        told = any("its GPUs sent 1.07 GB over PCIe since the look before" in one for one in verdict.evidence)
+        told = any("its GPUs sent 1.07 GB over PCIe since the previous sample" in one for one in verdict.evidence)
         assert told == is_told
 
 
@@ -266,7 +266,7 @@ def test_a_warm_restore_is_told_how_to_test_the_storage() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["limited to", "without a CPU", "too much was dirty", "queueing discipline", "copying"]
+    "name", ["limited to", "waiting for a CPU", "too much was dirty", "queueing discipline", "copying"]
 )
 def test_a_device_cannot_pass_for_a_cause_by_its_name(name: str) -> None:
     """A cause is an identity: what stands in a text, names of the machine among it, decides nothing."""

@@ -37,7 +37,7 @@ def test_saves_that_begin_as_the_one_before_ends_follow_it(gap: float, *, follow
     saves = [_one(at * (20 + gap), 20) for at in range(3)]
 
     assert back_to_back(_series(*saves)) == (
-        "the last 3 saves began as soon as the one before had ended" if follows else None
+        "the last 3 saves each started as soon as the previous one ended" if follows else None
     )
 
 

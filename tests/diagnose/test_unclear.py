@@ -47,7 +47,7 @@ def test_who_sleeps_because_he_asked_to_is_slowed_by_nothing(level: Level) -> No
     )
     verdict = told(save(level, 20, measured(at, devices=(device(20),))))
     assert (verdict.limit, verdict.confidence) == (Limit.NONE, 0.78)
-    assert "asked to be" in verdict.sentence
+    assert "by its own request" in verdict.sentence
 
     processes = tuple(ProcessMeasure(pid=100 + rank, comm="python", rank=rank) for rank in (0, 1))
     seen = measured(at, devices=(device(20),), processes=processes)
@@ -71,7 +71,7 @@ def test_numbers_that_disagree_are_unclear() -> None:
     verdict = told(save(Level.TRACE, 20, measured(both, devices=(device(20),))))
     assert verdict.limit is Limit.UNCLEAR
     assert set(verdict.candidates) == {Limit.SERIALIZE, Limit.DEVICE}
-    assert "more than there was" in verdict.sentence
+    assert "exceed the duration" in verdict.sentence
     one = thread(Level.TRACE, 20, user=1.5, copy=0.1, sync=18)
     assert told(save(Level.TRACE, 20, measured(one, devices=(device(20),)))).limit is Limit.DEVICE
 
@@ -86,7 +86,7 @@ def test_numbers_that_disagree_for_a_moment_of_the_path_do_not_make_it_unclear()
         return told(save(Level.TRACE, 0.2, seen, bytes=GIB // 4, stall_ns=ns(0.2 + seconds)))
 
     assert built(2.0).limit is Limit.SERIALIZE
-    assert "more than there was" in built(0.35).sentence
+    assert "exceed the duration" in built(0.35).sentence
 
 
 def test_what_nothing_explains_is_unclear_and_asks_to_look_closer() -> None:
@@ -115,7 +115,7 @@ def test_what_nothing_explains_is_nobodys_trouble_where_training_goes_on(
 
     assert verdict.limit is limit
     if limit is Limit.NONE:
-        assert "training went on" in verdict.sentence
+        assert "training continued" in verdict.sentence
         assert 0.5 < verdict.confidence < 0.8
 
 
@@ -145,7 +145,7 @@ def test_without_measures_nothing_is_claimed() -> None:
     """Recordings of older versions have none."""
     verdict = told(save(Level.POLL, 20, None))
     assert verdict.limit is Limit.UNCLEAR
-    assert verdict.lacking == ("nothing was measured around it",)
+    assert verdict.lacking == ("any measurement of the host during the checkpoint",)
     assert verdict.confidence < 0.5
     assert verdict.expected_seconds is None
 
@@ -166,7 +166,7 @@ def test_missing_evidence_lowers_the_confidence_and_is_said() -> None:
     fewer = {
         "device": changed(whole, devices=()),
         "mount": changed(whole, mount=None),
-        "looks": changed(whole, threads=(msgspec.structs.replace(at, looks=3, looks_in={"sync": 2, "running": 1}),)),
+        "samples": changed(whole, threads=(msgspec.structs.replace(at, looks=3, looks_in={"sync": 2, "running": 1}),)),
         "CPU": changed(whole, threads=(msgspec.structs.replace(at, user_ns=None, system_ns=None, on_cpu_ns=None),)),
         "threads": changed(whole, threads=()),
     }
@@ -182,7 +182,7 @@ def test_a_stall_that_was_not_seen_lowers_the_confidence_of_a_save_in_the_backgr
     known, unknown = (told(save(Level.TRACE, 20, seen, mode=Mode.ASYNC, stall_ns=stall)) for stall in (ns(8), None))
 
     assert (known.limit, unknown.limit) == (Limit.SERIALIZE, Limit.SERIALIZE)
-    assert unknown.lacking == ("for how long training was blocked",)
+    assert unknown.lacking == ("how long training was blocked",)
     assert unknown.confidence < known.confidence
 
 
@@ -266,7 +266,7 @@ def test_a_host_without_cpu_time_to_spare_is_no_storage_and_no_code_problem() ->
     long = msgspec.structs.replace(long, system_ns=ns(1), on_cpu_ns=ns(1), runqueue_ns=ns(18))
     verdict = told(save(Level.TRACE, 20, measured(long, devices=(device(20),))))
     assert verdict.limit is Limit.CPU
-    assert "without a CPU" in verdict.sentence
+    assert "waiting for a CPU" in verdict.sentence
     assert verdict.cause == "starved"
 
 
@@ -283,8 +283,8 @@ def test_who_had_the_cpus_is_told_by_what_the_job_used(busy: tuple[float | None,
     assert verdict.remedy is not None
     assert ("data loader workers" in verdict.remedy) == (who in ("own", "both"))
     assert ("other jobs" in verdict.remedy) == (who in ("others", "both"))
-    assert ("was not seen" in verdict.remedy) == (who == "both")
-    assert "short of processors" in verdict.sentence
+    assert ("not known" in verdict.remedy) == (who == "both")
+    assert "short of CPU" in verdict.sentence
     assert "serialisation" not in verdict.sentence
 
 
@@ -292,5 +292,7 @@ def test_words_are_those_of_a_restore() -> None:
     """Its thread reads."""
     at = thread(Level.TRACE, 20, user=18, copy=2)
     verdict = told(restore(Level.TRACE, 20, measured(at, mount=local(), devices=(device(20, 0, read_bytes=GIB),))))
-    assert verdict.sentence.startswith("restore of 20.0 s, of which 18.0 s the single reading thread was on CPU")
+    assert verdict.sentence.startswith(
+        "restore of 20.0 s, serialisation-bound: for 18.0 s the single reading thread was on CPU"
+    )
     assert "writing" not in verdict.sentence

@@ -28,7 +28,8 @@ def _near(one: float, other: float) -> bool:
 
 
 def _blocked(text: str) -> list[tuple[str, str, str]]:
-    return re.findall(rf"(?m)^  Blocked +({_LENGTH}) of a run of ({_LENGTH}), (<?[\d.]+) %", text)
+    found = re.findall(rf"(?m)^  Blocked +({_LENGTH}), (<?[\d.]+) % of a run of ({_LENGTH})", text)
+    return [(held, run, share) for held, share, run in found]
 
 
 def _shares(text: str) -> Iterator[str]:
@@ -51,10 +52,11 @@ def _bar(text: str) -> Iterator[str]:
 
 
 def _answer(text: str) -> Iterator[str]:
-    found = re.search(rf"(?:({_LENGTH})|all) of the ({_LENGTH}) that training lost", text)
+    found = re.search(rf"(?:({_LENGTH}|[\d.]+) of|all) ({_LENGTH}) lost", text)
     if found is None:
         return
-    own = length(found[1] or found[2])
+    own = found[1] or found[2]
+    own = length(own if " " in own else f"{own} {found[2].split()[1]}")
     if own > length(found[2]) + 0.01:
         yield f"{found[0]}: more than all"
     every = re.findall(rf"(?m)^  Blocked +({_LENGTH})", text)

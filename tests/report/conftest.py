@@ -143,8 +143,8 @@ def detailed() -> Checkpoint:
 
 SERIALIZE = Verdict(
     limit=Limit.SERIALIZE,
-    sentence="39.2 s, of which 31.0 s the single writing thread was on CPU in zip CRC32 while the device was 12 % "
-    "busy: serialisation-bound; with CRC off about 8 s; storage is not your problem.",
+    sentence="39.2 s, for 31.0 s the single writing thread was on CPU in zip CRC32 while the device was 12 % "
+    "busy: serialisation-bound; with CRC off about 8 s; storage is not the problem.",
     confidence=0.91,
     seconds=39.2,
     accounts=(

@@ -53,7 +53,7 @@ def test_a_block_is_as_high_as_its_save_was_long(make_checkpoint: Callable[..., 
     lines = _drawn(saves)
 
     assert "Duration  ▁▂▄█" in [line.rstrip() for line in lines]
-    assert "Stall     ▂?▂▂  ; ? not seen" in lines
+    assert "Stall     ▂?▂▂  ; ? not observed" in lines
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 300])

@@ -61,23 +61,23 @@ def test_several_are_read_from_commas_and_repetition() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("stall_p95>60", "'60' is no value for stall_p95", "write 90s"),
-        ("stal_p95>60s", "there is no 'stal_p95'", "did you mean stall_p95"),
-        ("zzzzz>1", "there is no 'zzzzz'", "`--help` lists the names"),
-        ("foo", "is no condition", "write NAME"),
-        ("save_max>5%", "'5%' is no value", "90s"),
+        ("stall_p95>60", "'60' is not a value for stall_p95", "write 90s"),
+        ("stal_p95>60s", "unknown name 'stal_p95'", "did you mean stall_p95"),
+        ("zzzzz>1", "unknown name 'zzzzz'", "`--help` lists all names"),
+        ("foo", "is not a condition", "write NAME"),
+        ("save_max>5%", "'5%' is not a value", "90s"),
         ("save_max=3s", "is measured", "compare with"),
-        ("limit>device", "is = or != one of", "gather, staging"),
-        ("limit=disk", "is = or != one of", "gather, staging"),
-        ("size_max>5GB/s", "'5GB/s' is no value", "16GiB"),
-        ("throughput_min<5GB", "'5GB' is no value", "GB/s"),
-        ("count>1e9", "'1e9' is no value", "write 3"),
-        ("count>nan", "'nan' is no value", "write 3"),
+        ("limit>device", "takes = or !=", "gather, staging"),
+        ("limit=disk", "takes = or !=", "gather, staging"),
+        ("size_max>5GB/s", "'5GB/s' is not a value", "16GiB"),
+        ("throughput_min<5GB", "'5GB' is not a value", "GB/s"),
+        ("count>1e9", "'1e9' is not a value", "write 3"),
+        ("count>nan", "'nan' is not a value", "write 3"),
         (" , ", "has no condition", "stall_p95"),
         ("count>" + "9" * 999, "too large", None),
-        ("x" * 5000, "no more than 4096", None),
-        ("count>٣", "is no value", "write 3"),
-        ("\x1b[2J>1", "is no condition", "write NAME"),
+        ("x" * 5000, "at most 4096", None),
+        ("count>٣", "is not a value", "write 3"),
+        ("\x1b[2J>1", "is not a condition", "write NAME"),
     ],
 )
 def test_nonsense_is_refused_with_what_could_be_meant(text: str, message: str, hint: str | None) -> None:
@@ -171,9 +171,9 @@ def test_what_few_tell_is_not_judged(make_checkpoint: Callable[..., Checkpoint])
         for chosen in (saves, saves[:2], saves[1:])
     )
 
-    assert (few.holds, few.told) == (None, "seen of 1 of 3 saves")
-    assert (half.holds, half.told) == (True, "1.00 s (seen of 1 of 2 saves)")
-    assert (none.holds, none.told) == (None, "not seen of any of 2 saves")
+    assert (few.holds, few.told) == (None, "observed for 1 of 3 saves")
+    assert (half.holds, half.told) == (True, "1.00 s (observed for 1 of 2 saves)")
+    assert (none.holds, none.told) == (None, "not observed for any of 2 saves")
 
 
 def test_nothing_is_counted_and_not_judged_else() -> None:

@@ -82,8 +82,8 @@ def test_noise_and_too_few_are_called_so(make_diagnosed: _Make, zone: timezone) 
     )
     texts = [diff.render(one, width=200, colour=True, zone=zone) for one in (noisy, few)]
 
-    assert "Saves: no difference in duration that can be told from noise" in texts[0]
-    assert "Saves: it cannot be told from noise with 3 and 3 saves; 4 on each side could tell" in texts[1]
+    assert "Saves: no difference in duration beyond noise" in texts[0]
+    assert "Too few saves to tell (3 vs 3): record at least 4 on each side" in texts[1]
     assert "too few to tell" in texts[1]
 
 
@@ -160,7 +160,7 @@ def test_conditions_of_what_is_not_there_are_not_judged(make_checkpoint: _Make, 
     assert [one.holds for one in comparison.judge(nothing, conditions)] == [None, None, None]
     judged = comparison.judge(from_zero, conditions)
     assert [one.holds for one in judged] == [False, None, True]
-    assert judged[1].told == "it was nothing in some, so a change has no percentage"
+    assert judged[1].told == "some values are zero, so a change has no percentage"
     assert judged[2].told == "+5.00 s"
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint that may restore wrongly is told in one line of the report, with itself, in JSON and on the page."""
+"""A checkpoint that may not restore correctly is in one line of the report, with itself, in JSON and on the page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def report(*risky: int, kind: Kind = Kind.SAVE) -> Report:
 
 @pytest.mark.parametrize(
     ("risky", "line"),
-    [((3,), f"save 3 may restore wrongly: {TEXT}"), ((1, 3), f"save 3 may restore wrongly, as 1 before it: {TEXT}")],
+    [
+        ((3,), f"save 3 may not restore correctly: {TEXT}"),
+        ((1, 3), f"save 3 may not restore correctly (nor 1 before it): {TEXT}"),
+    ],
 )
 def test_a_report_tells_it_in_one_line(risky: tuple[int, ...], line: str) -> None:
     """Which checkpoint it is, why, and how many more there are."""
@@ -62,7 +65,7 @@ def test_a_checkpoint_tells_its_risk_once(drawn: type(show.brief)) -> None:  # t
     text = drawn(report(3).checkpoints[2], width=400, colour=False, zone=timezone.utc)
 
     assert text.count(TEXT) == 1
-    assert f"may restore wrongly: {TEXT}" in text
+    assert f"may not restore correctly: {TEXT}" in text
 
 
 def test_documents_have_it_by_kind() -> None:
@@ -77,8 +80,8 @@ def test_the_page_has_it_beside_the_answer_and_with_its_checkpoint() -> None:
     """It is seen without opening anything."""
     page = content.page_of(report(3), (), timezone.utc)
 
-    assert ("Risks", f"save 3 may restore wrongly: {TEXT}") in page["answer"]
-    assert [dict(told).get("May restore wrongly") for id_, *_, told in page["rows"] if id_ == 3] == [[TEXT]]
+    assert ("Risks", f"save 3 may not restore correctly: {TEXT}") in page["answer"]
+    assert [dict(told).get("May not restore correctly") for id_, *_, told in page["rows"] if id_ == 3] == [[TEXT]]
 
 
 def test_a_copy_at_risk_is_not_left_out() -> None:
@@ -101,5 +104,5 @@ def test_what_a_crash_may_cost_is_no_risk_of_what_is_there(drawn: type(show.brie
     page = content.page_of(msgspec.structs.replace(told, checkpoints=(save,)), (), timezone.utc)
 
     assert (text.count(frailty.text), save.risks) == (1, ())
-    assert "In a crash" in text
-    assert [dict(told).get("In a crash") for *_, told in page["rows"]] == [[frailty.text]]
+    assert "After a crash" in text
+    assert [dict(told).get("After a crash") for *_, told in page["rows"]] == [[frailty.text]]

@@ -22,7 +22,7 @@ STORE = Sent(
 def facts(told: Checkpoint, zone: timezone) -> dict[str, str]:
     """Return the lines that begin with a word and have one meaning."""
     text = show.render(told, width=160, colour=False, zone=zone)
-    return dict(re.findall(r"^ *(Path|Moved|Page cache|Uploaded) +(.*)$", text, re.MULTILINE))
+    return dict(re.findall(r"^ *(Path|Transferred|Page cache|Uploaded) +(.*)$", text, re.MULTILINE))
 
 
 def test_a_restore_from_an_object_store_says_where_it_came_from(
@@ -33,7 +33,7 @@ def test_a_restore_from_an_object_store_says_where_it_came_from(
     told = facts(restore, zone)
 
     assert told["Path"] == "object store 10.0.0.9:443"
-    assert told["Moved"].startswith("105 MB in 12 parts over 4 connections in ")
+    assert told["Transferred"].startswith("105 MB in 12 parts over 4 connections in ")
     assert "Page cache" not in told
 
 
@@ -47,4 +47,4 @@ def test_an_upload_is_told_with_its_end(make_checkpoint: Callable[..., Checkpoin
 
     assert "Uploaded" not in facts(save, zone)
     line = facts(make_checkpoint(1, 0, measures=Measures(uploads=(upload,))), zone)["Uploaded"]
-    assert line.endswith(", 3.00 s after the last write: 105 MB to the object store at port 443 of 10.0.0.9\\x1b")
+    assert line.startswith("105 MB to the object store at 10.0.0.9\\x1b port 443, 3.00 s after the last write")

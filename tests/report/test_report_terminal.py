@@ -65,7 +65,7 @@ def test_less_sure_rows_are_marked(reports: dict[str, Report], zone: timezone) -
     text = terminal.render(reports["host"], width=80, colour=False, zone=zone)
 
     assert text.count("restore?") == 1
-    assert "? after a kind is less sure" in text
+    assert "? after a kind: confidence" in text
 
 
 def test_a_size_that_counts_bytes_twice_is_marked(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
@@ -77,7 +77,7 @@ def test_a_size_that_counts_bytes_twice_is_marked(make_checkpoint: Callable[...,
     text = terminal.render(report, width=80, colour=False, zone=zone)
 
     assert text.count("200 MB*") == 1
-    assert "* after a size counts bytes that moved more than once" in text
+    assert "* after a size: some bytes were transferred more than once" in text
 
 
 def test_incomplete_saves_stand_out(reports: dict[str, Report], zone: timezone) -> None:
@@ -85,7 +85,7 @@ def test_incomplete_saves_stand_out(reports: dict[str, Report], zone: timezone) 
     text = terminal.render(reports["course"], width=80, colour=True, zone=zone)
 
     assert "\x1b[1;31mincomplete" in text
-    assert "Incomplete saves were broken off, never committed, or" in text
+    assert "Incomplete saves were interrupted, never committed, or" in text
     assert "Saves     4 (1 incomplete)," in terminal.render(reports["course"], width=80, colour=False, zone=zone)
 
 
@@ -114,7 +114,7 @@ def test_whose_a_row_is_stays_where_there_are_several(
         text = terminal.render(report, width=width, colour=False, zone=zone)
         (header,) = (line.split() for line in text.splitlines() if line.startswith("ID "))
 
-        assert ("WHO" in header) is (jobs > 1)
+        assert ("JOB" in header) is (jobs > 1)
         assert "PATH" in header
 
 
@@ -124,7 +124,7 @@ def test_copies_that_were_left_out_are_counted(reports: dict[str, Report], zone:
     copies = terminal.render(reports["copies"], width=200, colour=False, zone=zone)
     alone = msgspec.structs.replace(reports["empty"], copies_left_out=1)
 
-    assert "3 copies of checkpoint files were left out: --kind copy lists them." in text
+    assert "3 copies of checkpoint files are not shown: --kind copy lists them." in text
     assert re.search(r"^Copies +3, 3.00 GB", copies, re.MULTILINE)
     assert "Share" not in copies
     assert "only 1 copy. --kind copy lists them." in terminal.render(alone, width=200, colour=False, zone=zone)
@@ -135,14 +135,14 @@ def test_copies_that_were_left_out_are_counted(reports: dict[str, Report], zone:
     [
         (
             {},
-            ("Saw no checkpoint. `ckptprof doctor` tells what ckptprof can see on this host.\n"),
+            ("Found no checkpoint. `ckptprof doctor` shows what ckptprof can monitor on this host.\n"),
         ),
-        ({"copies_left_out": 1}, "Saw no save or restore, only 1 copy. `ckptprof report --kind copy` lists them.\n"),
+        ({"copies_left_out": 1}, "Found no save or restore, only 1 copy. `ckptprof report --kind copy` lists them.\n"),
         (
             {"watched": Watched(start_ns=None, end_ns=None)},
             (
-                "Nothing was recorded: the command ran unwatched. "
-                "`ckptprof doctor` tells what ckptprof can see on this host.\n"
+                "Nothing was recorded: the command was not monitored. "
+                "`ckptprof doctor` shows what ckptprof can monitor on this host.\n"
             ),
         ),
     ],

@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
     ("value", "expected"),
     [
         (0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (1536, "1.54 kB"), (12 << 20, "12.6 MB"),
-        (954 << 20, "1.00 GB"), (999_600_000, "1.00 GB"), (5 << 60, "5.76 EB"), (None, "not seen"),
+        (954 << 20, "1.00 GB"), (999_600_000, "1.00 GB"), (5 << 60, "5.76 EB"), (None, "not observed"),
     ],
 )  # fmt: skip
 def test_size(value: int | None, expected: str) -> None:
@@ -26,7 +26,13 @@ def test_size(value: int | None, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0.0, "0 B/s"), (267_400_000, "267 MB/s"), (2.484e9, "2.48 GB/s"), (999_600_000, "1.00 GB/s"), (None, "not seen")],
+    [
+        (0.0, "0 B/s"),
+        (267_400_000, "267 MB/s"),
+        (2.484e9, "2.48 GB/s"),
+        (999_600_000, "1.00 GB/s"),
+        (None, "not observed"),
+    ],
 )
 def test_rate(value: float | None, expected: str) -> None:
     """Bandwidth is SI."""
@@ -48,7 +54,7 @@ def test_duration(seconds: float, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("share", "expected"),
-    [(0.0, "0 %"), (0.0004, "<0.1 %"), (0.075, "7.5 %"), (0.99996, ">99.9 %"), (1.0, "100 %"), (None, "not seen")],
+    [(0.0, "0 %"), (0.0004, "<0.1 %"), (0.075, "7.5 %"), (0.99996, ">99.9 %"), (1.0, "100 %"), (None, "not observed")],
 )
 def test_percent(share: float | None, expected: str) -> None:
     """What is small is not called nothing, and what is nearly all is not called all."""
@@ -59,7 +65,7 @@ def test_percent(share: float | None, expected: str) -> None:
     ("seconds", "expected"),
     [
         (9e-7, "<0.01 ms"), (9.9e-6, "0.01 ms"), (0.000181, "0.18 ms"), (0.0014826, "1.5 ms"), (0.0119, "12 ms"),
-        (0.42, "420 ms"), (1.0737, "1.1 s"), (549.8, "550 s"), (None, "not seen"),
+        (0.42, "420 ms"), (1.0737, "1.1 s"), (549.8, "550 s"), (None, "not observed"),
     ],
 )  # fmt: skip
 def test_latency(seconds: float | None, expected: str) -> None:
@@ -80,7 +86,7 @@ def test_times_beyond_the_calendar_are_numbers() -> None:
 
     assert units.stamp(beyond, utc) == f"{beyond} ns"
     assert units.fixed_zone(beyond, utc) == utc
-    assert units.stamp(None, utc) == "not seen"
+    assert units.stamp(None, utc) == "not observed"
 
 
 def test_offsets_have_names() -> None:

@@ -46,7 +46,7 @@ def test_a_rule_that_leaves_a_save_unsure_is_named() -> None:
     text = lines_of("unknown-activations")
 
     assert "save    +1.12 of the 0.60 needed <- decided" in text
-    assert "rule 'only a rhythm' leaves it unsure" in text
+    assert "rule 'only a rhythm' lowers the confidence" in text
 
 
 def test_data_is_told_from_nothing() -> None:
@@ -63,10 +63,10 @@ def test_what_came_nearest_is_told_with_what_it_lacked() -> None:
     copied = [one for one in replay(STREAMS / "stage-in.trace.ckptrec.gz", None).judged if one.decision.override]
 
     assert data is not None
-    assert data.startswith("the nearest to one was ")
-    assert " of the 0.60 that a save takes. For it: " in data
-    assert ". Against it: numbered pieces that only go on counting, as data sets do" in data
-    assert ", and " in (why.nearest(copied) or "")
+    assert data.startswith("the closest candidate was ")
+    assert " of the 0.60 needed for a save. Evidence for it: " in data
+    assert ". Evidence against it: numbered pieces that only go on counting, as data sets do" in data
+    assert ": as much was read" in (why.nearest(copied) or "")
     assert why.nearest([]) is None
 
 

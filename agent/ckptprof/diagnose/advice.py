@@ -52,7 +52,7 @@ def _of_little(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint], w
     held = of_all(mine, stall_seconds)
     which = f"{_of(mine, judged)} {'was' if len(mine) == 1 else 'were'}"
     what = WORDS.get(limit, "unclear")
-    lost = f" and held {seconds(_lost(mine, limit))} of it" if held else ""
+    lost = f" and took {seconds(_lost(mine, limit))} of it" if held else ""
     return Headline(
         limit=Limit.NONE,
         seconds=sum(map(lost_seconds, fast)),
@@ -69,10 +69,10 @@ def _sentence(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) ->
     part = _part(limit, mine, judged)
     of = _of(mine, judged)
     if limit is Limit.UNCLEAR:
-        return f"What limited {of} is unclear" + (f": {part}." if part else ".")
+        return f"It is unclear what limited {of}" + (f": {part}." if part else ".")
     were = "was" if len(mine) == 1 else "were"
     what = f"{of} {were} {WORDS[limit]}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
-    return f"{what}: {part}." if part else f"{what}, beside training: it lost nothing."
+    return f"{what}: {part}." if part else f"{what}, alongside training: no time lost."
 
 
 def _of(mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
@@ -102,24 +102,24 @@ def _part(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) -> str
     own, every = of_all(mine, stall_seconds), of_all(judged, stall_seconds)
     if not own:
         took = seconds(sum(of_all(mine, duration_seconds)))
-        them = "it" if len(mine) == 1 else "they"
-        return f"{them} took {took}, and how long training was blocked was not seen"
+        return f"{took} in total; how long training was blocked is not known"
     if not sum(every):
         return ""
     lost, whole = seconds(_lost(mine, limit)), seconds(sum(every))
-    part = f"{'all' if lost == whole else lost} of the {whole} that training lost"
+    same_unit = lost.split()[1:] == whole.split()[1:]
+    part = f"all {whole} lost" if lost == whole else f"{lost.split()[0] if same_unit else lost} of {whole} lost"
     starved = _lost(mine, Limit.CPU) if limit is not Limit.CPU else 0.0
-    part += f", and {seconds(starved)} more for want of a CPU" if starved >= _CROWDED * sum(every) else ""
+    part += f", and {seconds(starved)} more waiting for a CPU" if starved >= _CROWDED * sum(every) else ""
     unseen = len(judged) - len(every)
-    return part if not unseen else f"{part}; of {plural(unseen, 'checkpoint')} that was not seen"
+    return part if not unseen else f"{part} ({plural(unseen, 'checkpoint')} not measured)"
 
 
 def _blocked(mine: list[Checkpoint]) -> str:
     stalls = of_all(mine, stall_seconds)
     if not stalls:
-        return f"{_named(mine)}; how long training was blocked was not seen"
+        return f"{_named(mine)}; how long training was blocked is not known"
     told = f"{_named(mine)} blocked training for {seconds(sum(stalls))}"
-    return told if len(stalls) == len(mine) else f"{told}, seen of {len(stalls):,} of them"
+    return told if len(stalls) == len(mine) else f"{told} ({len(stalls):,} measured)"
 
 
 def _named(mine: list[Checkpoint]) -> str:

@@ -63,11 +63,11 @@ class Cause(Enum):
 
 WORDS = {  # what a checkpoint that was limited is called
     Limit.GATHER: "bound by gathering the state",
-    Limit.STAGING: "bound by copying the state first",
+    Limit.STAGING: "bound by staging a copy of the state",
     Limit.SERIALIZE: "serialisation-bound",
-    Limit.CPU: "short of processors",
+    Limit.CPU: "short of CPU",
     Limit.PAGE_CACHE: "bound by the page cache",
-    Limit.FLUSH: "bound by flushes",
+    Limit.FLUSH: "bound by syncs",
     Limit.DEVICE: "device-bound",
     Limit.NETWORK: "network-bound",
     Limit.SERVER: "bound by the storage server",
@@ -79,12 +79,12 @@ WORDS = {  # what a checkpoint that was limited is called
     Limit.CLEAN_UP: "blocked by deletion",
     Limit.PAGE_FAULT: "bound by page faults",
 }
-WITHOUT_CPU = "but without a CPU: other threads had them, or its quota was used up"
+WITHOUT_CPU = "waiting for a CPU: other threads were using them, or the cgroup quota was exhausted"
 _ASLEEP = {
     Limit.SERVER: "waiting for the server of the mount",
     Limit.NETWORK: "waiting for the network",
     Limit.SMALL_IO: "in small operations",
-    Limit.SINGLE_WRITER: "waiting for what was written to be sent",
+    Limit.SINGLE_WRITER: "waiting for its data to be sent",
 }
 
 

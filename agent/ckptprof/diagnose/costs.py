@@ -67,12 +67,12 @@ def judged(share: float) -> str:
     """Return a share of the run in words, against what is asked for and what is reported."""
     mean, worst = FIELD_SHARES
     if share <= SNIA_SHARE:
-        return "within the 5 % that SNIA asks for"
+        return "within SNIA's limit of 5 %"
     if share <= mean:
-        return "above the 5 % that SNIA asks for, below the 12 % that is usual in the field"
+        return "above SNIA's limit of 5 %, below the field average of 12 %"
     if share <= worst:
-        return "above the 12 % that is usual in the field, below the 43 % that is the worst reported"
-    return "above the 43 % that is the worst reported in the field"
+        return "above the field average of 12 %, below the reported maximum of 43 %"
+    return "above the reported maximum of 43 %"
 
 
 def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None:

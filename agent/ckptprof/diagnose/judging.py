@@ -84,7 +84,7 @@ def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str 
     shown = below.shown_bytes_per_second if below is not None else None
     if below is None or not shown or shown < (speed or 0.0):
         return None, None
-    return shown, f"the best second of {below.name if isinstance(below, LinkMeasure) else below.device}"
+    return shown, f"the fastest second of {below.name if isinstance(below, LinkMeasure) else below.device}"
 
 
 def on_return(save: Checkpoint) -> bool | None:

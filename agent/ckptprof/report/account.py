@@ -19,11 +19,11 @@ from ckptprof.verdicts import Account, Limit, Verdict
 _MAX_BAR = 40
 _BESIDE = 132  # cells of a line from which on what was seen stands beside its bar
 _MORE = 1.05  # of a ceiling
-_BEST = "the best that is known of its storage"
+_BEST = "the fastest rate measured on this path"
 _SHOWN = 8  # accounts; the rest is one line
 _LEAST = 0.05  # of the whole: what has a bar of its own on a short page
 _ASCII_BAR = "#"
-GPUS_FROM = {"ranks": ", if each rank has one", "nvml": ", as NVML tells"}
+GPUS_FROM = {"ranks": ", assuming one per rank", "nvml": ", according to NVML"}
 _TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Medium", "high": "DGX High"}
 
 
@@ -45,10 +45,10 @@ def lead(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 
 def _cost(checkpoint: Checkpoint) -> str:
     if checkpoint.stall_ns is None:
-        return "how long training was blocked was not seen"
+        return "how long training was blocked is not known"
     text = f"training was blocked for {units.duration(checkpoint.stall_ns)}"
     if (beside := course.waited_beside(checkpoint)) is not None:
-        text += f", {beside} of it before the first byte or after the last"
+        text += f", including {beside} before the first byte or after the last"
     cost = checkpoint.cost
     if cost is None or cost.gpu_seconds is None or is_guessed(cost.gpus, cost.gpus_from):
         return text
@@ -68,7 +68,7 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
         if texts:
             lines += [*[""] * bool(lines), paint(heading, "bold", colour=colour), *bullets(texts, width)]
     if verdict.reference:
-        pairs = [("Seen before", recorded(verdict.reference))]
+        pairs = [("Reference", recorded(verdict.reference))]
         lines += [*[""] * bool(lines), *facts(pairs, width, colour=colour)]
     return lines
 
@@ -83,7 +83,7 @@ def title(verdict: Verdict) -> str:
     """Return the limit and how sure it is: `device, likely (0.91)`."""
     if verdict.limit is Limit.UNCLEAR:
         named = " or ".join(limit.value for limit in verdict.candidates)
-        return f"unclear, perhaps {named}" if named else "unclear"
+        return f"unclear, possibly {named}" if named else "unclear"
     return f"{verdict.limit.value}, {certainty.word(verdict.limit, verdict.confidence)} ({verdict.confidence:.2f})"
 
 
@@ -98,9 +98,9 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
         pairs.append(("Blocked", f"{units.percent(checkpoint.stall_ns / spent_ns)} of the duration"))
     guessed = is_guessed(cost.gpus, cost.gpus_from)
     if cost.background_seconds:
-        pairs.append(("Beside training", f"{units.seconds(cost.background_seconds)} went on in the background"))
+        pairs.append(("In background", f"{units.seconds(cost.background_seconds)} alongside training"))
     if cost.bytes_per_second is not None and cost.bytes_per_second_per_gpu is not None and not guessed:
-        rate = f"{units.rate(cost.bytes_per_second)}, {units.rate(cost.bytes_per_second_per_gpu)} for each GPU"
+        rate = f"{units.rate(cost.bytes_per_second)}, {units.rate(cost.bytes_per_second_per_gpu)} per GPU"
         pairs.append(("Rate", rate + (f": {tier(cost.tier)}" if cost.tier is not None else "")))
     share = ceiling(cost.ceiling_share)
     if share is not None:
@@ -118,7 +118,7 @@ def ceiling(share: float | None) -> str | None:
     """Return a share of what a path can do in words; None if it is not known."""
     if share is None or not math.isfinite(share):
         return None
-    return f"faster than {_BEST}" if share > _MORE else f"{units.percent(min(1.0, share))} of {_BEST}"
+    return f"above {_BEST}" if share > _MORE else f"{units.percent(min(1.0, share))} of {_BEST}"
 
 
 def tier(word: str) -> str:
@@ -191,9 +191,9 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
 def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
     """Return what speaks for a verdict and against others, and what could not be seen."""
     return [
-        ("Speaks for it", verdict.evidence),
-        ("Speaks against others", verdict.excluded),
-        ("Could not be seen", verdict.lacking),
+        ("Evidence", verdict.evidence),
+        ("Ruled out", verdict.excluded),
+        ("Not observed", verdict.lacking),
     ]
 
 
@@ -206,7 +206,7 @@ def gain_text(verdict: Verdict) -> str | None:
     if expected >= now or units.seconds(expected) == units.seconds(now):
         return None
     text = f"about {units.seconds(expected)} instead of {units.seconds(now)}"
-    return text if verdict.capped_by is None else f"{text}, then bounded by {recorded(verdict.capped_by)}"
+    return text if verdict.capped_by is None else f"{text}, then limited by {recorded(verdict.capped_by)}"
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:

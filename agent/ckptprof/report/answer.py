@@ -87,8 +87,8 @@ def risks(checkpoints: Sequence[Checkpoint]) -> str:
         return ""
     last = told[-1]
     name = f"{last.kind.value} {last.id}" if last.id else f"a {last.kind.value}"
-    more = "" if len(told) == 1 else f", as {len(told) - 1} before it"
-    return f"{name} may restore wrongly{more}: {course.risk(last)}"
+    more = "" if len(told) == 1 else f" (nor {len(told) - 1} before it)"
+    return f"{name} may not restore correctly{more}: {course.risk(last)}"
 
 
 def _too_often(every: Sequence[JobCost]) -> dict[str, str]:
@@ -98,17 +98,17 @@ def _too_often(every: Sequence[JobCost]) -> dict[str, str]:
     if cost is None:
         return {}
     of_job = f" --job {shlex.quote(cost.job)}" if len(every) > 1 else ""  # else it plans for the newest
-    plan = f"`ckptprof plan --mttf 3h{of_job}` tells how often, if a failure comes every 3 hours"
+    plan = f"`ckptprof plan --mttf 3h{of_job}` calculates the best interval for one failure every 3 hours"
     if cost.saves is None or cost.saves.complete < LEAST_SAVES:
-        plan = f"from {LEAST_SAVES} complete saves on {plan}"
-    blocking = "Saves"
+        plan = f"with at least {LEAST_SAVES} complete saves, {plan}"
+    what, how = "Saving", ""
     if cost.saves is not None and cost.saves.mean_seconds is not None:
-        often = "" if cost.interval_seconds is None else f", one every {units.seconds(cost.interval_seconds)},"
-        beside = "" if cost.restores is None or not cost.restores.stall_seconds else " with restores"
-        mean = units.seconds(cost.saves.mean_seconds)
-        blocking = f"{units.plural(cost.saves.count, 'save')} of {mean} in the mean{often}{beside}"
+        often = "" if cost.interval_seconds is None else f", one every {units.seconds(cost.interval_seconds)}"
+        what = what if cost.restores is None or not cost.restores.stall_seconds else "Saving and restoring"
+        each = " each" if cost.saves.count > 1 else ""
+        how = f": {units.plural(cost.saves.count, 'save')}, {units.seconds(cost.saves.mean_seconds)}{each}{often}"
     return {
-        "sentence": f"{blocking} blocked {cost.job or NAMELESS} for {units.percent(cost.share)} of its run.",
+        "sentence": f"{what} blocked {cost.job or NAMELESS} for {units.percent(cost.share)} of its run{how}.",
         "remedy": f"save less often, or asynchronously: {plan}",
     }
 
@@ -148,7 +148,7 @@ def of_job(cost: JobCost) -> list[tuple[str, str]]:
         gpus = f"{units.plural(cost.gpus, 'GPU')}{account.GPUS_FROM.get(cost.gpus_from or '', '')}"
         pairs.append(("GPU time", f"{units.seconds(cost.gpu_seconds)} blocked on {gpus}"))
     if cost.background_seconds:
-        pairs.append(("Beside", f"{units.seconds(cost.background_seconds)} in the background, beside training"))
+        pairs.append(("In background", f"{units.seconds(cost.background_seconds)} alongside training"))
     for kind, direction in ((Kind.SAVE, cost.saves), (Kind.RESTORE, cost.restores)):
         if direction is not None:
             interval = cost.interval_seconds if kind is Kind.SAVE else None
@@ -161,27 +161,26 @@ def of_job(cost: JobCost) -> list[tuple[str, str]]:
 def _durable(saves: DirectionCost) -> str:
     known, were = saves.durable_known, saves.durable_on_return
     rate = saves.durable_bytes_per_second
-    text = "not yet when a save returned" if not were else "when each save returned"
+    text = "Saves return after the data is on disk" if were else "Saves return before the data is on disk"
     if 0 < were < known:
-        text = f"{units.count(were)} of {units.plural(known, 'save')} when they returned"
-    text += f" (known of {units.count(known)} of {units.count(saves.count)})" if known < saves.count else ""
-    if rate is None:
-        return text
-    return f"{text}; {units.rate(rate)} to stable storage" if were else f"{text}; synced, about {units.rate(rate)}"
+        text = f"{units.count(were)} of {units.plural(known, 'save')} returned after the data was on disk"
+    if rate is not None:
+        text += f" ({units.rate(rate)})" if were else f" (about {units.rate(rate)} including sync)"
+    return f"{text}; known for {units.count(known)} of {units.count(saves.count)}" if known < saves.count else text
 
 
 def _blocked(cost: JobCost) -> str:
     if cost.stall_seconds is None:
-        return "how long training was blocked was not seen"
+        return "how long training was blocked is not known"
     text = units.seconds(cost.stall_seconds)
     seen = cost.count - cost.stalls_unknown
     if seen < cost.stalls_unknown:  # too few to tell a share by
-        return f"{text}, seen of {seen:,} of {units.plural(cost.count, 'checkpoint')}"
+        return f"{text} ({seen:,} of {units.plural(cost.count, 'checkpoint')} measured)"
     if cost.share is not None and cost.run_seconds is not None:
-        text += f" of a run of {units.seconds(cost.run_seconds)}, {units.percent(cost.share)}"
+        text += f", {units.percent(cost.share)} of a run of {units.seconds(cost.run_seconds)}"
         text += "" if cost.judgement is None else f": {clean(cost.judgement)}"
     if cost.stalls_unknown:
-        text += f"; not seen of {units.plural(cost.stalls_unknown, 'checkpoint')}"
+        text += f" ({units.plural(cost.stalls_unknown, 'checkpoint')} not measured)"
     return text
 
 
@@ -191,14 +190,14 @@ def _direction(kind: Kind, told: DirectionCost, cost: JobCost, interval: float |
     text += "" if interval is None else f", one every {units.seconds(interval)}"
     if told.mean_seconds is not None:
         text += f", {units.seconds(told.mean_seconds)}"
-        text += f" in the mean, {units.seconds(told.worst_seconds)} at worst" if told.complete > 1 else ""
-        text += f" of the {units.count(told.complete)} complete" if told.complete < told.count else ""
+        text += f" on average, {units.seconds(told.worst_seconds)} at most" if told.complete > 1 else ""
+        text += f" ({units.count(told.complete)} complete)" if told.complete < told.count else ""
     if told.bytes_per_second is not None:
         middle = "median rate " if told.complete > 1 else ""
         text += f"; {middle}{units.rate(told.bytes_per_second)}"
     if told.bytes_per_second_per_gpu is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
         remark = account.GPUS_FROM.get(cost.gpus_from or "", "")
-        text += f", {units.rate(told.bytes_per_second_per_gpu)} for each GPU{remark}"
+        text += f", {units.rate(told.bytes_per_second_per_gpu)} per GPU{remark}"
         text += "" if told.tier is None else f": {account.tier(told.tier)}"
     share = account.ceiling(told.ceiling_share)
     return text if share is None else f"{text}; {share}"

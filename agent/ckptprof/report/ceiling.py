@@ -63,24 +63,24 @@ def _row(one: Measure) -> list[Cell]:
         Cell("WORK", clean(label(one)), "dim" if rate is None else ""),
         number("WORKERS", one.workers, str),
         number("RATE", rate, units.rate, "cyan"),
-        number("MOVED", one.moved_bytes or None, units.size, drop=1),
+        number("BYTES", one.moved_bytes or None, units.size, drop=1),
     ]
 
 
 def conclusions(ceilings: Ceilings) -> list[str]:
     """Return what the rows come to, a sentence each."""
     said = []
-    for work, takes, who in ((WRITE, "takes", "writer"), (READ, "gives", "reader")):
+    for work, who in ((WRITE, "writer"), (READ, "reader")):
         best = fastest(ceilings, work)
         if best is None or not best.bytes_per_second:
             continue
         workers = units.plural(best.workers, "worker")
-        said.append(f"The path {takes} {units.rate(best.bytes_per_second)} at best: {label(best)}, {workers}.")
+        said.append(f"Fastest {work}: {units.rate(best.bytes_per_second)} ({label(best)}, {workers}).")
         for one in ceilings.measures:
             is_common = one.work == work and one.workers == 1 and not one.direct and one.id != best.id
             if is_common and one.bytes_per_second:
                 share = units.percent(round(one.bytes_per_second / best.bytes_per_second, 2))
-                said.append(f"One buffered {who} gets {share} of that.")
+                said.append(f"One buffered {who} reaches {share} of that.")
     return said
 
 
@@ -88,16 +88,18 @@ def notes(ceilings: Ceilings) -> list[str]:
     """Return what to know before the figures are believed."""
     reasons: dict[str, list[str]] = {}  # why rows are empty or short, each once
     for one in ceilings.measures:
-        why = one.missing or ("the file system was full, or a quota" if one.ended == FULL else None)
+        why = one.missing or ("the file system or a quota was full" if one.ended == FULL else None)
         if why is not None:
             reasons.setdefault(clean(why), []).append(f"{label(one)}{f' x{one.workers}' * (one.workers > 1)}")
-    said = [f"Not measured to the end, {why}: {'; '.join(rows)}." for why, rows in reasons.items()]
+    said = [f"Not fully measured ({why}): {'; '.join(rows)}." for why, rows in reasons.items()]
     if ceilings.busy_before is not None and ceilings.busy_before >= BUSY:
         busy = units.percent(round(ceilings.busy_before, 2))
-        said.append(f"The device was {busy} busy before the probe began: without that the figures may be higher.")
+        said.append(f"The device was already {busy} busy before the probe: the figures may be too low.")
     if not ceilings.complete:
-        said.append("Not everything could be measured: a later probe takes the place of this one.")
+        said.append("Some measurements are missing: a later probe replaces this one.")
     writes = [one for one in ceilings.measures if one.work == WRITE and one.bytes_per_second is not None]
     if any(one.spent_ns < _SHORT_NS for one in writes):
-        said.append("Some writes took less than 0.2 s, in which a device may use its own cache: more with --size.")
+        said.append(
+            "Some writes took less than 0.2 s and may only have filled the device's cache: use a larger --size."
+        )
     return said

@@ -172,12 +172,12 @@ def _judge(comparison: Comparison, condition: Condition) -> Judged:
     both = next((one for one in comparison.kinds if one.kind == kind.value), None)
     figure = None if both is None else next(one for one in both.figures if one.name == name)
     if figure is None or figure.outcome == UNSEEN:
-        return Judged(condition, None, f"there is no {kind.value} of which it was seen on both sides")
+        return Judged(condition, None, f"no {kind.value} has this figure on both sides")
     if figure.outcome == FEW:
         return Judged(condition, None, too_few(figure, kind.value))
     change = figure.relative if condition.relative else figure.change
     if change.estimate is None:
-        return Judged(condition, None, "it was nothing in some, so a change has no percentage")
+        return Judged(condition, None, "some values are zero, so a change has no percentage")
     quantity = Quantity.SHARE if condition.relative else figure.quantity
     holds = figure.change.is_told and condition.holds(change.estimate)
     return Judged(condition, holds, show(change.estimate, quantity, signed=True))
@@ -187,4 +187,4 @@ def too_few(figure: Figure, kind: str) -> str:
     """Return that there are too few values to tell anything, and how many it takes."""
     before, after = (0 if side is None else side.number for side in (figure.before, figure.after))
     least = noise.least_values()
-    return f"it cannot be told from noise with {before} and {after} {kind}s; {least} on each side could tell"
+    return f"too few {kind}s to tell ({before} vs {after}): record at least {least} on each side"

@@ -92,7 +92,7 @@ def parse(texts: Sequence[str], names: Mapping[str, Quantity], *, relative: bool
     found = []
     for text in texts:
         if len(text) > _MAX_TEXT:
-            raise UsageError(f"--fail-on takes no more than {_MAX_TEXT} characters")
+            raise UsageError(f"--fail-on accepts at most {_MAX_TEXT} characters")
         parts = [part.strip() for part in text.split(",")]
         if not any(parts):
             example = _CHANGE_EXAMPLE if relative else _EXAMPLE
@@ -111,21 +111,21 @@ def show(value: float, quantity: Quantity, *, signed: bool = False) -> str:
 def _one(text: str, names: Mapping[str, Quantity], *, relative: bool) -> Condition:
     form = _FORM.match(text)
     if form is None:
-        forms = f"> or <, and a change: --fail-on '{_CHANGE_EXAMPLE}'"
+        forms = f"> or <, and a change, as in --fail-on '{_CHANGE_EXAMPLE}'"
         if not relative:
-            forms = f"one of > >= < <= = !=, and a value: --fail-on '{_EXAMPLE}'"
-        raise UsageError(f"--fail-on {text!r} is no condition", hint=f"write NAME, {forms}")
+            forms = f"one of > >= < <= = !=, and a value, as in --fail-on '{_EXAMPLE}'"
+        raise UsageError(f"--fail-on {text!r} is not a condition", hint=f"write NAME, {forms}")
     name, operator, value = form[1].lower(), form[2].replace("==", "="), form[3]
     quantity = names.get(name)
     if quantity is None:
         from difflib import get_close_matches  # noqa: PLC0415 # for this error only
 
         near = get_close_matches(name, names, n=3, cutoff=0.5)
-        known = ", ".join(names) if len(names) <= _MAX_NAMES else "`--help` lists the names"
+        known = ", ".join(names) if len(names) <= _MAX_NAMES else "`--help` lists all names"
         hint = f"did you mean {' or '.join(near)}? {known}" if near else known
-        raise UsageError(f"--fail-on {text!r}: there is no {form[1]!r}", hint=hint)
+        raise UsageError(f"--fail-on {text!r}: unknown name {form[1]!r}", hint=hint)
     if operator in ("=", "!=") and quantity not in (Quantity.COUNT, Quantity.LIMIT):
-        raise UsageError(f"--fail-on {text!r}: {name} is measured, so no two are equal", hint="compare with > or <")
+        raise UsageError(f"--fail-on {text!r}: {name} is measured and never exactly equal", hint="compare with > or <")
     if quantity is Quantity.LIMIT:
         return _limit(text, name, operator, value)
     share = _SHARE.match(value)
@@ -134,7 +134,7 @@ def _one(text: str, names: Mapping[str, Quantity], *, relative: bool) -> Conditi
     number = _value(value, quantity)
     if number is None:
         example = f"{quantity.value}, or a change as 10%" if relative else quantity.value
-        raise UsageError(f"--fail-on {text!r}: {value!r} is no value for {name}", hint=f"write {example}")
+        raise UsageError(f"--fail-on {text!r}: {value!r} is not a value for {name}", hint=f"write {example}")
     return Condition(text, name, operator, _finite(text, number), quantity)
 
 
@@ -142,7 +142,7 @@ def _limit(text: str, name: str, operator: str, value: str) -> Condition:
     words = {limit.value: limit for limit in Limit}
     limit = words.get(value.lower().replace("_", "-"))
     if operator not in ("=", "!=") or limit is None:
-        raise UsageError(f"--fail-on {text!r}: {name} is = or != one of the limits", hint=", ".join(words))
+        raise UsageError(f"--fail-on {text!r}: {name} takes = or !=, and a limit", hint=", ".join(words))
     return Condition(text, name, operator, 0.0, Quantity.LIMIT, limit=limit)
 
 
@@ -261,7 +261,7 @@ def _figure(report: Report, name: str) -> tuple[float | None, str]:
 def _share(report: Report, name: str) -> tuple[float | None, str]:
     found = summaries.summarise(report)
     if not found.watched_ns:
-        return None, "nothing was watched"
+        return None, "nothing was recorded"
     if name == "share":
         return found.share, "of the watched time"
     saves = [one for one in report.checkpoints if one.kind is Kind.SAVE]
@@ -274,15 +274,15 @@ def _share(report: Report, name: str) -> tuple[float | None, str]:
 def _statistic(chosen: Sequence[Checkpoint], series: Series, statistic: str) -> tuple[float | None, str]:
     noun = "checkpoint" if len(series.kinds) > 1 else series.kinds[0].value
     if not chosen:
-        return None, f"there was no {noun}"
+        return None, f"there is no {noun}"
     if statistic != "total":
         chosen = figures.complete(chosen)
     if not chosen:
-        return None, f"there was no complete {noun}"
+        return None, f"there is no complete {noun}"
     values = figures.of_all(chosen, series.of)
-    seen = f"seen of {units.count(len(values))} of {units.plural(len(chosen), noun)}"
+    seen = f"observed for {units.count(len(values))} of {units.plural(len(chosen), noun)}"
     if len(values) < _SEEN_SHARE * len(chosen):
-        return None, seen if values else f"not seen of any of {units.plural(len(chosen), noun)}"
+        return None, seen if values else f"not observed for any of {units.plural(len(chosen), noun)}"
     remark = "" if len(values) == len(chosen) else f"({seen})"
     if statistic == "median":
         return figures.median(values), remark
@@ -300,7 +300,7 @@ def _judge_limit(checkpoints: Sequence[Checkpoint], condition: Condition, limit:
         if one.verdict is not None and (one.verdict.limit is Limit.UNCLEAR or certainty.is_told(one.verdict))
     ]
     if not told:
-        return Judged(condition, None, "of no checkpoint is it known what limited it")
+        return Judged(condition, None, "no checkpoint has a known limit")
     chosen = [one for one, own in told if (own is limit) is (condition.operator == "=")]
     shown = f"{len(chosen)} of {units.plural(len(told), 'checkpoint')} {_named(chosen)}".strip()
     return Judged(condition, bool(chosen), shown)

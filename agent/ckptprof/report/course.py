@@ -19,11 +19,15 @@ from ckptprof.model import (
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import facts, paint, wrap
 
-INCOMPLETE = "incomplete: broken off before its end, or never committed; do not count on it"
-CUT = "incomplete: only a part of it was seen"
+INCOMPLETE = "incomplete: interrupted or never committed; do not restore from it"
+CUT = "incomplete: only part of it was observed"
 _CUTS = (CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN)
 _FRAILTIES = frozenset(frailty.value for frailty in Frailty)
 REASONS = ("mode", "incomplete", *_CUTS, *(risk.value for risk in Risk), *_FRAILTIES)  # told beside what they are for
+_NOUNS = {
+    "created": "creation", "first data": "first byte", "last data": "last byte", "synced": "sync",
+    "committed": "commit", "cleaned up": "cleanup", "durable": "durability",
+}  # fmt: skip
 _TOGETHER_NS = 10_000_000  # ranks that end so near each other have no slowest
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
 _TWICE = 1.01  # bytes asked for over distinct ones: more is reading again
@@ -47,25 +51,23 @@ def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     course, bound, sent = checkpoint.moments, checkpoint.durable_is_most, checkpoint.sent
     verb = "written" if sent is None else "sent"
     told = (
-        *((("created", checkpoint.start_ns, "the first of its files was made or opened"),) if sent is None else ()),
+        *((("created", checkpoint.start_ns, "the first file was created or opened"),) if sent is None else ()),
         ("first data", course.first_data_ns, f"the first byte was {verb}"),
         ("last data", course.last_data_ns, f"the last byte was {verb}"),
-        ("synced", course.synced_ns, "the last fsync, or its like, returned"),
-        ("committed", course.committed_ns, "its marker, last rename or close: it counts as complete"),
+        ("synced", course.synced_ns, "the last fsync, or similar call, returned"),
+        ("committed", course.committed_ns, "complete: marker written, last rename or last close"),
         ("cleaned up", course.cleaned_ns, "the last old checkpoint was deleted"),
-        ("durable", checkpoint.durable_ns, "all of it was on stable storage" + " by then" * bool(bound)),
+        ("durable", checkpoint.durable_ns, "all of it on stable storage" + ", at the latest" * bool(bound)),
     )
     seen = sorted(((at_ns, name, text) for name, at_ns, text in told if at_ns is not None), key=lambda one: one[0])
     times = [since(at_ns, checkpoint) for at_ns, _, _ in seen]
     cells = max(map(len, times))
     pairs = [(f"{at:>{cells}}  {name}", text) for at, (_, name, text) in zip(times, seen, strict=True)]
-    missing = [name for name, at_ns, _ in told if at_ns is None]
+    *others, last = [_NOUNS[name] for name, at_ns, _ in told if at_ns is None] or [""]
     lines = facts(pairs, width, colour=colour)
-    if missing:
-        lines += [
-            paint(line, "dim", colour=colour)
-            for line in wrap(f"Not seen, or there was none: {', '.join(missing)}.", width)
-        ]
+    if last:
+        missing = f"{', '.join(others)} or {last}" if others else last
+        lines += [paint(line, "dim", colour=colour) for line in wrap(f"No {missing} observed.", width)]
     return lines
 
 
@@ -76,9 +78,9 @@ def of_save(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         ("Durable", _durable(checkpoint, zone)),
         *_uploads(checkpoint, zone),
         ("At risk", _at_risk(checkpoint)),
-        *([("In a crash", "; ".join(told))] if (told := frailties(checkpoint)) else []),
+        *([("After a crash", "; ".join(told))] if (told := frailties(checkpoint)) else []),
         ("Amplification", _amplification(checkpoint)),
-        ("Files and names", _metadata(checkpoint.metadata)),
+        ("File operations", _metadata(checkpoint.metadata)),
         *_slowest(checkpoint),
     ]
 
@@ -97,7 +99,7 @@ def of_restore(checkpoint: Checkpoint) -> list[tuple[str, str]]:
         number = len(checkpoint.writers)
         readers = "1 process" if number == 1 else f"{units.count(number)} processes"
         times = f"{checkpoint.bytes / unique:.2f}"
-        pairs.append(("Read again", f"{units.size(unique)} were read {times} times over, by {readers}"))
+        pairs.append(("Read again", f"{units.size(unique)} read {times} times by {readers}"))
     return [*pairs, *_slowest(checkpoint)]
 
 
@@ -120,7 +122,7 @@ def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
         why = _because(checkpoint, CUT, *_CUTS) if is_cut else _because(checkpoint, INCOMPLETE, "incomplete")
         told.append(("Status", why))
     if checkpoint.risks:
-        told.append(("Risk", f"may restore wrongly: {risk(checkpoint)}"))
+        told.append(("Risk", f"may not restore correctly: {risk(checkpoint)}"))
     return told
 
 
@@ -155,8 +157,8 @@ def _durable(checkpoint: Checkpoint, zone: timezone) -> str:
     last_ns = checkpoint.moments.last_data_ns or checkpoint.end_ns
     later = units.duration(max(0, checkpoint.durable_ns - last_ns))
     at = units.stamp(checkpoint.durable_ns, zone, "%H:%M:%S.%f")[:-3]
-    when = f"by {at}, at most {later}" if checkpoint.durable_is_most else f"{at}, {later}"
-    return f"{when} after the last write{_on_return(checkpoint)}"
+    when = f"at most {later} after the last write, by {at}"
+    return _on_return(checkpoint, when if checkpoint.durable_is_most else f"{later} after the last write, at {at}")
 
 
 def _uploads(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
@@ -165,21 +167,20 @@ def _uploads(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     told = []
     for one in uploads:
         later = units.duration(max(0, one.end_ns - last_ns))
-        there = f"{units.size(one.bytes)} to the object store at port {one.port} of {clean(one.remote)}"
+        size, where = units.size(one.bytes), f"{clean(one.remote)} port {one.port}"
         at = units.stamp(one.end_ns, zone, "%H:%M:%S.%f")[:-3]
-        told.append(("Uploaded", f"{at}, {later} after the last write: {there}"))
+        told.append(("Uploaded", f"{size} to the object store at {where}, {later} after the last write ({at})"))
     return told
 
 
-def _on_return(checkpoint: Checkpoint) -> str:
+def _on_return(checkpoint: Checkpoint, when: str) -> str:
     cost = checkpoint.cost
     if cost is None or cost.durable_on_return is None:
-        return ""
+        return f"on disk {when}"
     rate = None if cost.durable_bytes_per_second is None else units.rate(cost.durable_bytes_per_second)
     if cost.durable_on_return:
-        return ": when it returned" + (f", at {rate}" if rate else "")
-    own = units.rate(cost.bytes_per_second)
-    return ": not when it returned" + (f", at {own}; synced it had been about {rate}" if rate else "")
+        return f"Durable on return. On disk {when}" + (f"; {rate}" if rate else "")
+    return f"Not durable on return. On disk {when}" + (f"; with fsync about {rate}" if rate else "")
 
 
 def _at_risk(checkpoint: Checkpoint) -> str:
@@ -187,10 +188,10 @@ def _at_risk(checkpoint: Checkpoint) -> str:
     if risk_ns is None:
         return units.NOT_SEEN
     if risk_ns == 0:
-        return "never: on stable storage when it counted as complete"
+        return "never: durable before it was marked complete"
     since_when = "its end" if checkpoint.moments.committed_ns is None else "its commit"
     most = "at most " if checkpoint.durable_is_most else ""
-    return f"{most}{units.duration(risk_ns)}, from {since_when} until it was on stable storage"
+    return f"{most}{units.duration(risk_ns)}, from {since_when} until it was durable"
 
 
 def _amplification(checkpoint: Checkpoint) -> str:
@@ -202,7 +203,7 @@ def _amplification(checkpoint: Checkpoint) -> str:
         for overhead in checkpoint.overheads
     ]
     if not reasons and abs(factor - 1) <= _NOTHING_BEYOND:
-        return "1.00x: nothing beyond the checkpoint itself"
+        return "1.00x: nothing written beyond the checkpoint"
     whole = f"{factor:.2f}x: {units.size(checkpoint.written_bytes)} written for {units.size(checkpoint.unique_bytes)}"
     return "; ".join([whole, *reasons])
 
@@ -232,5 +233,5 @@ def _slowest(checkpoint: Checkpoint) -> list[tuple[str, str]]:
         return []
     who = f"{clean(last.comm)} {last.pid}".strip()
     who = who if last.rank is None else f"rank {last.rank} ({who})"
-    text = f"{who}, until {since(last_ns, checkpoint)}, {units.duration(last_ns - first_ns)} after the first"
+    text = f"{who} finished at {since(last_ns, checkpoint)}, {units.duration(last_ns - first_ns)} after the first"
     return [("Slowest rank" if last.rank is not None else "Slowest process", text)]

@@ -25,9 +25,9 @@ BAD = {"slower": "bold red", "longer": "bold red", "lower": "bold red"}
 GOOD = {"faster": "bold green", "shorter": "bold green", "higher": "bold green"}
 SURE = f"{noise.CONFIDENCE * 100:.0f} %"
 _NOISE = (
-    f"The change is that of the medians, its interval at {SURE} that of the shift between the two sides "
-    "(Hodges-Lehmann); noise is what chance does as easily. A drift within a run, or other load on the host, is not "
-    "chance: repeat both."
+    f"CHANGE is the difference of the medians; the {SURE} interval is that of the shift between both sides "
+    "(Hodges-Lehmann). Noise: chance alone may explain the change. Drift within a run and other load on the host are "
+    "not chance: repeat both runs."
 )
 _NAMED = {"throughput": "rate"}  # of one checkpoint; the document and --fail-on keep their word
 
@@ -91,11 +91,12 @@ def answer(one: KindComparison) -> str:
         return f"{title}: {count.before} before, {count.after} after; nothing to compare"
     by = show(abs(change), figure.quantity) if relative is None else units.percent(abs(relative))
     if figure.outcome == comparisons.FEW:
-        return f"{title}: {comparisons.too_few(figure, one.kind)}"
+        text = comparisons.too_few(figure, one.kind)
+        return f"{text[0].upper()}{text[1:]}"
     if figure.outcome == comparisons.SAME:
         return f"{title}: the same duration"
     if figure.outcome == comparisons.NOISE:
-        return f"{title}: no difference in duration that can be told from noise ({_interval(figure)} at {SURE})"
+        return f"{title}: no difference in duration beyond noise ({_interval(figure)} at {SURE})"
     return f"{title}: {figure.outcome} by {by} ({_interval(figure)} at {SURE})"
 
 
@@ -133,8 +134,8 @@ def _row(figure: str, before: str, after: str, change: str = "", interval: str =
         Cell("BEFORE", before, right=True, drop=2),
         Cell("AFTER", after, right=True, drop=1),
         Cell("CHANGE", change, right=True),
-        Cell(f"AT {SURE}", interval, drop=3),
-        Cell("IS", "", minimum=6, cut=shorten_end),
+        Cell(f"{SURE} INTERVAL", interval, drop=3),
+        Cell("RESULT", "", minimum=6, cut=shorten_end),
     ]
 
 

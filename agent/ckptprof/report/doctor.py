@@ -62,16 +62,21 @@ def groups(checks: Sequence[Check], *, width: int, colour: bool, is_root: bool) 
             mended.setdefault(_OF_ANOTHER.sub("", one.fix or ""), []).append(one)
     lines = [paint("Works", "bold green", colour=colour), *_indented(", ".join(works), width)]
     if noted:
-        lines += _indented(f"nothing to do about {', '.join(noted)}", width)
+        lines += _indented(f"Not applicable: {', '.join(noted)}", width)
     if mended:
         pairs = [(str(n), _better(*several)) for n, several in enumerate(mended.values(), 1)]
         typed = [(str(n), clean(fix)) for n, fix in enumerate(mended, 1) if fix]
-        lines += ["", paint("Could be better", "bold yellow", colour=colour)]
+        lines += ["", paint("Suggestions", "bold yellow", colour=colour)]
         lines += facts(pairs, width, colour=colour, indent="  ")
-        lines += ["", paint("What to type", "bold cyan", colour=colour)] if typed else []
+        lines += ["", paint("How to fix", "bold cyan", colour=colour)] if typed else []
         lines += facts(typed, width, colour=colour, indent="  ")
     return "\n".join(
-        [*lines, "", *wrap(f"{_verdict(checks, is_root=is_root)} `ckptprof doctor --all` tells each check.", width), ""]
+        [
+            *lines,
+            "",
+            *wrap(f"{_verdict(checks, is_root=is_root)} `ckptprof doctor --all` lists every check.", width),
+            "",
+        ]
     )
 
 
@@ -83,7 +88,7 @@ def _better(first: Check, *others: Check) -> str:
     text = clean(first.text)
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} ..."
     also = f" (also {', '.join(one.id for one in others)})" if others else ""
-    mark = "does not work: " if first.status == "fail" else ""
+    mark = "failed: " if first.status == "fail" else ""
     return f"{first.id}: {mark}{text}{also}"
 
 
@@ -110,8 +115,8 @@ def _verdict(checks: Sequence[Check], *, is_root: bool) -> str:
     failed = [check.id for check in checks if check.status == "fail"]
     warned = [check.id for check in checks if check.status == "warn"]
     if not failed and not warned:
-        return "Nothing that this version of ckptprof needs is missing."
+        return "Everything that ckptprof needs is available."
     if not failed and not is_root:
-        return "`ckptprof run -- CMD` can watch your own jobs."
-    parts = [f"does not work: {', '.join(failed)}"] * bool(failed) + [f"limited: {', '.join(warned)}"] * bool(warned)
+        return "`ckptprof run -- CMD` can record your own jobs."
+    parts = [f"failed: {', '.join(failed)}"] * bool(failed) + [f"limited: {', '.join(warned)}"] * bool(warned)
     return f"Degraded; {'; '.join(parts)}."

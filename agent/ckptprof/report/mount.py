@@ -30,7 +30,7 @@ def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     told = facts(_facts(mount), width, colour=colour)
     told += [line for table in drawn for line in ("", *table)]
     rest = (mount.servers or 0) - len(mount.per_server)
-    return [*told, *wrap(f"and {units.plural(rest, 'server')} more, which moved less", width)] if rest > 0 else told
+    return [*told, *wrap(f"and {units.plural(rest, 'server')} more, with less traffic", width)] if rest > 0 else told
 
 
 def _facts(mount: MountMeasure) -> list[tuple[str, str]]:
@@ -40,14 +40,14 @@ def _facts(mount: MountMeasure) -> list[tuple[str, str]]:
         busy = "" if mount.daemon_busy is None else f", {mount.daemon_busy:.2f} cores"
         pairs.append(("Served by", f"{clean(mount.daemon)}, process {mount.daemon_pid}{busy}"))
     if mount.waiting_share is not None:
-        awaited = f"{units.percent(mount.waiting_share)} of the time, {mount.waiting_mean or 0.0:.1f} in the mean"
-        pairs.append(("No answer", f"requests in {awaited}"))
+        awaited = f"{units.percent(mount.waiting_share)} of the time, {mount.waiting_mean or 0.0:.1f} on average"
+        pairs.append(("Unanswered", f"requests in {awaited}"))
     pairs += _counted(mount)
     if mount.connections is not None:
         slots = f", at most {units.count(mount.slots)} requests at a time over each" if mount.slots else ""
         pairs.append(("Connections", f"{units.count(mount.connections)}{slots}"))
     if mount.delays:
-        pairs.append(("Delays", f"{units.count(mount.delays)} answers to ask again later"))
+        pairs.append(("Delays", f"{units.count(mount.delays)} replies asking the client to retry later"))
     return pairs
 
 
@@ -57,9 +57,9 @@ def _counted(mount: MountMeasure) -> list[tuple[str, str]]:
     if not mount.operations and read is None and mount.wire_read_bytes is None:
         return []
     return [
-        ("Asked for", f"{units.size(read)} read, {units.size(written)} written through the page cache"),
+        ("Requested", f"{units.size(read)} read, {units.size(written)} written through the page cache"),
         ("Direct", f"{units.size(mount.direct_read_bytes)} read, {units.size(mount.direct_written_bytes)} written"),
-        ("With servers", f"{units.size(mount.wire_read_bytes)} came, {units.size(mount.wire_written_bytes)} went"),
+        ("On the wire", f"{units.size(mount.wire_read_bytes)} received, {units.size(mount.wire_written_bytes)} sent"),
     ]
 
 
@@ -67,10 +67,10 @@ def _operation(one: OperationMeasure) -> list[Cell]:
     return [
         Cell("OPERATION", clean(one.kind), minimum=10),
         number("COUNT", one.count, units.count),
-        number("EACH", one.seconds, units.latency),
+        number("LATENCY", one.seconds, units.latency),
         number("QUEUED", one.queue_seconds, units.latency, drop=3),
         number("AT SERVER", one.server_seconds, units.latency, drop=2),
-        number("SENT AGAIN", one.retransmissions, units.count, drop=1),
+        number("RETRANSMITTED", one.retransmissions, units.count, drop=1),
     ]
 
 
@@ -82,7 +82,7 @@ def _server(one: ServerMeasure) -> list[Cell]:
         Cell("READ", units.size(one.read_bytes), right=True),
         Cell("WRITTEN", units.size(one.written_bytes), right=True),
         Cell("OPERATIONS", units.count(one.operations), right=True, drop=3),
-        number("EACH", one.seconds, units.latency),
+        number("LATENCY", one.seconds, units.latency),
     ]
 
 
@@ -93,6 +93,6 @@ def _path(one: PathMeasure) -> list[Cell]:
         Cell("TO", one.target and clean(one.target + port), minimum=8),
         Cell("OVER", clean(one.transport), drop=2),
         Cell("STATE", clean(one.state) if one.state else None),
-        number("NOT LIVE", one.lost_seconds, units.seconds),
+        number("DOWN", one.lost_seconds, units.seconds),
         Cell("ACCESS", clean(one.ana_state) if one.ana_state else None, drop=1),
     ]

@@ -12,8 +12,8 @@ from ckptprof.report.table import render as render_table
 
 _INDENT = "  "
 _RULES_TITLE = (
-    "Rules (M time between failures, C cost of a save, R recovery, T interval; STALL is of T, REDONE and LOST of all "
-    "time)"
+    "Rules (M: time between failures, C: cost of a save, R: recovery, T: interval; STALL: share of T, REDONE and LOST: "
+    "share of the whole time)"
 )
 _NS = 1_000_000_000
 _ALIKE = 0.1  # of an interval: rules that differ by less say the same
@@ -22,16 +22,16 @@ _ALIKE = 0.1  # of an interval: rules that differ by less say the same
 def render(plan: Plan, *, width: int, colour: bool) -> str:
     """Return the plan as text that ends in a newline."""
     inner = width - len(_INDENT)
-    sections = [("From", facts(_basis(plan), inner, colour=colour))]
+    sections = [("Inputs", facts(_basis(plan), inner, colour=colour))]
     if plan.advice is None:
-        advice = [("Save every", f"not known yet: {clean(plan.lacking or units.NOT_SEEN)}")]
+        advice = [("Save every", f"unknown: {clean(plan.lacking or units.NOT_SEEN)}")]
     else:
         advice = _advice(plan, plan.advice)
         sections += [
             (_RULES_TITLE, _rules(plan, inner, colour=colour)),
             ("Storage", facts(_storage(plan), inner, colour=colour)),
-            ("Tiers (DGX; a sync save)", _tiers(plan, inner, colour=colour) if _has_gpus(plan) else []),
-            ("Mind", account.bullets(plan.notes, inner)),
+            ("Storage tiers (DGX, sync save)", _tiers(plan, inner, colour=colour) if _has_gpus(plan) else []),
+            ("Notes", account.bullets(plan.notes, inner)),
         ]
     lines = facts(advice, width, colour=colour)
     for title, body in sections:
@@ -43,16 +43,16 @@ def render(plan: Plan, *, width: int, colour: bool) -> str:
 
 def _advice(plan: Plan, advice: Advice) -> list[tuple[str, str]]:
     steps = "" if advice.steps is None else f", which is every {units.plural(advice.steps, 'step')}"
-    pairs = [("Save every", _seconds(advice.interval_seconds) + steps), ("Because", clean(advice.reason))]
+    pairs = [("Save every", _seconds(advice.interval_seconds) + steps), ("Reason", clean(advice.reason))]
     if advice.good_from_seconds is not None and advice.good_until_seconds is not None:
         span = f"{_seconds(advice.good_from_seconds)} to {_seconds(advice.good_until_seconds)}"
-        pairs.append(("As good", f"{span}: at most 0.5 % more of the time is lost"))
+        pairs.append(("As good", f"{span}: at most 0.5 % more time lost"))
     if advice.losses is not None:
         lost = advice.losses
         parts = f"{_share(lost.stall_share)} blocked by saves, "
-        parts += f"{_share(lost.redone_share)} done again after failures, "
+        parts += f"{_share(lost.redone_share)} redone after failures, "
         parts += f"{_share(lost.restart_share)} in restarts"
-        pairs.append(("Lost there", f"{_share(lost.lost_share)} of the time: {parts}"))
+        pairs.append(("Time lost", f"{_share(lost.lost_share)}: {parts}"))
     if plan.basis.interval is not None:
         pairs.append(("Today", _today(plan, advice, plan.basis.interval)))
     return pairs
@@ -64,14 +64,14 @@ def _today(plan: Plan, advice: Advice, interval: Figure) -> str:
     if plan.basis.cost is None:
         return text
     if lost is None:
-        return f"{text}: not possible, a save costs {_seconds(plan.basis.cost.value)}"
+        return f"{text}: impossible, a save blocks training for {_seconds(plan.basis.cost.value)}"
     text += f": {_share(lost)} lost"
     good_from, good_until = advice.good_from_seconds, advice.good_until_seconds
     if good_from is not None and good_until is not None and good_from <= interval.value <= good_until:
-        return f"{text}; as good, no need to change it"
+        return f"{text}; as good, no change needed"
     if gained is not None and gained > 0 and _has_gpus(plan):
         hours = f"{gained:,.3g}" if gained < 999.5 else f"{gained:,.0f}"
-        text += f"; the advised interval gains {hours} GPU-hours a day"
+        text += f"; the recommended interval saves {hours} GPU-hours a day"
     return text
 
 
@@ -83,19 +83,19 @@ def _basis(plan: Plan) -> list[tuple[str, str]]:
     if basis.gpus is not None:
         pairs.append(("GPUs", f"{basis.gpus.value:,.0f} ({_origin(basis.gpus)})"))
     if plan.advice is not None or basis.mttf.origin is not Origin.ASSUMED:
-        pairs.append(("A failure every", f"{_seconds(basis.mttf.value)} ({_origin(basis.mttf)})"))
+        pairs.append(("Failure every", f"{_seconds(basis.mttf.value)} ({_origin(basis.mttf)})"))
     if basis.size is not None:
-        pairs.append(("A checkpoint", f"{units.size(basis.size.value)} ({_origin(basis.size)})"))
+        pairs.append(("Checkpoint size", f"{units.size(basis.size.value)} ({_origin(basis.size)})"))
     rest = (
-        ("A save blocks training", basis.cost),
-        ("It is written after", basis.duration),
-        ("A restart", basis.restart),
-        ("A restore", basis.restore),
-        ("A step", basis.step),
+        ("Save blocks training", basis.cost),
+        ("Save written after", basis.duration),
+        ("Restart", basis.restart),
+        ("Restore", basis.restore),
+        ("Step", basis.step),
     )
     pairs += [(title, f"{_seconds(figure.value)} ({_origin(figure)})") for title, figure in rest if figure is not None]
     unknown = [title.lower() for title, figure in (("Size", basis.size), ("Cost of a save", basis.cost)) if not figure]
-    return [*pairs, ("Not known", ", ".join(unknown))] if unknown else pairs
+    return [*pairs, ("Unknown", ", ".join(unknown))] if unknown else pairs
 
 
 def _rules(plan: Plan, width: int, *, colour: bool) -> list[str]:
@@ -141,13 +141,13 @@ def _storage(plan: Plan) -> list[tuple[str, str]]:
     saves = next((rule.saves_per_day for rule in plan.rules if rule.advised), None)
     a_day = "" if saves is None or saves < 1 else f" in {units.plural(round(saves), 'save')}"
     average = units.rate(traffic.average_bytes_per_second)
-    within = f"would write it within {_seconds(traffic.burst_seconds)}, 5 % of the interval"
+    within = f"to finish within {_seconds(traffic.burst_seconds)}, 5 % of the interval"
     burst = f"{units.rate(traffic.burst_bytes_per_second)} {within}"
     if traffic.burst_bytes_per_second_per_gpu is not None and _has_gpus(plan):
         tier = f"tier {traffic.needed_tier} is enough" if traffic.needed_tier is not None else "more than tier High"
-        burst += f"; {units.rate(traffic.burst_bytes_per_second_per_gpu)} for each GPU: {tier}"
+        burst += f"; {units.rate(traffic.burst_bytes_per_second_per_gpu)} per GPU: {tier}"
     pairs = [
-        ("A day", f"{units.size(traffic.bytes_per_day)}{a_day}, {average} on average"),
+        ("Per day", f"{units.size(traffic.bytes_per_day)}{a_day}, {average} on average"),
         ("While saving", burst),
     ]
     if traffic.measured_bytes_per_second is not None:
@@ -163,31 +163,31 @@ def _has_gpus(plan: Plan) -> bool:
 
 def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
     missing = traffic.burst_bytes_per_second / speed
-    verdict = "fast enough for that" if missing <= 1.005 else f"that takes {missing:,.3g} times as much"
+    verdict = "fast enough" if missing <= 1.005 else f"{missing:,.3g} times as much is needed"
     own = is_measured(plan.basis.duration) and is_measured(plan.basis.size)
-    of = "the median rate of the saves" if own else "the size over how long a save takes"
+    of = "median rate of the saves" if own else "size divided by the duration of a save"
     told = f"{units.rate(speed)}, {of}: {verdict}"
     if plan.basis.gpus is None or not _has_gpus(plan):
         return told
     tier = f"reaches tier {traffic.reached_tier}" if traffic.reached_tier is not None else "slower than tier Light"
-    return f"{told}; {units.rate(speed / plan.basis.gpus.value)} for each GPU: {tier}"
+    return f"{told}; {units.rate(speed / plan.basis.gpus.value)} per GPU: {tier}"
 
 
 def _filling(plan: Plan) -> list[tuple[str, str]]:
     filling = plan.filling
     if filling is None:
         return []
-    free = f"{units.size(filling.free_bytes)} free hold {units.plural(filling.fitting, 'checkpoint')}"
+    free = f"{units.size(filling.free_bytes)} free, enough for {units.plural(filling.fitting, 'checkpoint')}"
     if filling.keep is not None and filling.kept_bytes is not None:
-        kept = f"{units.count(filling.keep)} kept and one being written take {units.size(filling.kept_bytes)}"
+        kept = f"{units.count(filling.keep)} retained and one being written need {units.size(filling.kept_bytes)}"
         free += f"; {kept}"
     if filling.full_after_seconds is None:
-        return [("Directory", f"{free}: never full by this job")]
+        return [("Directory", f"{free}: this job never fills it")]
     if not filling.fitting:
-        return [("Directory", f"{units.size(filling.free_bytes)} free: not even one checkpoint fits")]
+        return [("Directory", f"{units.size(filling.free_bytes)} free: not enough for one checkpoint")]
     days = filling.full_after_seconds / DAY_SECONDS
     after = f"{days:,.1f} days" if days >= 2 else _seconds(filling.full_after_seconds)
-    return [("Directory", f"{free}: full after {after}, when the next one does not fit")]
+    return [("Directory", f"{free}: full after {after}, when the next save does not fit")]
 
 
 def _tiers(plan: Plan, width: int, *, colour: bool) -> list[str]:

@@ -88,17 +88,19 @@ def marks(report: Report, chosen: Choice) -> list[str]:
         notes.append(f"{LONG} after a duration: more than twice the median of its job.")
     if any(one.status is Status.INCOMPLETE for one in checkpoints):
         notes.append(
-            "Incomplete saves were broken off, never committed, or only a part of them was seen: do not count on them; "
-            "`ckptprof show ID` tells which it was."
+            "Incomplete saves were interrupted, never committed, or only partly observed: do not restore from them; "
+            "`ckptprof show ID` shows which."
         )
     if any(one.confidence < LOW_CONFIDENCE for one in checkpoints):
-        notes.append(f"? after a kind is less sure to be a checkpoint (confidence under {LOW_CONFIDENCE}).")
+        notes.append(f"? after a kind: confidence below {LOW_CONFIDENCE} that it is a checkpoint.")
     if any(one.verdict is not None and not certainty.is_told(one.verdict) for one in checkpoints):
-        notes.append("? after a limit is unclear: `ckptprof show ID` tells what was seen and what was not.")
+        notes.append(
+            "? after a limit: the limit is unclear; `ckptprof show ID` shows the evidence and what is missing."
+        )
     if any(map(course.is_moved_again, checkpoints)):
         notes.append(
-            f"{AGAIN} after a size counts bytes that moved more than once, as those of a copy such as last.ckpt do: "
-            "`ckptprof show ID` tells how many."
+            f"{AGAIN} after a size: some bytes were transferred more than once, as for a copy such as last.ckpt; "
+            "`ckptprof show ID` shows how many."
         )
     return notes
 
@@ -107,8 +109,8 @@ def copies_left_out(report: Report) -> str:
     """Return how many copies of checkpoint files a report is without."""
     number = report.copies_left_out
     if number == 1:
-        return "1 copy of checkpoint files was left out"
-    return f"{units.count(number)} copies of checkpoint files were left out"
+        return "1 copy of checkpoint files is not shown"
+    return f"{units.count(number)} copies of checkpoint files are not shown"
 
 
 def slowness(checkpoint: Checkpoint, usual_seconds: float | None) -> float:
@@ -204,7 +206,7 @@ def _row(  # noqa: PLR0913 # what a cell depends on
         number("RATE", speed, units.rate, drop=7),
         Cell("PATTERN", pattern, drop=9),
         number("FILES", checkpoint.files if checkpoint.sent is None else None, units.count, drop=10),
-        *([Cell("WHO", who(checkpoint), drop=3, minimum=12, cut=shorten_end)] if several else []),
+        *([Cell("JOB", who(checkpoint), drop=3, minimum=12, cut=shorten_end)] if several else []),
         Cell("PATH", place(checkpoint), drop=2, minimum=11),
     ]
 

@@ -10,7 +10,7 @@ from ckptprof.bounds import one_of
 from ckptprof.report.clean import clean
 from ckptprof.report.table import facts, wrap
 
-_LEFT = "/var/lib/ckptprof with the record, /etc/ckptprof with the settings, user and group ckptprof, drop-ins of yours"
+_LEFT = "/var/lib/ckptprof (records), /etc/ckptprof (settings), the user and group ckptprof, your own drop-ins"
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,28 +49,32 @@ def render(outcome: Outcome, *, width: int) -> str:
         lines.append("")
     lines += facts(_standing(outcome.service), width, colour=False)
     if outcome.action == "uninstall" and not outcome.dry_run:
-        lines += ["", *wrap(f"These stay: {_LEFT}.", width)]
+        lines += ["", *wrap(f"Not removed: {_LEFT}.", width)]
     return "\n".join([*lines, ""])
 
 
 def _standing(service: Standing) -> list[tuple[str, str]]:
     if not service.installed:
         return [("service", "not installed")]
-    starts = "starts with the host" if service.enabled else "does not start with the host"
+    starts = "starts at boot" if service.enabled else "does not start at boot"
     says = f", {service.status}" if service.status and service.active else ""  # systemd keeps the last word of the dead
     state = f"{service.state}{says}; {starts}"
     pairs = [("service", state)]
     if not service.active:
-        pairs.append(("", "`journalctl -u ckptprof` tells why it does not run"))
+        pairs.append(("", "`journalctl -u ckptprof` shows why it is not running"))
     pairs.append(("unit", str(service.unit)))
     pairs.append(("program", str(service.runs)))
     if service.from_here is False:
-        pairs.append(("", "not the environment of this command; `ckptprof service install` would make it so"))
+        pairs.append(
+            ("", "another environment than that of this command; `ckptprof service install` switches to this one")
+        )
     if service.outdated:
-        pairs.append(("", "it still runs the version before the last upgrade; as root `systemctl restart ckptprof`"))
+        pairs.append(
+            ("", "still running the version from before the last upgrade; as root run `systemctl restart ckptprof`")
+        )
     if not service.user:
-        pairs.append(("user", "the user ckptprof or its group is missing; `ckptprof service install` makes them"))
-    pairs.append(("record", service.database))
+        pairs.append(("user", "the user ckptprof or its group is missing; `ckptprof service install` creates them"))
+    pairs.append(("database", service.database))
     if service.active and not service.readable:
-        pairs.append(("", "not yours to read: root and the group ckptprof can"))
+        pairs.append(("", "you cannot read it: only root and the group ckptprof can"))
     return [(key, clean(text)) for key, text in pairs]

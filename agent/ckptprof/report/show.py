@@ -19,15 +19,15 @@ MAX_ROWS = 40  # of streams or writers; a sharded checkpoint has thousands, and 
 _CHART_ROWS = 6
 _INDENT = "  "
 _BRIEF = (
-    "Status", "Risk", "Path", "Time", "Moved", "Mode", "Page cache", "Durable", "In a crash", "Slowest rank",
+    "Status", "Risk", "Path", "Time", "Transferred", "Mode", "Page cache", "Durable", "After a crash", "Slowest rank",
     "Slowest process",
 )  # fmt: skip
 _ENGINES = {
-    "nvfs": "nvfs: cuFile by its driver nvidia-fs, between GPU and storage past all calls",
-    "p2pdma": "p2pdma: cuFile by direct calls on memory of the GPU",
-    "compat": "compat: cuFile by calls on memory of the host",
+    "nvfs": "nvfs: cuFile with the nvidia-fs driver: between GPU and storage, without read and write calls",
+    "p2pdma": "p2pdma: cuFile with direct I/O calls on GPU memory",
+    "compat": "compat: cuFile with I/O calls on host memory",
 }
-_LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters and file positions, at ticks)"}
+_LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters and file positions, sampled)"}
 
 
 def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blocks: str = chart.BLOCKS) -> str:
@@ -39,11 +39,11 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
     bars = account.bar_lines(checkpoint, width - len(_INDENT), blocks=blocks, colour=colour)
     told = [pair for pair in _facts(checkpoint, offset) if pair[0] in _BRIEF]
     unseen = ", ".join(key.lower() for key, text in told if text == units.NOT_SEEN)
-    pairs = [pair for pair in told if pair[1] != units.NOT_SEEN] + [("Not seen", unseen)] * bool(unseen)
+    pairs = [pair for pair in told if pair[1] != units.NOT_SEEN] + [("Not observed", unseen)] * bool(unseen)
     lines = [*_title(checkpoint, width, colour=colour), *_first(checkpoint, bars, width, colour=colour)]
     lines += ["", *facts(pairs, width, colour=colour)]
     own = f" {checkpoint.id}" if checkpoint.id else ""
-    more = f"`ckptprof show{own} --all` tells why, and all else that was seen."
+    more = f"`ckptprof show{own} --all` shows the evidence and all details."
     lines += ["", *(paint(line, "dim", colour=colour) for line in wrap(more, width))]
     return "\n".join([*lines, ""])
 
@@ -54,22 +54,25 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
     inner = width - len(_INDENT)
     sections: list[tuple[str, list[str]]] = [
         ("Where its time went", account.verdict_lines(checkpoint, inner, blocks=blocks, colour=colour)),
-        ("What else it cost", facts(account.cost_facts(checkpoint), inner, colour=colour)),
-        ("What it was", facts(_facts(checkpoint, offset), inner, colour=colour)),
-        ("Course", course.moments(checkpoint, inner, colour=colour)),
+        ("Other costs", facts(account.cost_facts(checkpoint), inner, colour=colour)),
+        ("Details", facts(_facts(checkpoint, offset), inner, colour=colour)),
+        ("Timeline", course.moments(checkpoint, inner, colour=colour)),
         (
             "Bandwidth over time",
             chart.draw(checkpoint.timeline, inner, _CHART_ROWS, blocks=blocks, colour=colour)
-            or wrap("the course over time was not seen", inner),
+            or wrap("bandwidth over time was not observed", inner),
         ),
-        ("Pattern", facts(_pattern(checkpoint.pattern), inner, colour=colour) if checkpoint.sent is None else []),
+        (
+            "Access pattern",
+            facts(_pattern(checkpoint.pattern), inner, colour=colour) if checkpoint.sent is None else [],
+        ),
         ("Operation sizes", _histogram(checkpoint.pattern, inner, blocks, colour=colour)),
         ("Streams", _streams(checkpoint, inner, colour=colour)),
         ("Readers" if checkpoint.kind is Kind.RESTORE else "Writers", _writers(checkpoint, inner, colour=colour)),
-        ("Devices meanwhile", _devices(checkpoint, inner, colour=colour)),
-        ("At its mount meanwhile", mount.lines(checkpoint, inner, colour=colour)),
-        ("Evidence", _evidence(checkpoint, inner, colour=colour)),
-        ("Out of sight", account.bullets(checkpoint.blind, inner)),
+        ("Devices during the checkpoint", _devices(checkpoint, inner, colour=colour)),
+        ("Mount during the checkpoint", mount.lines(checkpoint, inner, colour=colour)),
+        ("Detection signals", _evidence(checkpoint, inner, colour=colour)),
+        ("Limitations", account.bullets(checkpoint.blind, inner)),
     ]
     lines = _title(checkpoint, width, colour=colour)
     first = _lead(checkpoint, width, colour=colour)
@@ -125,7 +128,7 @@ def _title(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     if checkpoint.status is Status.INCOMPLETE:
         parts.append(("incomplete", "bold red"))
     if checkpoint.confidence < LOW_CONFIDENCE:
-        parts.append(("less sure to be a checkpoint", "yellow"))
+        parts.append(("low confidence that it is a checkpoint", "yellow"))
     lines = wrap(", ".join(text for text, _ in parts), width)
     for text, style in parts:
         lines = [line.replace(text, paint(text, style, colour=colour), 1) if style else line for line in lines]
@@ -147,7 +150,7 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     if course.is_moved_again(checkpoint) and checkpoint.kind is Kind.SAVE and checkpoint.unique_bytes is not None:
         again = units.size(checkpoint.bytes - checkpoint.unique_bytes)
         reasons = ", ".join(clean(overhead.reason) for overhead in checkpoint.overheads if overhead.reason != "staging")
-        moved += f"; {again} of it again{f' ({reasons})' if reasons else ''}"  # as a copy under a further name
+        moved += f"; {again} more than once{f' ({reasons})' if reasons else ''}"  # as a copy under a further name
     class_ = checkpoint.pattern.class_
     seen = units.NOT_SEEN
     own = {Kind.SAVE: course.of_save(checkpoint, zone), Kind.RESTORE: course.of_restore(checkpoint), Kind.COPY: []}
@@ -155,12 +158,12 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         *course.status(checkpoint),
         ("Path", place(checkpoint) or seen),
         ("Time", f"{begin} to {end} {units.offset_name(zone)}"),
-        ("Moved", moved),
+        ("Transferred", moved),
         ("Pattern", seen if class_ is None else class_.value),
         *([] if checkpoint.kind is Kind.COPY else [("Ranks", units.count(checkpoint.ranks))]),
         *_of_nodes(checkpoint),
         *own[checkpoint.kind],
-        ("Confidence", f"{checkpoint.confidence:.2f} to be a checkpoint"),
+        ("Confidence", f"{checkpoint.confidence:.2f} that it is a checkpoint"),
         ("Level", _LEVELS[checkpoint.level]),
     ]
 
@@ -170,14 +173,14 @@ def _of_nodes(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     pairs = []
     if run is not None:
         node = "" if run.node is None or run.nodes is None else f", node {run.node + 1} of {run.nodes}"
-        otherwise = "" if run.conflict is None else f"; its environment says otherwise: {clean(run.conflict)}"
+        otherwise = "" if run.conflict is None else f"; its environment differs: {clean(run.conflict)}"
         pairs.append(("Run", clean(run.key) + node + otherwise))
     if place is not None and place.shared:
         pairs.append(("Place", clean(place.key)))
     if run is not None and clock is not None:
-        off = "by how much is not told"
-        off = off if clock.bound_ns is None else f"off by {units.duration(clock.bound_ns)} at most"
-        unknown = "not synchronised: nobody knows how far it is off"
+        off = "error bound unknown"
+        off = off if clock.bound_ns is None else f"within {units.duration(clock.bound_ns)}"
+        unknown = "not synchronised: offset unknown"
         pairs.append(("Clock", f"synchronised, {off}" if clock.synchronised else unknown))
     return pairs
 
@@ -186,8 +189,10 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
     def both(by_bytes: float | None, by_operations: float | None) -> str:
         if by_bytes is None and by_operations is None:
             return units.NOT_SEEN
-        operations = "operations not seen" if by_operations is None else f"{units.percent(by_operations)} of operations"
-        return f"{'bytes not seen' if by_bytes is None else f'{units.percent(by_bytes)} of bytes'}, {operations}"
+        operations = (
+            "operations not observed" if by_operations is None else f"{units.percent(by_operations)} of operations"
+        )
+        return f"{'bytes not observed' if by_bytes is None else f'{units.percent(by_bytes)} of bytes'}, {operations}"
 
     order, large = units.percent(pattern.order_seen_share_bytes), units.percent(pattern.large_share_bytes)
     mean, median = units.size(pattern.mean_operation_bytes), units.size(pattern.median_operation_bytes)
@@ -196,12 +201,12 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
     engine = [("Engine", _ENGINES.get(pattern.engine, clean(pattern.engine)))] if pattern.engine is not None else []
     return [
         *engine,
-        ("Order seen for", order if pattern.order_seen_share_bytes is None else f"{order} of bytes"),
+        ("Order known for", order if pattern.order_seen_share_bytes is None else f"{order} of bytes"),
         ("Sequential", both(pattern.sequential_share_bytes, pattern.sequential_share_operations)),
         ("Consecutive", both(pattern.consecutive_share_bytes, pattern.consecutive_share_operations)),
         ("In long runs", large if pattern.large_share_bytes is None else f"{large} of bytes"),
         ("Operations", units.count(pattern.operations)),
-        ("Operation size", f"mean {mean}, median by bytes {median}"),
+        ("Operation size", f"mean {mean}, median {median} (weighted by bytes)"),
         ("Path of the bytes", f"buffered {buffered}, direct {direct}, mapped {mapped}"),
     ]
 
@@ -231,11 +236,11 @@ def streams(checkpoint: Checkpoint, chosen: Sequence[Stream]) -> list[list[Cell]
         [
             Cell("AT", course.since(stream.start_ns, checkpoint), right=True),
             number("DURATION", stream.end_ns - stream.start_ns, units.duration),
-            number("MOVED", stream.bytes, units.size),
+            number("BYTES", stream.bytes, units.size),
             number("FILE SIZE", stream.size, units.size, drop=4),
             Cell("PATTERN", stream.class_ and stream.class_.value, drop=2),
-            Cell("WHO", f"{clean(stream.comm)} {stream.pid}", drop=1, minimum=10),
-            Cell("SEEN BY", clean(stream.seen_by), drop=3),
+            Cell("PROCESS", f"{clean(stream.comm)} {stream.pid}", drop=1, minimum=10),
+            Cell("SOURCE", clean(stream.seen_by), drop=3),
             Cell("PATH", clean(stream.path.removeprefix(folder)), minimum=16),
         ]
         for stream in chosen
@@ -250,7 +255,7 @@ def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     ]
     if last_ns is None or all(stream.end_ns <= last_ns for stream in checkpoint.streams):
         return lines
-    lasts = "A stream lasts until its file was synced, closed or renamed; the last byte was written at"
+    lasts = "A stream ends when its file is synced, closed or renamed; the last byte was written at"
     more = wrap(f"{lasts} {course.since(last_ns, checkpoint)}.", width)
     return [*lines, *(paint(line, "dim", colour=colour) for line in more)]
 
@@ -295,8 +300,8 @@ def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
                 number("BUSY", busy and min(1.0, busy), units.percent),
                 *(_requests(device) if requests_seen else ()),
                 Cell(
-                    "CARRIES",
-                    "not under this checkpoint" if device.under is None else clean(device.under),
+                    "USED BY",
+                    "other data" if device.under is None else clean(device.under),
                     drop=1,
                     minimum=12,
                 ),

@@ -18,28 +18,28 @@ _KIND_TITLE = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"
 KEY_CELLS = len("Restores  ")  # of the opening
 _JOBS, _JOB_CELLS = 3, 60  # named in the opening, and how much of each
 COPIES = "`ckptprof report --kind copy` lists them"
-_DOCTOR = "`ckptprof doctor` tells what ckptprof can see on this host"
+_DOCTOR = "`ckptprof doctor` shows what ckptprof can monitor on this host"
 
 
 def explain_empty(report: Report) -> tuple[str, str]:
     """Return what to say of a report without checkpoints: the finding, and what to do."""
     spent = summaries.summarise(report).watched_ns
     if report.watched.moved_aside:
-        return f"no checkpoint here fits the question; {_damaged(report.watched.moved_aside)}", "ask that one with --db"
+        return f"no matching checkpoint; {_damaged(report.watched.moved_aside)}", "query it with --db"
     if spent is None:
         return (
-            "nothing was recorded in the time asked for",
-            "look further back with --since; `ckptprof doctor` tells what is seen on this host",
+            "nothing was recorded in the requested time",
+            f"go further back with --since; {_DOCTOR}",
         )
     if report.copies_left_out:
         copies = _copies(report.copies_left_out)
         return (
-            f"watched for {units.duration(spent)} and saw no save or restore that fits the question, only {copies}",
+            f"watched for {units.duration(spent)} and found no matching save or restore, only {copies}",
             "--kind copy lists them",
         )
     return (
-        f"watched for {units.duration(spent)} and saw no checkpoint that fits the question",
-        f"what has just ended is told some seconds later; loosen --since, --job and --kind if given; {_DOCTOR}",
+        f"watched for {units.duration(spent)} and found no matching checkpoint",
+        f"a checkpoint is reported some seconds after its end; relax --since, --job and --kind if given; {_DOCTOR}",
     )
 
 
@@ -47,11 +47,11 @@ def explain_empty_run(report: Report) -> tuple[str, str]:
     """Return the same of `run`, which was asked nothing."""
     spent = summaries.summarise(report).watched_ns
     if spent is None:
-        return "nothing was recorded: the command ran unwatched", _DOCTOR
+        return "nothing was recorded: the command was not monitored", _DOCTOR
     if report.copies_left_out:
         copies = _copies(report.copies_left_out)
-        return f"watched for {units.duration(spent)} and saw no save or restore, only {copies}", COPIES
-    return f"watched for {units.duration(spent)} and saw no checkpoint", _DOCTOR
+        return f"watched for {units.duration(spent)} and found no save or restore, only {copies}", COPIES
+    return f"watched for {units.duration(spent)} and found no checkpoint", _DOCTOR
 
 
 def render(  # noqa: PLR0913 # each argument is one choice of the caller
@@ -81,7 +81,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     lines += facts(_opening(report, found, offset), width, colour=colour, keys=KEY_CELLS)
     if not checkpoints:
         message, hint = empty(report)
-        message = re.sub("^watched for .*? and saw ", "saw ", message)  # the line above says how long
+        message = re.sub("^watched for .*? and found ", "found ", message)  # the line above has the time
         sentences = f"{message[0].upper()}{message[1:]}. {hint[0].upper()}{hint[1:]}."
         return "\n".join([*lines, "", *wrap(sentences, width), ""])
     shown = rows.choose(report, whole=whole)
@@ -108,7 +108,7 @@ def _offset(report: Report, checkpoints: Sequence[Checkpoint], zone: tzinfo) -> 
 
 
 def _opening(report: Report, found: summaries.Summary, zone: timezone) -> list[tuple[str, str]]:
-    host = clean(report.host) if report.host is not None else "a host that was not seen"
+    host = clean(report.host) if report.host is not None else "unknown host"
     watched = report.watched
     if found.watched_ns is None:
         pairs = [("Watched", f"nothing on {host}" if report.host is not None else "nothing")]
@@ -133,7 +133,7 @@ def _opening(report: Report, found: summaries.Summary, zone: timezone) -> list[t
     if report.checkpoints:
         names = list(dict.fromkeys(named(one.job) for one in report.checkpoints))
         rest = f" and {units.count(len(names) - _JOBS)} more" if len(names) > _JOBS else ""
-        pairs.append(("By", ", ".join(shorten_end(name, _JOB_CELLS) for name in names[:_JOBS]) + rest))
+        pairs.append(("Jobs", ", ".join(shorten_end(name, _JOB_CELLS) for name in names[:_JOBS]) + rest))
     if risks := answer.risks(report.checkpoints):
         pairs.append(("Risks", risks))
     return pairs
@@ -160,7 +160,7 @@ def _kind_line(kind: summaries.KindSummary) -> str:
 def _spread(kind: summaries.KindSummary) -> str:
     if kind.number < 2 or not kind.complete:
         return ""
-    of = "" if kind.complete == kind.number else f" of the {units.count(kind.complete)} complete"
+    of = "" if kind.complete == kind.number else f" ({units.count(kind.complete)} complete)"
     if kind.complete == 1:
         return units.seconds(kind.median_seconds) + of
     return f"median {units.seconds(kind.median_seconds)}, p95 {units.seconds(kind.p95_seconds)}{of}"
@@ -171,7 +171,7 @@ def _stall_line(kind: summaries.KindSummary, *, beside_restores: bool) -> str:
     if kind.stalled:
         text = f"training blocked for {units.duration(kind.stall_ns)}{' by saves' * beside_restores}"
         seen = f"{units.count(kind.stalled)} of {units.plural(kind.number, 'save')}"
-        parts.append(text if kind.stalled == kind.number else f"{text}, seen of {seen}")
+        parts.append(text if kind.stalled == kind.number else f"{text} ({seen} measured)")
     if kind.modes:
         parts.append(", ".join(f"{units.count(number)} {mode.value}" for mode, number in kind.modes))
     return "; ".join(parts)
@@ -183,10 +183,10 @@ def _copies(number: int) -> str:
 
 def _damaged(moved_aside: Sequence[str]) -> str:
     """Return what is not told here because its database could not be used; the newest is the last."""
-    kept = "its database could not be used, and is kept"
+    kept = "their database was unusable and is kept"
     if len(moved_aside) > 1:
-        kept = f"{len(moved_aside)} databases could not be used and are kept, the newest"
-    return f"what was recorded before is not in this report: {kept} as {clean(moved_aside[-1])}"
+        kept = f"{len(moved_aside)} databases were unusable and are kept, the newest"
+    return f"earlier records are not in this report: {kept} as {clean(moved_aside[-1])}"
 
 
 def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
@@ -197,7 +197,7 @@ def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
     if len(gaps) == 1:
         return f"1, {length} from {begin}: {clean(longest.reason)}"
     total = units.duration(gap_ns)
-    return f"{units.count(len(gaps))}, {total} in all; the longest {length} from {begin}: {clean(longest.reason)}"
+    return f"{units.count(len(gaps))}, {total} in total; the longest {length} from {begin}: {clean(longest.reason)}"
 
 
 def _notes(report: Report, shown: rows.Choice, copies: str) -> list[str]:
@@ -206,11 +206,11 @@ def _notes(report: Report, shown: rows.Choice, copies: str) -> list[str]:
     notes += rows.marks(report, shown)
     ids = [checkpoint.id for checkpoint in summaries.ordered(checkpoints)]
     if ids != sorted(ids):
-        notes.append("Ids follow the order in which checkpoints were recognised, the lines that in which they began.")
+        notes.append("IDs are in order of detection, lines in order of start time.")
     if any(map(course.waited_beside, checkpoints)):
-        notes.append("A stall above its duration: training also stood still before the first byte or after the last.")
+        notes.append("STALL can exceed DURATION: training also paused before the first or after the last byte.")
     if any(checkpoint.level is Level.POLL for checkpoint in checkpoints):
-        notes.append("Seen by polling: `ckptprof show ID` tells the evidence and what was out of sight.")
+        notes.append("Recorded by polling: `ckptprof show ID` shows the evidence and the limitations.")
     if report.copies_left_out:
         notes.append(f"{rows.copies_left_out(report)}: {copies}.")
     return notes

@@ -71,7 +71,7 @@ class ExplainedReport(ReportDocument, frozen=True, kw_only=True):
 def headline(judged: Judged) -> str:
     """Return the line of an event that is no checkpoint."""
     reasons = "; ".join(f"{reason.weight:+.2f} {reason.text}" for reason in judged.evidence)
-    return clean(f"no checkpoint ({judged.score:+.2f}): {_what(judged)}: {reasons or 'nothing speaks for it'}")
+    return clean(f"no checkpoint ({judged.score:+.2f}): {_what(judged)}: {reasons or 'no evidence'}")
 
 
 def nearest(rejected: Iterable[Judged]) -> str | None:
@@ -80,13 +80,15 @@ def nearest(rejected: Iterable[Judged]) -> str | None:
     if one is None:
         return None
     kind = Hypothesis.SAVE if one.writes else Hypothesis.RESTORE
-    nearest_one = f"the nearest to one was {_what(one)}"
+    nearest_one = f"the closest candidate was {_what(one)}"
     if one.decision.override is not None:
-        return clean(f"{nearest_one}, and {one.decision.override.why}")
+        return clean(f"{nearest_one}: {one.decision.override.why}")
     for_it = ", ".join(reason.text for reason in one.evidence if reason.weight > 0) or "nothing"
     against = ", ".join(reason.text for reason in one.evidence if reason.weight < 0)
-    nearest_one += f": {one.score:+.2f} of the {TABLE.needed[kind]:.2f} that a {kind.value} takes. For it: {for_it}"
-    return clean(nearest_one + (f". Against it: {against}" if against else ""))
+    nearest_one += (
+        f": {one.score:+.2f} of the {TABLE.needed[kind]:.2f} needed for a {kind.value}. Evidence for it: {for_it}"
+    )
+    return clean(nearest_one + (f". Evidence against it: {against}" if against else ""))
 
 
 def explanations(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint], width: int = 10**6) -> list[str]:
@@ -145,14 +147,14 @@ def _explained(judged: Judged, reported: Checkpoint | None) -> Iterator[str]:
             mark = " <- decided" if hypothesis is decision.hypothesis else ""
             yield f"  {hypothesis.value:<8}{total:+.2f} of the {TABLE.needed[hypothesis]:.2f} needed{mark}"
     if decision.hypothesis is Hypothesis.NOTHING:
-        yield "  nothing has the sum that it needs <- decided"
+        yield "  no hypothesis reaches the sum that it needs <- decided"
     if decision.override is not None:
         yield f"  rule '{decision.override.name}' excludes save and restore: {decision.override.why}"
     if decision.deferral is not None:
-        yield f"  rule '{decision.deferral.name}' made it wait: {decision.deferral.why}"
+        yield f"  rule '{decision.deferral.name}' deferred the decision: {decision.deferral.why}"
         yield f"  then: {_later(judged, reported)}"
     if decision.doubt is not None:
-        yield f"  rule '{decision.doubt.name}' leaves it unsure: {decision.doubt.why}"
+        yield f"  rule '{decision.doubt.name}' lowers the confidence: {decision.doubt.why}"
     for signal in judged.signals:
         if signal.text:
             yield f"  {_weights(signal.row, signal.strength):<31} {signal.row}: {signal.text}"
@@ -169,9 +171,9 @@ def _name(judged: Judged, reported: Checkpoint | None) -> str:
 
 def _later(judged: Judged, reported: Checkpoint | None) -> str:
     if reported is None:
-        return "nothing came that made it a save"
+        return "nothing that followed made it a save"
     new = [one.text for one in reported.evidence if one.weight > 0 and one not in judged.evidence]
-    return new[-1] if new else f"nothing more came; alone it is a {reported.kind.value}"
+    return new[-1] if new else f"nothing followed; on its own it is a {reported.kind.value}"
 
 
 def _weights(row: str, strength: float) -> str:

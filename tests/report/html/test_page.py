@@ -138,7 +138,7 @@ def test_very_many_checkpoints_make_a_small_page(
 
     assert len(rows) == 200
     assert f"row-{many[1234].id}" in rows
-    assert "Of 2,000 checkpoints the 200 slowest." in text
+    assert "The 200 slowest of 2,000 checkpoints." in text
     assert len(text) < 1_000_000
 
 
@@ -236,7 +236,7 @@ def test_a_report_without_a_checkpoint_is_a_page(seen: Callable[..., Seen], make
     """It says so."""
     page = seen(make_report([]))
 
-    assert "No checkpoint was seen in the 2 min 00 s that were watched." in page.texts["p"]
+    assert "No checkpoint was found in 2 min 00 s of recording." in page.texts["p"]
 
 
 def test_a_curve_is_cut_where_nobody_watched() -> None:

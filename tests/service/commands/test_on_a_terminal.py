@@ -118,7 +118,7 @@ def test_viewers_come_and_go_beside_a_job(ckptprof: Ckptprof, terminals: Termina
     assert terminals.is_whole()
 
     (ckptprof.work / "go").touch()
-    terminals.awaits("no save or restore goes on", "LIMIT", of=second)
+    terminals.awaits("no save or restore in progress", "LIMIT", of=second)
     terminals.press("Enter", into=second)
     terminals.awaits("Save 1", of=second)
     terminals.press("Enter", "q", into=second)

@@ -185,7 +185,7 @@ def test_a_pipe_that_nobody_reads_is_refused(ckptprof: Ckptprof) -> None:
     assert (refused.returncode, ran) == (1, False)
     assert b"no process reads this pipe\nhint: " in refused.stderr
     assert done.returncode == 0
-    assert b"Saw no checkpoint. `ckptprof doctor --db " in b" ".join(report.split())
+    assert b"Found no checkpoint. `ckptprof doctor --db " in b" ".join(report.split())
 
 
 @pytest.mark.parametrize("db", ["/proc/nowhere/x.db", "~no-such-user/x.db"])

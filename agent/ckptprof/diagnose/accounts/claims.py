@@ -103,13 +103,13 @@ def names(known: Known, parts: Parts) -> Claim:
         return Claim(parts)
     whole = parts.without(Part.QUEUED, Part.STARVED).total
     taken = OF_EACH_FILE if _many_small(sight) and spent >= _OF_NAMES * whole else _NAMES
-    text = "in creating and renaming" if sight.writes else "in opening"
+    text = "creating and renaming" if sight.writes else "opening"
     if sight.writes and parts.of(Part.METADATA) > MOST * spent:
-        text = "in looking up"
+        text = "looking up"
     if files >= MANY_FILES:
-        text += f" {plural(int(files), 'file')}, {size(sight.moved / files)} each"
-    elif text != "in creating and renaming":
-        text += " files"
+        text = f"{text} {plural(int(files), 'file')} of {size(sight.moved / files)} each"
+    else:
+        text = f"{text} files"
     return _claimed(parts.without(*taken), Cause.NAMES, Limit.METADATA, parts.of(*taken), text)
 
 
@@ -131,7 +131,7 @@ def dirty(known: Known, parts: Parts) -> Claim:
         waiting = parts.of(*STORED) - paused
         return Claim(parts.move(_paced(sight, parts, waiting), Part.QUEUED, Part.DATA))
     paced, left = left.take(_paced(sight, parts, paused), Part.QUEUED)
-    text = f"blocked because too much was dirty (threshold {size(threshold)}, checkpoint {size(sight.moved)})"
+    text = f"blocked by the limit on dirty pages ({size(threshold)}, checkpoint {size(sight.moved)})"
     return _claimed(left, Cause.DIRTY, Limit.PAGE_CACHE, paused + paced, text)
 
 
@@ -189,7 +189,9 @@ def faults(known: Known, parts: Parts) -> Claim:
     if spent <= 0:
         return Claim(left)
     woken, left = left.take(_woken(left, spent), Part.QUEUED)
-    text = f"in {plural(int(major), 'major page fault')} of a mapping" if major else "in page faults of a mapping"
+    text = (
+        f"in {plural(int(major), 'major page fault')} of a mapped file" if major else "in page faults of a mapped file"
+    )
     return _claimed(left, Cause.FAULTS, Limit.PAGE_FAULT, spent + woken, text)
 
 
@@ -223,7 +225,7 @@ def queued(_: Known, parts: Parts) -> Claim:
     """Take the time without a CPU in the kernel."""
     spent = parts.of(Part.QUEUED)
     return _claimed(
-        parts.without(Part.QUEUED), Cause.QUEUED, Limit.CPU, spent, f"ready to go on in the kernel, {WITHOUT_CPU}"
+        parts.without(Part.QUEUED), Cause.QUEUED, Limit.CPU, spent, "runnable inside a system call, waiting for a CPU"
     )
 
 
@@ -240,7 +242,9 @@ def copying(known: Known, parts: Parts) -> Claim:
     way = "into" if sight.writes else "out of"
     passed_by = could_pass_the_cache(sight)
     slow = sight.writes and (speed < MEMORY_SPEED or passed_by)
-    text = f"copying {way} the page cache at {rate(speed)}" + (", while its servers had room" if passed_by else "")
+    text = f"copying {way} the page cache at {rate(speed)}" + (
+        ", while its servers were mostly idle" if passed_by else ""
+    )
     return _claimed(left, Cause.COPYING, Limit.PAGE_CACHE if slow else Limit.NONE, spent, text)
 
 
@@ -253,7 +257,7 @@ def own_code(known: Known, parts: Parts) -> Claim:
 def starved(_: Known, parts: Parts) -> Claim:
     """Take the time in which its own code waited for a CPU."""
     spent = parts.of(Part.STARVED)
-    return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, f"ready to run, {WITHOUT_CPU}")
+    return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, WITHOUT_CPU)
 
 
 def _in_what(sight: Sight, thread: ThreadMeasure | None) -> str:
@@ -269,7 +273,7 @@ def _in_what(sight: Sight, thread: ThreadMeasure | None) -> str:
         "copy": "copying tensors",
         "gather": "gathering state",
     }
-    return f"{words[name]} ({percent(own[name])} of the looks at its stack)"
+    return f"{words[name]} ({percent(own[name])} of its stack samples)"
 
 
 def gathering(known: Known, parts: Parts) -> Claim:
@@ -282,8 +286,8 @@ def gathering(known: Known, parts: Parts) -> Claim:
     slight = asleep < SLIGHT * sight.span or number_of_ranks(sight) == 1  # then nobody sent it
     if slight or sight.remote or came < MOST * sight.checkpoint.bytes or not came:
         left = parts.without(Part.NETWORK)
-        return _claimed(left, Cause.MESSAGES, Limit.GATHER, looked, "asleep in sends and receives")
-    text = f"asleep outside of file calls, while {size(came)} came in over the network"
+        return _claimed(left, Cause.MESSAGES, Limit.GATHER, looked, "waiting in sends and receives")
+    text = f"waiting outside file calls, while {size(came)} arrived over the network"
     return _claimed(parts.without(Part.NETWORK, *IDLE), Cause.CAME_IN_MEANWHILE, Limit.GATHER, asleep, text)
 
 
@@ -308,7 +312,7 @@ def lock(known: Known, parts: Parts) -> Claim:
     worked = beside >= max(_LOCKED_SECONDS, max(SLIGHT, _WORKED * had_cpu(thread)) * waited)
     if not worked or not (one_core or held):
         return Claim(parts)  # where training goes on, the others need not work for the one that waits
-    how = "ran (all threads together used one core)" if one_core else f"used {beside / sight.span:.1f} cores"
+    how = "were running (all threads together used one core)" if one_core else f"used {beside / sight.span:.1f} cores"
     text = f"waiting for other threads of its process, which {how}"
     return _claimed(parts.without(Part.LOCK), Cause.LOCK if one_core else Cause.THREADS, Limit.SERIALIZE, waited, text)
 
@@ -318,7 +322,7 @@ def paused(known: Known, parts: Parts) -> Claim:
     asked = parts.of(Part.SLEEP)
     if number_of_ranks(known.sight) > 1 or not asked:
         return Claim(parts)
-    text = "asleep because it asked to be: a pause, a rate limit, or looking again and again for something"
+    text = "sleeping by its own request: a pause, a rate limit or a polling loop"
     return _claimed(parts.without(Part.SLEEP), Cause.PAUSED, Limit.NONE, asked, text)
 
 
@@ -327,7 +331,7 @@ def unexplained(_: Known, parts: Parts) -> Claim:
     spent = parts.total
     if spent < _ROUNDING_SECONDS:
         return Claim(parts)
-    return _claimed(Parts({}), Cause.UNEXPLAINED, None, spent, "nothing that was looked at explains it")
+    return _claimed(Parts({}), Cause.UNEXPLAINED, None, spent, "not explained by any measurement")
 
 
 def _claimed(left: Parts, cause: Cause, limit: Limit | None, spent: float, text: str) -> Claim:

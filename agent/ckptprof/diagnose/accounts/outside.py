@@ -15,7 +15,7 @@ from ckptprof.units import plural, rate, size
 from ckptprof.verdicts import Limit
 
 _LEAST_SECONDS = 0.01
-_UNTOLD = "blocked before the first byte, and nothing tells by what"
+_UNTOLD = "blocked before the first byte, cause unknown"
 _UNTOLD_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
 _MOVED = 0.3  # of the checkpoint's bytes
 _BUSY = 0.5  # cores
@@ -43,13 +43,13 @@ def deletion(sight: Sight) -> tuple[float, float]:
 def deleted_after(sight: Sight) -> str | None:
     """Return what was deleted after the end, for a sentence; None if nothing was."""
     _, after = deletion(sight)
-    what = f"{units.seconds(after)} more in which {_deleted(sight)} were deleted in line"
+    what = f"{units.seconds(after)} more deleting {_deleted(sight)} synchronously"
     return what if after >= _LEAST_SECONDS else None
 
 
 def deletion_text(sight: Sight) -> str:
     """Return what was seen."""
-    return f"deleting {_deleted(sight)} in line"
+    return f"deleting {_deleted(sight)} synchronously"
 
 
 def _deleted(sight: Sight) -> str:
@@ -106,14 +106,14 @@ def blocked_by(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
              if one.kind is Kind.SAVE]  # fmt: skip
     waited = min(blocked, max((end - start for start, end in saves), default=0) / NS)
     if waited > 0:
-        text = "blocked while the save before was being written"
+        text = "blocked while the previous save was still being written"
         found.append(Spent(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, text))
         blocked -= waited
     whole = max(1.0, sight.checkpoint.bytes)
     told = seconds(before.held_ns) or blocked
     grown = some(before.grown_bytes) * min(1.0, blocked / told if told else 1.0)  # of the time that counts
     if _came_in(sight, before):
-        text = f"blocked before the first byte, while {size(some(before.received_bytes))} came in over the network"
+        text = f"blocked before the first byte, while {size(some(before.received_bytes))} arrived over the network"
         return [*found, Spent(Cause.CAME_IN, Limit.GATHER, blocked, text)]
     if grown >= _MOVED * whole:
         growth = _grown(sight, blocked, grown, had_cpu)
@@ -123,7 +123,7 @@ def blocked_by(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
         return found
     if _cores(before) >= _BUSY * had_cpu:
         many = some(sight.checkpoint.ranks) >= 2 and before.helpers_busy is None
-        who = "the process that wrote" if before.helpers_busy is None else "children that made what it wrote"
+        who = "the writing process" if before.helpers_busy is None else "child processes that produced the data"
         text = f"blocked before the first byte, with {_cores(before):.1f} cores busy in {who}"
         return [*found, Spent(Cause.BUSY_BEFORE, Limit.GATHER if many else Limit.SERIALIZE, blocked, text)]
     return [*found, Spent(Cause.UNTOLD_BEFORE, None, blocked, _UNTOLD)] if blocked >= _UNTOLD_SECONDS else found
@@ -143,7 +143,7 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
     built = grown > _COPIES * sight.checkpoint.bytes  # what is written was made of it
     limit = Limit.SERIALIZE if packs >= MOST or slow or built else Limit.STAGING
     sent = some(sight.measures.gpu_sent_bytes)
-    copied = f"; its GPUs sent {size(sent)} over PCIe since the look before" if sent >= _MOVED * grown else ""
+    copied = f"; its GPUs sent {size(sent)} over PCIe since the previous sample" if sent >= _MOVED * grown else ""
     text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}{copied}"
     return Spent(Cause.GREW, limit, spent, text)
 
@@ -154,16 +154,16 @@ def parsed(sight: Sight, had_cpu: float) -> list[Spent]:
         return []
     end_ns = sight.checkpoint.end_ns
     after = sum(max(0, one.end_ns - max(one.start_ns, end_ns)) for one in sight.checkpoint.blocked) / NS
-    text = "memory went on to grow after the last byte, as what was read was parsed"
+    text = "memory kept growing after the last byte, while the data was parsed"
     return [
         Spent(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, text),
-        Spent(Cause.STARVED_AFTER, Limit.CPU, after * (1 - had_cpu), f"ready to parse what was read, {WITHOUT_CPU}"),
+        Spent(Cause.STARVED_AFTER, Limit.CPU, after * (1 - had_cpu), f"parsing what was read, but {WITHOUT_CPU}"),
     ]
 
 
 def packed(sight: Sight, had_cpu: float) -> Spent:
     """Return the account of the wait for programs of its own that read a save: of their code, if that kept a CPU."""
     spent, computes = some(seconds(sight.measures.packed_ns)), some(sight.measures.packing_busy) >= _PACKS * had_cpu
-    text = "waiting for programs of its own that read what it had saved"
-    text += ", as one computes: it packs" if computes else ""
+    text = "waiting for its own programs that read the saved files"
+    text += " and pack them" if computes else ""
     return Spent(Cause.PACKED, Limit.SERIALIZE if computes else None, spent, text)

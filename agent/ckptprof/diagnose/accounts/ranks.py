@@ -100,14 +100,14 @@ def _saturated(sight: Sight, asleep_share: float) -> bool:
 
 
 def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:
-    text = f"one rank ended {seconds(late)} after the middle one of the others"
+    text = f"one rank finished {seconds(late)} after the median of the others"
     bytes_ = statistics.median(one.bytes for one in others)
     begun = (last.start_ns - statistics.median(one.start_ns for one in others)) / NS
     if bytes_ and last.bytes >= _LARGER * bytes_:
-        return f"{text}, with {size(last.bytes)} where they had {size(bytes_)}"
+        return f"{text}, with {size(last.bytes)} instead of {size(bytes_)}"
     if begun >= MOST * late:
-        return f"{text}, having begun {seconds(begun)} later"
-    return f"{text}, being slower with the same bytes"
+        return f"{text}, having started {seconds(begun)} later"
+    return f"{text}, slower with the same number of bytes"
 
 
 def alone(sight: Sight) -> Alone | None:

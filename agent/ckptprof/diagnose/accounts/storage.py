@@ -74,7 +74,7 @@ def _flushes(sight: Sight, data: float, sync: float) -> Wait | None:
     syncs = sight.syncs
     counted = "syncs"
     if syncs is None and not sight.remote:
-        syncs, counted = sight.device_flushes, "flushes of the device"
+        syncs, counted = sight.device_flushes, "device flushes"
     if syncs is None:
         return None
     bound = throttle(sight, data + sync)
@@ -83,7 +83,7 @@ def _flushes(sight: Sight, data: float, sync: float) -> Wait | None:
     each = sight.moved / max(1.0, syncs)
     if syncs < SYNCS or each >= SYNC_BYTES:
         return None
-    return Wait(cause=Cause.FLUSHES, limit=Limit.FLUSH, words=f"in {int(syncs):,} {counted}, {size(each)} for each")
+    return Wait(cause=Cause.FLUSHES, limit=Limit.FLUSH, words=f"in {int(syncs):,} {counted}, one for each {size(each)}")
 
 
 class Bound(NamedTuple):
@@ -134,13 +134,13 @@ def _small(sight: Sight, waiting: float) -> Wait | None:
     shown = _shown(sight, request)
     if bound is None and shown is not None and moved >= _NEAR * shown and (request or 0) >= _TINY_BYTES:
         return None
-    words = f"in small operations, {size(request if request is not None else call or 0)} each"
+    words = f"in small operations of {size(request if request is not None else call or 0)} each"
     if sight.device_operations:
         most = _most(bound and bound.operations_per_second)
         words += f", {per_second(min(pace(sight.device_operations, waiting), most))}"
     if bound is not None and bound.operations_per_second is not None:
         words += f" of the {per_second(bound.operations_per_second)} that the device is limited to"
-    free = f"not by bytes: {rate(moved)}" + (f", it has shown {rate(shown)}" if shown else "")
+    free = f"bandwidth was only {rate(moved)}" + (f", of {rate(shown)} measured on this path" if shown else "")
     cause = Cause.SMALL_OPERATIONS if bound is None else Cause.SMALL_OPERATIONS_CAPPED
     rival = Limit.DEVICE if bound is None and shown is None else None  # nothing tells what larger ones would do
     return Wait(cause=cause, limit=Limit.SMALL_IO, words=words, excluded=(free,), rival=rival,
@@ -166,7 +166,7 @@ def _device(sight: Sight, waiting: float) -> Wait:
     if bound is not None:
         of_bytes, of_operations = bound.bytes_per_second, bound.operations_per_second
         limit = rate(of_bytes) if of_bytes is not None else per_second(of_operations or 0.0)
-        free = "not the device itself" + (f": {percent(busy)} busy" if busy is not None else "")
+        free = "not the device itself" + (f", which was {percent(busy)} busy" if busy is not None else "")
         words = f"waiting for {bound.device}{speed}, which is limited to {limit}"
         return Wait(cause=Cause.DEVICE_CAPPED, limit=Limit.DEVICE, words=words, excluded=(free,), imposed=True)
     words = f"waiting for {sight.device.device if sight.device is not None else 'the device'}{speed}"
@@ -175,7 +175,7 @@ def _device(sight: Sight, waiting: float) -> Wait:
     steadiness = some(sight.device.steadiness) if sight.device is not None else 0.0
     held = busy is not None and busy < _IDLE and steadiness >= _STEADY
     if held:
-        words += f", at an even rate ({percent(min(1.0, steadiness))} of the time): slowed before its queue"
+        words += f", at a constant rate ({percent(min(1.0, steadiness))} of the time): throttled before its queue"
     cause = Cause.DEVICE_PACED if held else Cause.DEVICE
     return Wait(cause=cause, limit=Limit.DEVICE, words=words, imposed=held, sure=sight.device is not None)
 
@@ -191,11 +191,11 @@ def _behind_fabric(sight: Sight, waiting: float, found: Wait) -> Wait:
     if found.cause is not Cause.DEVICE or mount is None or not mount.paths:
         return found
     if 0 < MOST * waiting <= some(mount.cut_off_seconds):
-        text = f"no path to its disk could be used, {witnesses.trouble(sight)}"
+        text = f"no path to the disk was usable: {witnesses.trouble(sight)}"
         return Wait(cause=Cause.PATHS_LOST, limit=Limit.NETWORK, facts=(text,), rival=Limit.SERVER, imposed=True)
     busy = witnesses.asked(sight)
     if busy is not None and busy < _IDLE:
-        return replace(found, excluded=(f"not its target: it had requests in {percent(busy)} of the time",), sure=False)
+        return replace(found, excluded=(f"its target had requests for only {percent(busy)} of the time",), sure=False)
     told = _of_network(sight, waiting, None)
     if told.cause is Cause.LINK_EVEN:
         told = Wait(cause=Cause.SERVER, limit=Limit.SERVER, rival=Limit.NETWORK, sure=False)
@@ -224,7 +224,7 @@ def _beyond_the_way(sight: Sight, waiting: float, shown: Wait, tcp: Wait) -> Wai
     excluded, mount = (*shown.excluded, *tcp.excluded), sight.measures.mount
     busy = mount.daemon_busy if mount is not None else None
     if busy is not None and busy * sight.span >= _NEAR * waiting and shown.cause not in _EACH_WAITS:
-        words = f"waiting for {_daemon(mount)} on CPU ({busy:.2f} cores)"
+        words = f"waiting for {_daemon(mount)}, which serves the mount and used {busy:.2f} cores"
         return Wait(cause=Cause.DAEMON, limit=Limit.SERIALIZE, words=words, facts=tcp.facts, excluded=excluded,
                     imposed=True)  # fmt: skip
     if shown.limit is Limit.NETWORK or shown.cause is Cause.SERVER:
@@ -232,10 +232,10 @@ def _beyond_the_way(sight: Sight, waiting: float, shown: Wait, tcp: Wait) -> Wai
     shown = replace(shown, excluded=excluded, rival=None)
     if busy is None or shown.limit is not Limit.SERVER:
         return shown
-    used = f"{_daemon(mount)} used {busy:.2f} cores"
+    used = f"{_daemon(mount)}, which serves the mount, used"
     if busy >= MOST:  # then it is as likely that it waited for that one
-        return replace(shown, facts=(*shown.facts, used), sure=False)
-    return replace(shown, excluded=(*excluded, f"not this end: {used}"), imposed=True)
+        return replace(shown, facts=(*shown.facts, f"{used} {busy:.2f} cores"), sure=False)
+    return replace(shown, excluded=(*excluded, f"{used} only {busy:.2f} cores"), imposed=True)
 
 
 def _of_link(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
@@ -246,7 +246,7 @@ def _of_link(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
     moved = pace(sight.link_bytes or 0.0, max(waiting, active))  # it moves on beside other work
     speed, shown = link.speed_bytes_per_second, link.shown_bytes_per_second
     peak = max(moved, some(link.peak_bytes_per_second))
-    text = f"{link.name} moved {rate(moved)}"
+    text = f"{link.name} transferred {rate(moved)}"
     full = Wait(cause=Cause.LINK, limit=Limit.NETWORK)
     even = Wait(cause=Cause.LINK_EVEN, limit=Limit.NETWORK, rival=Limit.SERVER, imposed=True)
     if some(link.shaped_overlimits) or some(link.backlog_bytes) > SMALL_BYTES or some(link.shaped_drops) >= SYNCS:
@@ -255,32 +255,32 @@ def _of_link(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
     # A plateau: it moved what it did at its best most of the time, whatever held its reader up in between
     is_plateau = active >= max(1.0, MOST * waiting) and (sight.link_bytes or 0.0) / active >= _STEADY * peak
     if not sight.writes and link.shaped_overlimits is not None and is_plateau:
-        text += f", never more than {rate(peak)}, and it is shaped at this end"
+        text += f", never more than {rate(peak)}, and this host shapes its traffic"
         return replace(even, facts=(text,), sure=False)
     if speed and peak >= _NEAR * speed and moved >= MOST * speed:
         return replace(full, facts=(f"{text} of {rate(speed)}",))
     held_up = witnesses.congestion(link, moved, waiting, writes=sight.writes)
     if held_up is not None:
         of = f" of {rate(speed)}" if speed else ""
-        free = () if not speed else (f"not its own link: {percent(min(1.0, peak / speed))} of its speed at best",)
+        free = () if not speed else (f"its own link reached only {percent(min(1.0, peak / speed))} of its speed",)
         return replace(even, cause=Cause.CONGESTION, facts=(f"{text}{of}", *filter(None, held_up)), excluded=free,
                        sure=held_up[1] is None)  # fmt: skip
     most = speed or shown
-    free = (f"not the network: {rate(moved)}" + (f" of {rate(most)}" if most else ""),)
+    free = (f"the network carried only {rate(moved)}" + (f" of {rate(most)}" if most else ""),)
     if flush is not None:
         return replace(flush, excluded=free)
     call = sight.checkpoint.pattern.median_operation_bytes
     small = sight.remote and call is not None and call < _TINY_BYTES
     if small and (sight.direct or not sight.writes):  # the client of a mount gathers the others
-        words = f"in small operations, {size(call or 0)} each"
+        words = f"in small operations of {size(call or 0)} each"
         return Wait(cause=Cause.SMALL_OPERATIONS, limit=Limit.SMALL_IO, words=words, excluded=free, rival=Limit.SERVER)
     steadiness = min(1.0, some(link.steadiness))
     if shown and _NEAR * shown <= moved <= shown / _NEAR and steadiness >= (_STEADY if speed else MOST):
-        text += f", as fast as it was ever seen ({rate(shown)}), evenly {percent(steadiness)} of the time"
+        text += f", its highest observed rate ({rate(shown)}), constant for {percent(steadiness)} of the time"
         return replace(even, facts=(text,), imposed=steadiness >= _EVEN)
     has_room = shown is not None and moved < _NEAR * shown
     if steadiness >= _EVEN and active >= MOST * waiting and not has_room:
-        return replace(even, facts=(f"{text}, at an even rate ({percent(steadiness)} of the time)",), sure=False)
+        return replace(even, facts=(f"{text}, at a constant rate ({percent(steadiness)} of the time)",), sure=False)
     at_server = _at_server(sight.measures.mount)
     return Wait(cause=Cause.SERVER, limit=Limit.SERVER, words=at_server, excluded=free, rival=Limit.NETWORK)
 
@@ -288,11 +288,9 @@ def _of_link(sight: Sight, waiting: float, flush: Wait | None) -> Wait:
 def _at_server(mount: MountMeasure | None) -> str | None:
     if mount is None or mount.waiting_share is None:
         return None
-    looks = percent(min(1.0, mount.waiting_share))
-    return f"waiting for the server of the mount (requests without an answer in {looks} of the looks)"
+    share = percent(min(1.0, mount.waiting_share))
+    return f"waiting for the server of the mount (unanswered requests in {share} of the samples)"
 
 
 def _daemon(mount: MountMeasure | None) -> str:
-    if mount is None or mount.daemon is None:
-        return "what serves the mount here"
-    return f"{mount.daemon}, which serves the mount here,"
+    return "the process" if mount is None or mount.daemon is None else mount.daemon

@@ -71,23 +71,23 @@ def transport(sight: Sight, waiting: float) -> Wait | None:
     name = f"[{main.remote}]:{main.port}" if ":" in main.remote else f"{main.remote}:{main.port}"
     on_its_way = min(1.0, busy / waiting)
     if on_its_way < MOST:
-        idle = f"data was on its way to {name} for {seconds(busy)} of it"
-        free = f"not the network: nothing was on its way for {percent(1 - on_its_way)} of the waiting"
+        idle = f"data was in flight to {name} for only {seconds(busy)} of it"
+        free = f"no data was in flight for {percent(1 - on_its_way)} of the wait"
         found = Wait(cause=Cause.SERVER, limit=Limit.SERVER, facts=(idle,), excluded=(free,), sure=sure)
         return found if waiting >= _LEAST_SECONDS else None
     if busy < _LEAST_SECONDS:
         return None
     held = sum(some(one.rwnd_share) * some(one.busy_seconds) for one in theirs)
     if held >= _HELD * busy:
-        window = f"the receiver's window of {name} let no more out for {percent(held / busy)} of the {seconds(busy)}"
-        return Wait(cause=Cause.WINDOW, limit=Limit.SERVER, facts=(f"{window} in which data was on its way",),
+        window = f"the receive window of {name} was full for {percent(held / busy)} of the {seconds(busy)}"
+        return Wait(cause=Cause.WINDOW, limit=Limit.SERVER, facts=(f"{window} in which data was in flight",),
                     rival=None if sure else Limit.NETWORK, imposed=sure, sure=sure)  # fmt: skip
     stays_here = all(one.links == ("lo",) for one in theirs)  # then there is no path to be slow
     if held >= SLIGHT * busy or on_its_way < _ON_ITS_WAY or stays_here:
         return None
     queues = _queues(main, theirs)
-    way = f"data was on its way to {name} for {percent(on_its_way)} of it{queues}"
-    free = f"not the server: its window held the sender up for {percent(held / busy)} of that time"
+    way = f"data was in flight to {name} for {percent(on_its_way)} of it{queues}"
+    free = f"the server's receive window was full for only {percent(held / busy)} of that time"
     return Wait(cause=Cause.QUEUES if queues else Cause.PATH, limit=Limit.NETWORK, facts=(way,), excluded=(free,),
                 rival=None if sure else Limit.SERVER, imposed=sure, sure=sure)  # fmt: skip
 
@@ -101,9 +101,9 @@ def _queues(main: ConnectionMeasure, theirs: list[ConnectionMeasure]) -> str:
     """Return how long a round took where queues made it longer, and what was lost; "" where neither was seen."""
     usual, least, text = main.rtt_seconds, main.min_rtt_seconds, ""
     if usual and least and usual >= _QUEUED * least:
-        text = f", where a round took {usual * MS:.1f} ms, at best {least * MS:.2f} ms: it waits in queues"
+        text = f", with a round trip of {usual * MS:.1f} ms, {least * MS:.2f} ms without queues"
     lost = sum(some(one.retransmitted_bytes) for one in theirs)
-    return f"{text}, and {size(lost)} were sent again" if lost else text
+    return f"{text}, and {size(lost)} retransmitted" if lost else text
 
 
 def congestion(link: LinkMeasure, moved: float, waiting: float, *, writes: bool) -> tuple[str, str | None] | None:
@@ -112,22 +112,22 @@ def congestion(link: LinkMeasure, moved: float, waiting: float, *, writes: bool)
     And with what else the port was shared, if it was.
     """
     told = []
-    for count, least, noun, of in (
-        (link.congestion_notifications, _A_SECOND, "congestion notification", ""),
-        (link.pauses_received if writes else None, _A_SECOND, "pause", " of the other end"),
-        (link.out_of_sequence, _LOST_A_SECOND, "error", " of sequence"),
-        (link.ack_timeouts, _LOST_A_SECOND, "timeout", " of an acknowledgement"),
+    for count, least, noun in (
+        (link.congestion_notifications, _A_SECOND, "congestion notification"),
+        (link.pauses_received if writes else None, _A_SECOND, "received pause frame"),
+        (link.out_of_sequence, _LOST_A_SECOND, "sequence error"),
+        (link.ack_timeouts, _LOST_A_SECOND, "acknowledgement timeout"),
     ):
         if some(count) >= least * max(waiting, 1.0):
-            told.append(f"{plural(count or 0, noun)}{of}")
+            told.append(plural(count or 0, noun))
     if writes and some(link.wait_share) >= _WAITED:
-        told.append(f"no credit to send in {percent(some(link.wait_share))} of its ticks")
+        told.append(f"no credit to send for {percent(some(link.wait_share))} of the time")
     if not told:
         return None
     if link.marked_packets and not writes:
-        told.append(f"{plural(link.marked_packets, 'packet')} marked on the way")
+        told.append(f"{plural(link.marked_packets, 'packet')} marked in transit")
     before = some(link.before_bytes_per_second)
-    shared = f"the port is shared: it moved {rate(before)} before this, too, as collectives do"
+    shared = f"the port is shared: it already transferred {rate(before)} before this, for example for collectives"
     return f"{link.name} had {', '.join(told)}", shared if before >= SLIGHT * moved else None
 
 
@@ -182,8 +182,8 @@ def _again(mount: MountMeasure, waiting: float) -> Wait | None:
     held = late * (mount.settings or {}).get("timeo", 0) / _TIMEO_A_SECOND
     if again < max(_FEW, _AGAIN * count) and held < max(1.0, SLIGHT * waiting):
         return None
-    timed_out = f", {plural(int(late), 'request')} timed out" if late else ""
-    text = f"of {plural(count, 'request')} {int(again):,} were sent again{timed_out}"
+    timed_out = f", {int(late):,} timed out" if late else ""
+    text = f"{int(again):,} of {plural(count, 'request')} retransmitted{timed_out}"
     return Wait(cause=Cause.RESENT, limit=Limit.NETWORK, facts=(text,), rival=Limit.SERVER, sure=False)
 
 
@@ -191,8 +191,8 @@ def _delayed(mount: MountMeasure, waiting: float) -> Wait | None:
     delays = mount.delays or 0
     if delays * _DELAY_SECONDS < SLIGHT * waiting or not delays:
         return None
-    text = f"it answered {plural(delays, 'time')} that it is to be asked again later"
-    free = "not the network: the server did answer"
+    text = f"it replied {plural(delays, 'time')} that the client should retry later"
+    free = "not the network: the server replied"
     return Wait(cause=Cause.DELAYED, limit=Limit.SERVER, facts=(text,), excluded=(free,), imposed=True)
 
 
@@ -200,7 +200,7 @@ def _small(sight: Sight, mount: MountMeasure, data: _Requests, each: float, wait
     room = (mount.settings or {}).get("wsize" if sight.writes else "rsize")
     if room is None or each >= min(_SMALL_BYTES, _OF_SIZE * room) or data.took < MOST * waiting:
         return None
-    text = f"{plural(data.total, data.kind)} of {size(each)}, where {size(room)} fit"
+    text = f"{plural(data.total, data.kind)} of {size(each)} each, where {size(room)} would fit"
     return Wait(cause=Cause.SMALL_REQUESTS, limit=Limit.SMALL_IO, facts=(text,))
 
 
@@ -209,8 +209,9 @@ def _committed(sight: Sight, mount: MountMeasure, data: _Requests, waiting: floa
     took, count = commits.took, commits.total
     if not sight.writes or (took < MOST * (took + data.took) and took < MOST * waiting * writers) or not took:
         return None
-    text = f"{plural(count, 'COMMIT')} took {latency(took / count)}{' each' if count > 1 else ''}: its stable storage"
-    free = f"not the network: WRITEs took {latency(data.took / data.total)} each"
+    each = latency(took / count) + " each" * (count > 1)
+    text = f"{plural(count, 'COMMIT')} took {each}: the server's stable storage"
+    free = f"not the network: WRITEs took only {latency(data.took / data.total)} each"
     return Wait(cause=Cause.COMMITS, limit=Limit.SERVER, facts=(text,), excluded=(free,), imposed=True)
 
 
@@ -222,12 +223,12 @@ def _queued(sight: Sight, mount: MountMeasure, data: _Requests, waiting: float) 
     sent = data.answered / waiting
     if sent >= MOST * slots:
         return None
-    behind = f" ({some(mount.backlog_mean):,.0f} more without a slot)" if some(mount.backlog_mean) >= 1 else ""
+    behind = f" ({some(mount.backlog_mean):,.0f} more waiting for a slot)" if some(mount.backlog_mean) >= 1 else ""
     text = (
-        f"{percent(data.queued / data.took)} of the time of its {data.kind}s at this end, on the one connection that "
-        f"the mount has: {sent:.1f} at a time at the server, of {slots:,.0f} slots{behind}"
+        f"its {data.kind}s spent {percent(data.queued / data.took)} of their time queued on this host, for the only "
+        f"connection of the mount: {sent:.1f} of {slots:,.0f} slots in use at the server{behind}"
     )
-    free = f"not the server: it took {latency(data.answer)} for each"
+    free = f"the server took only {latency(data.answer)} for each"
     return Wait(cause=Cause.ONE_CONNECTION, limit=Limit.SINGLE_WRITER, facts=(text,), excluded=(free,))
 
 
@@ -235,7 +236,7 @@ def _answered(sight: Sight, data: _Requests) -> Wait | None:
     round_ = max((value for one in of_storage(sight) if (value := one.min_rtt_seconds)), default=math.inf)
     if data.answer < LONG * round_:
         return None
-    text = f"each {data.kind} took {latency(data.answer)} there, where a round takes {latency(round_)}"
+    text = f"each {data.kind} took {latency(data.answer)} at the server, with a round trip of {latency(round_)}"
     return Wait(cause=Cause.ANSWERS, limit=Limit.SERVER, facts=(text,))
 
 
@@ -317,21 +318,21 @@ def told_by_targets(sight: Sight, waiting: float) -> Wait | None:
         return None
     each = sum(moved(one, writes=sight.writes) for one in timed) / requests
     if each < _TINY_BYTES:
-        text = f"{plural(int(requests), 'request')} of {size(each)}"
+        text = f"{plural(int(requests), 'request')} of {size(each)} each"
         return Wait(cause=Cause.SMALL_OPERATIONS, limit=Limit.SMALL_IO, facts=(text,))
     who = name_of(timed[0]) if len(timed) == 1 else f"all {len(timed)} targets"
     took = sum(some(one.operations) * some(one.seconds) for one in timed) / requests * MS
-    text = f"{who} took {took:.1f} ms for each request, with {in_use:.1f} of {slots:.0f} on their way to each"
+    text = f"{who} took {took:.1f} ms for each request, with {in_use:.1f} of at most {slots:.0f} in flight to each"
     speed = sight.link.speed_bytes_per_second if sight.link is not None else None
     went = pace(some(sight.link_bytes), waiting)
     if not speed or went >= MOST * speed:
         return Wait(cause=Cause.ANSWERS, limit=Limit.SERVER, facts=(text,))
-    free = f"not the network: {rate(went)} of {rate(speed)}"
+    free = f"the network carried only {rate(went)} of {rate(speed)}"
     return Wait(cause=Cause.SLOTS, limit=Limit.SERVER, facts=(text,), excluded=(free,), rival=Limit.NETWORK)
 
 
 def _lost(one: ServerMeasure) -> str:
-    late = f"{plural(one.timeouts or 0, 'request')} to {name_of(one)} had no answer in time"
+    late = f"{plural(one.timeouts or 0, 'request')} to {name_of(one)} timed out"
     if one.is_reached:
         return late
     return f"{late}, and it is in state {one.state}" if one.timeouts else f"{name_of(one)} is in state {one.state}"
@@ -366,7 +367,7 @@ def trouble(sight: Sight) -> str | None:
     """Say which paths could not be used for a while that matters, and for how long; None: all could."""
     found = [one for one in sight.paths if some(one.lost_seconds) > SLIGHT * sight.span]
     told = ", ".join(f"{one.device} to {place(one)} was {one.state} for {seconds(one.lost_seconds)}" for one in found)
-    return f"of {plural(len(sight.paths), 'path')} {told}" if found else None
+    return f"{told} (of {plural(len(sight.paths), 'path')})" if found else None
 
 
 def place(one: PathMeasure) -> str:
@@ -382,7 +383,7 @@ def target(sight: Sight) -> str:
     over = "/".join(sorted({one.transport for one in sight.paths}))
     who = f"the NVMe target {places[0]}" if len(places) == 1 else f"its {len(places)} NVMe targets"
     wait, round_ = _wait_and_round(sight)
-    way = "" if round_ is None else f", a round {latency(round_)}"
+    way = "" if round_ is None else f", a round trip {latency(round_)}"
     took = "" if wait is None else f" (a request took {latency(wait)}{way})"
     return f"waiting for {who} over {over}{took}"
 

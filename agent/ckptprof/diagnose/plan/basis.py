@@ -101,21 +101,21 @@ def check(given: Given) -> None:
             continue
         if math.isnan(value) or value <= 0:
             why = "is not a number" if math.isnan(value) else "must be more than 0"
-            raise UsageError(f"{option} {why}", hint="leave it out if it is not known")
-        why = f"too little to be meant: the least is {lowest:g}"
+            raise UsageError(f"{option} {why}", hint="omit it if it is not known")
+        why = f"too small: the minimum is {lowest:g}"
         if value > highest:
-            why = f"more than there is: the most is {highest:g}"
-        hint = "look at its unit: seconds, bytes or bytes per second are told here"
+            why = f"too large: the maximum is {highest:g}"
+        hint = "check its unit: the value shown is in seconds, bytes or bytes per second"
         raise UsageError(f"{option} {value:g} is {why}", hint=hint)
     for pair in _RIVALS:
         if all(getattr(given, name) is not None for name in pair):
             both = " and ".join(_RANGES[name][0] for name in pair)
-            raise UsageError(f"{both} both say the same thing", hint="give one of them")
+            raise UsageError(f"{both} exclude each other", hint="give one of them")
     cost, duration = given.cost_seconds, given.duration_seconds
     if cost is not None and duration is not None and duration < cost:
         raise UsageError(
-            f"a save that blocks training for {_counted(cost)} cannot be written after {_counted(duration)}",
-            hint="leave --duration out for a sync save; for an async one --cost is the part in which training waits",
+            f"a save that blocks training for {_counted(cost)} cannot be complete after {_counted(duration)}",
+            hint="omit --duration for a sync save; for an async save --cost is the time in which training waits",
         )
 
 
@@ -124,9 +124,9 @@ def check_mttf(mttf: float, cost: Figure | None, duration: Figure | None) -> Non
     for figure, what in ((cost, "a save blocks training for"), (duration, "a save takes")):
         if figure is not None and figure.value >= mttf:
             raise UsageError(
-                f"{what} {_counted(figure.value)}, and it is only {_counted(mttf)} from one failure to the next: "
-                "most saves would never be completed",
-                hint="check --mttf, --gpus, --cost and --duration; else save less at a time, or write faster",
+                f"{what} {_counted(figure.value)}, but failures are only {_counted(mttf)} apart: "
+                "most saves would never complete",
+                hint="check --mttf, --gpus, --cost and --duration; otherwise save less data, or write faster",
             )
 
 
@@ -191,7 +191,7 @@ def _blocked(saves: Sequence[Checkpoint]) -> tuple[Figure | None, int]:
     blocking = figures.of_all([save for save in saves if save.mode is Mode.SYNC], figures.duration_seconds)
     figure = _median(blocking, f"duration of {plural(len(blocking), 'sync save')}")
     if figure is not None:
-        figure = msgspec.structs.replace(figure, text=f"no stall was seen: {figure.text}")
+        figure = msgspec.structs.replace(figure, text=f"no stall observed: {figure.text}")
     return figure, len(blocking)
 
 
@@ -235,10 +235,10 @@ def settle(given: Given, measured: Measured) -> Basis:
     """Return the figures to plan with; raises UsageError if nothing says how often a failure comes."""
     gpus = _given(given.gpus)
     if gpus is None and measured.ranks is not None:
-        gpus = Figure(value=float(measured.ranks), origin=Origin.ASSUMED, text="one for each rank that was seen")
+        gpus = Figure(value=float(measured.ranks), origin=Origin.ASSUMED, text="one per observed rank")
     size = _given(given.size_bytes) or (measured.size if given.parameters is None else _of_parameters(given.parameters))
     restart = Figure(
-        value=RESTART_SECONDS, origin=Origin.ASSUMED, text="notice, schedule, start; --restart says it better"
+        value=RESTART_SECONDS, origin=Origin.ASSUMED, text="to notice, schedule and start; set your own with --restart"
     )
     cost, duration = _cost(given, measured, size)
     return Basis(
@@ -273,12 +273,12 @@ def _mttf(given: Given, gpus: Figure | None) -> Figure:
         return Figure(value=given.failures_seconds / given.failures, origin=Origin.GIVEN, text=text)
     if gpus is None:
         raise UsageError(
-            "how often a failure comes is not known", hint="give --mttf 3h, --failures 12/30d, or the number of --gpus"
+            "the failure rate is unknown", hint="give --mttf 3h, --failures 12/30d, or the number of --gpus"
         )
     each, origin = given.mttf_per_gpu_seconds, Origin.DERIVED
     text = "as given"
     if each is None:
-        each, origin, text = MTTF_PER_GPU_SECONDS, Origin.ASSUMED, "as Micron and Lightbits report of 24,000"
+        each, origin, text = MTTF_PER_GPU_SECONDS, Origin.ASSUMED, "reported by Micron and Lightbits for 24,000 GPUs"
     return Figure(value=each / gpus.value, origin=origin, text=f"{each / _HOUR:,.6g} h per GPU, {text}")
 
 
@@ -293,7 +293,7 @@ def _cost(given: Given, measured: Measured, size: Figure | None) -> tuple[Figure
     written = _at(given.write_bytes_per_second, size, "a sync save at the speed given with --write")
     cost = _given(given.cost_seconds) or written
     if cost is not None:
-        text = "a sync save, written when training goes on"
+        text = "a sync save: written when training resumes"
         return cost, duration or Figure(value=cost.value, origin=Origin.ASSUMED, text=text)
     duration = duration or measured.duration
     if measured.cost is not None and measured.cost.value > (0.0 if duration is None else duration.value):

@@ -140,15 +140,15 @@ def lacking(basis: Basis, measured: Measured) -> str | None:
         return None
     saves = plural(measured.saves, "complete save")
     if measured.saves < LEAST_SAVES:
-        return f"{saves} recorded, and it takes {LEAST_SAVES} to tell what one costs; {_MORE}"
+        return f"{saves} recorded, at least {LEAST_SAVES} needed to estimate the cost of one; {_MORE}"
     is_assumed = basis.mttf.origin is Origin.ASSUMED
     if is_assumed and (cost is None or not cost.value):
-        return f"no stall was seen of {saves}, and failures are assumed; give --cost or --mttf"
+        return f"no stall observed in {saves}, and the failure rate is assumed; give --cost or --mttf"
     if cost is not None and measured.costs < LEAST_SAVES:
-        return f"the stall was seen of {measured.costs:,} of {saves}; {_MORE}"
+        return f"stall known for only {measured.costs:,} of {saves}; {_MORE}"
     # What thousands of GPUs report tells nothing of the few ranks that were seen
     if is_assumed and (gpus is None or (gpus.origin is Origin.ASSUMED and gpus.value < tiers.GPUS_PER_NODE)):
-        return "nothing tells how often this job fails; give --mttf 3h, --failures 12/30d, or the number of --gpus"
+        return "failure rate unknown; give --mttf 3h, --failures 12/30d, or the number of --gpus"
     return None
 
 
@@ -181,15 +181,17 @@ def _choose(basis: Basis) -> tuple[float, str, str]:
     mttf, duration = basis.mttf.value, 0.0 if basis.duration is None else basis.duration.value
     if basis.cost is None:
         interval, rule = mttf / intervals.SAVES_PER_MTTF, PER_MTTF
-        reason = "what a save costs is not known; with 20 of them between failures, one undoes at most 5 % of the work"
+        reason = (
+            "the cost of a save is unknown; with 20 saves between failures, a failure loses at most 5 % of the work"
+        )
     else:
         interval, rule = intervals.best_availability(basis.cost.value, mttf, basis.recovery_seconds), BEST
-        reason = "time in saves and work redone after failures are least in sum"
+        reason = "minimises time spent saving plus work lost to failures"
     if duration > interval:
-        reason = "it takes so long until a save is written; more often would pay if it were written sooner"
+        reason = "a save takes this long to be written; faster writes would allow a shorter interval"
         return duration, BACK_TO_BACK, reason
     if interval <= 0:  # an async save that holds nothing and takes no time
-        reason = "no cost of a save was seen; 20 between failures are enough"
+        reason = "saves have no measurable cost; 20 between failures are enough"
         return mttf / intervals.SAVES_PER_MTTF, PER_MTTF, reason
     return interval, rule, reason
 
@@ -223,13 +225,13 @@ def compare(basis: Basis, advice: Advice) -> tuple[Rule, ...]:
         cost = basis.cost.value
         found += [
             ("Young", "sqrt(2 C M)", intervals.young(cost, mttf)),
-            ("Daly", "least time of his complete model", intervals.daly_exact(cost, mttf)),
+            ("Daly", "minimum of his complete model", intervals.daly_exact(cost, mttf)),
             (BEST, "C + sqrt(2 (M + R) C + C^2)", intervals.best_availability(cost, mttf, recovery)),
             ("5 % stall", "C / 0.05, the shortest that SNIA's rule allows", cost / intervals.STALL_SHARE),
         ]
     found.append((PER_MTTF, "M / 20, Micron's 95 % goodput", mttf / intervals.SAVES_PER_MTTF))
     if advice.rule == BACK_TO_BACK:
-        found.append((BACK_TO_BACK, "when one save ends, the next begins", advice.interval_seconds))
+        found.append((BACK_TO_BACK, "each save starts when the previous one ends", advice.interval_seconds))
     if basis.interval is not None:
         found.append(("today", basis.interval.text or basis.interval.origin.value, basis.interval.value))
     return tuple(_rule(name, source, interval, basis, advice) for name, source, interval in found)
@@ -310,37 +312,39 @@ def _notes(basis: Basis, advice: Advice, given: Given, measured: Measured) -> li
     if cost is not None and share is not None and share > intervals.STALL_SHARE * (1 + _ROUNDING):
         field = f" The field reports {percent(FIELD_MEAN_SHARE)} on average and up to {percent(FIELD_MOST_SHARE)}"
         notes.append(
-            f"At this interval saves block training for {percent(round(share, _DIGITS))} of it, over SNIA's 5 %. "
-            "Saving less often would lose more to failures than it gains: make a save cost "
-            f"{seconds(advice.affordable_cost_seconds)} or less instead of {seconds(cost.value)}."
+            f"At this interval saves block training {percent(round(share, _DIGITS))} of the time, above SNIA's 5 %. "
+            "Saving less often would lose more to failures than it gains: reduce the cost of a save to "
+            f"{seconds(advice.affordable_cost_seconds)} or less, from {seconds(cost.value)}."
             f"{f'{field} (Maeng et al. 2021).' if share > FIELD_MEAN_SHARE else ''}"
         )
     if cost is None:
         needed = advice.interval_seconds**2 / (2 * basis.mttf.value)
         notes.append(
-            f"This interval is the best one (Young) only for a save that blocks training for {seconds(needed)}; "
-            "with --cost, --write or a recorded job the interval and what is lost are worked out."
+            f"This interval is optimal (Young) only if a save blocks training for {seconds(needed)}; give --cost, "
+            "--write or a recorded job to calculate the interval and the time lost."
         )
     is_sync = measured.job is not None and not measured.beside_training and is_measured(basis.duration)
     if basis.background_seconds > 0 and not is_sync:
         notes.append(
-            f"An async save counts only once it is written, {seconds(basis.background_seconds)} after training went on:"
-            " a failure until then falls back to the save before, which is reckoned as part of the recovery."
+            f"An async save is usable only once it is written, {seconds(basis.background_seconds)} after training "
+            "resumes: a failure before that falls back to the previous save, which is counted as recovery."
         )
     if measured.size is not None and size is not None and is_measured(cost):
         ratio = size.value / measured.size.value
         if not 1 / _SAME_SIZE <= ratio <= _SAME_SIZE:
             notes.append(
-                f"The cost was measured on saves of another size: this one is {ratio:.3g} times as large. Give --cost."
+                f"The cost was measured on saves of another size; this one is {ratio:.3g} times as large: give --cost."
             )
     if is_measured(size) and given.gpus is not None and given.gpus > ranks:
         own = plural(ranks, "rank") if ranks else "an unknown number of ranks"
         notes.append(
-            f"The size is what this host recorded of {own}; if other hosts write "
-            f"a part of the checkpoint for the {given.gpus:,} GPUs, give the whole with --size or --parameters."
+            f"The size is what this host recorded for {own}; if other hosts write "
+            f"parts of the checkpoint of the {given.gpus:,} GPUs, give the total with --size or --parameters."
         )
     if basis.mttf.origin is Origin.ASSUMED:
-        notes.append("Failures are assumed: count your own (--failures 12/30d), since every line here rests on them.")
+        notes.append(
+            "The failure rate is assumed, and every figure here depends on it: give your own (--failures 12/30d)."
+        )
     if measured.other_jobs:
         other = "1 other job was" if measured.other_jobs == 1 else f"{measured.other_jobs:,} other jobs were"
         notes.append(f"{other} left out: --job chooses one.")

@@ -26,13 +26,15 @@ def _waits_for_others(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
     )
     if sight.remote or not synced or moved is None or moved < 2 * max(sight.moved, _OTHERS_BYTES):
         return None
-    return f"the device wrote {size(moved)} while the checkpoint has {size(sight.moved)}: others' data was waited for"
+    return (
+        f"the device wrote {size(moved)}, the checkpoint only {size(sight.moved)}: the sync also waited for other data"
+    )
 
 
 def _read_again(sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
     read = sum(some(one.read_bytes) for one in sight.measures.threads)
     if not is_restore(sight) and read >= MUCH * max(1, sight.checkpoint.bytes):
-        return f"{size(read)} of its own files were read during the save"
+        return f"{size(read)} of its own files read during the save"
     return written_beyond("rewrite")(sight, accounts)
 
 
@@ -47,15 +49,15 @@ RULES: tuple[Rule, ...] = (
         name="mapped-far",
         limits=(Limit.PAGE_FAULT,),
         when=is_far,
-        remedy="read by large calls instead of mapping; or copy to local NVMe first",
+        remedy="read with large read() calls instead of mmap; or copy to local NVMe first",
         remedies={
             "safetensors": (
-                'read instead of mapping: `safetensors` `load(open(f, "rb").read())`; or copy to local NVMe first'
+                'read instead of mmap: `safetensors` `load(open(f, "rb").read())`; or copy to local NVMe first'
             ),
-            "torch": "read instead of mapping: `torch.load(mmap=False)`; or copy to local NVMe first",
+            "torch": "read instead of mmap: `torch.load(mmap=False)`; or copy to local NVMe first",
         },
         reference="sglang PR#37806 (29 MB/s mapped; 756 GB in 42.6 s prefetched); safetensors#562; vllm PR#24469",
-        without="read by calls",
+        without="with read()",
     ),
     # A restore by mmap while memory is short: pages are fetched, dropped and fetched again.
     Rule(
@@ -63,24 +65,24 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.PAGE_FAULT,),
         when=is_restore,
         words=pressed,
-        remedy="read() in pieces instead of mapping, and fewer ranks that load at a time",
+        remedy="read() in pieces instead of mmap, and fewer ranks loading at the same time",
         reference="NVIDIA/TensorRT-LLM PR#17368",
-        without="read by calls",
+        without="with read()",
     ),
     # A cold restore by mmap: page after page is faulted in, in the order in which tensors are touched.
     Rule(
         name="mapped",
         limits=(Limit.PAGE_FAULT,),
-        remedy="read it by large calls, or posix_fadvise(WILLNEED) before mapping",
+        remedy="use large read() calls, or posix_fadvise(WILLNEED) before mapping",
         remedies={
             "safetensors": (
-                'read it by large calls: `safetensors` `load(open(f, "rb").read())`, or posix_fadvise(WILLNEED) before '
+                'use large read() calls: `safetensors` `load(open(f, "rb").read())`, or posix_fadvise(WILLNEED) before '
                 "mapping"
             ),
-            "torch": "read it by large calls: `torch.load(mmap=False)`, or posix_fadvise(WILLNEED) before mapping",
+            "torch": "use large read() calls: `torch.load(mmap=False)`, or posix_fadvise(WILLNEED) before mapping",
         },
         reference="huggingface/safetensors#562; ComfyUI#2288 (30 to 50 times)",
-        without="read by calls",
+        without="with read()",
     ),
     # fsync on a shared file system: the server answers late, though there is little to write.
     Rule(
@@ -88,8 +90,8 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.FLUSH,),
         when=_is_shared,
         remedy=(
-            "fsync once per file and off the critical path, into fewer and larger files; then have the server's "
-            "commit latency looked at"
+            "fsync once per file and off the critical path, with fewer and larger files; then check the commit "
+            "latency of the server"
         ),
         reference="LLNL/scr#449 (16 MB in 10 to 31 s)",
     ),
@@ -99,7 +101,7 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.FLUSH, Limit.DEVICE),
         words=_waits_for_others,
         remedy=(
-            "give the writer a path or a real file descriptor, so that it calls fsync and not os.sync(); else syncfs"
+            "give the writer a path or a real file descriptor, so that it calls fsync, not os.sync(); else use syncfs"
         ),
         reference="torch.distributed.checkpoint's fallback to os.sync(); questdb#6785 (67 to 266 s)",
     ),
@@ -108,7 +110,7 @@ RULES: tuple[Rule, ...] = (
         name="flush-each",
         limits=(Limit.FLUSH,),
         when=_is_fuse,
-        remedy="drop the flush after each item: buffer 64 MB and more, and flush once at the end of the file",
+        remedy="do not flush after each item: buffer 64 MB or more, and flush once at the end of the file",
         reference="pytorch/pytorch#194034 (up to 60 % of the time)",
     ),
     # A sync after each small piece: each waits for the device, nothing is gathered.
@@ -123,7 +125,7 @@ RULES: tuple[Rule, ...] = (
         name="staging-copy",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
         words=written_beyond("staging", "consolidation"),
-        remedy="set TMPDIR to a directory on the target file system, so that a rename takes the place of the copy",
+        remedy="set TMPDIR to a directory on the target file system, so that a rename replaces the copy",
         reference="Lightning-AI/pytorch-lightning#21253 and #20270",
         without="written once",
     ),
@@ -132,7 +134,7 @@ RULES: tuple[Rule, ...] = (
         name="saved-twice",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
         words=written_beyond("duplicate", "copy"),
-        remedy="write it once, and give it its second name by a link; write replicated state once",
+        remedy="write it once, and create its second name as a link; write replicated state once",
         remedies={
             "lightning": 'Lightning `ModelCheckpoint(save_last="link")`; write replicated state once',
             "transformers": "upgrade transformers (ZeRO-3 saved twice); write replicated state once",
@@ -145,7 +147,7 @@ RULES: tuple[Rule, ...] = (
         name="read-modify-write",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA, Limit.SERIALIZE),
         words=_read_again,
-        remedy="write new files instead of changing those that are there; chunks as large as what one rank writes",
+        remedy="write new files instead of modifying existing ones, with chunks as large as the data of one rank",
         remedies={
             "megatron": "save as torch_dist instead of zarr (Megatron-LM `--ckpt-format torch_dist`)",
         },
@@ -157,18 +159,18 @@ RULES: tuple[Rule, ...] = (
         name="many-files-ranks",
         limits=(Limit.METADATA,),
         words=_of_ranks,
-        remedy="create directories on rank 0 only, then a barrier; fewer files: one for each rank",
+        remedy="create directories on rank 0 only, then a barrier; fewer files: one per rank",
         reference="NVIDIA-NeMo/Automodel PR#3369; KempnerForge#49",
     ),
     # Tens of thousands of small files.
     Rule(
         name="many-files",
         limits=(Limit.METADATA,),
-        remedy="fewer and larger files: one for each rank",
+        remedy="fewer and larger files: one per rank",
         remedies={
             "orbax": "fewer and larger files: Orbax with OCDBT (`use_ocdbt=True`)",
-            "transformers": "larger shards: `save_pretrained(max_shard_size=...)`; one file for each rank",
-            "torch": "one file for each rank: DCP `FileSystemWriter(path, single_file_per_rank=True)`",
+            "transformers": "larger shards: `save_pretrained(max_shard_size=...)`; one file per rank",
+            "torch": "one file per rank: DCP `FileSystemWriter(path, single_file_per_rank=True)`",
         },
         reference="NVIDIA-NeMo/Automodel PR#3369; WEKA: file systems degrade above 100,000 files per directory",
     ),

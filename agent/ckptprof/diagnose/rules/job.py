@@ -39,10 +39,10 @@ def _lock(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
     if is_restore(sight):
         return None
     if largest is not None and largest.cause is Cause.LOCK:
-        return "one core for all threads of a process is what Python's interpreter lock (GIL) allows"
+        return "Python's interpreter lock (GIL) lets all threads of a process use one core"
     if not in_background(sight, "thread"):
         return None
-    return f"a thread of the trainer's own process wrote: {largest}"
+    return f"a thread of the training process wrote: {largest}"
 
 
 def _copied(sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
@@ -50,7 +50,7 @@ def _copied(sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
     sent = some(sight.measures.gpu_sent_bytes)
     if told is None or sent < MUCH * max(1, sight.checkpoint.bytes):
         return told
-    return f"{told}; its GPUs sent {size(sent)} over PCIe since the look before"
+    return f"{told}; its GPUs sent {size(sent)} over PCIe since the previous sample"
 
 
 def _of_whom(sight: Sight) -> str | None:
@@ -58,11 +58,11 @@ def _of_whom(sight: Sight) -> str | None:
     used = sight.used_share
     if used is not None and used >= MOST:
         return None
-    others = "run fewer jobs beside it, reserve cores for it (Slurm `--cpus-per-task`, `cpuset.cpus`), raise `cpu.max`"
+    others = "run fewer jobs alongside, reserve cores for it (Slurm `--cpus-per-task`, `cpuset.cpus`), raise `cpu.max`"
     if used is not None:
-        return f"other jobs of this host, or a quota, had the CPUs: {others}"
+        return f"other jobs or a quota took the CPUs: {others}"
     own = "start data loader workers after the restore" if is_restore(sight) else "fewer data loader workers"
-    return f"who had the CPUs was not seen: if its own threads, {own}; if other jobs or a quota, {others}"
+    return f"the users of the CPUs are not known: if its own threads, {own}; if other jobs or a quota, {others}"
 
 
 def _is_by_another_process(sight: Sight) -> bool:
@@ -70,7 +70,7 @@ def _is_by_another_process(sight: Sight) -> bool:
 
 
 def _took(sight: Sight, _accounts: tuple[Spent, ...]) -> str:
-    return f"a save took {seconds(sight.span)}, and the next was due"
+    return f"a save took {seconds(sight.span)}, longer than the interval"
 
 
 RULES: tuple[Rule, ...] = (
@@ -79,7 +79,7 @@ RULES: tuple[Rule, ...] = (
         name="planning",
         limits=(Limit.GATHER,),
         when=_little_came_in,
-        remedy="plan once, and keep the plan while the state has the same structure",
+        remedy="plan once, and reuse the plan while the structure of the state does not change",
         remedies={
             "megatron": "cache the plan: Megatron `--ckpt-assume-constant-structure`",
             "torch": "cache the plan: DCP `DefaultSavePlanner(enable_plan_caching=True)`",
@@ -91,7 +91,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="gathered",
         limits=(Limit.GATHER,),
-        remedy="save shards from every rank, instead of the whole state from one",
+        remedy="save shards from every rank instead of the whole state from one",
         remedies={
             "accelerate": "save shards from every rank: accelerate `fsdp_state_dict_type: SHARDED_STATE_DICT`",
             "torch-dcp": "save shards: `get_state_dict` without DCP's `StateDictOptions(full_state_dict=True)`",
@@ -104,16 +104,16 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="straggler",
         limits=(Limit.STRAGGLER,),
-        remedy="balance what the ranks write; if they write alike, look at that rank's CPU, disk and link",
+        remedy="balance what the ranks write; if they write the same, check that rank's CPU, disk and link",
         remedies={
             "torch": (
-                "balance what the ranks write (DCP: dedup_save_to_lowest_rank=False); if they write alike, look at "
-                "that rank's CPU, disk and link"
+                "balance what the ranks write (DCP: dedup_save_to_lowest_rank=False); if they write the same, "
+                "check that rank's CPU, disk and link"
             ),
         },
         reference="verl-project/verl#2860 (rank 0 an hour after the other 15); marin#8534",
-        without="with all ranks alike",
-        remedy_of_restore="balance what the ranks read; if they read alike, look at that rank's CPU, disk and link",
+        without="with equally fast ranks",
+        remedy_of_restore="balance what the ranks read; if they read the same, check that rank's CPU, disk and link",
     ),
     # Requests wait at this end for the one connection that the mount has.
     Rule(
@@ -132,7 +132,7 @@ RULES: tuple[Rule, ...] = (
         remedy="let every rank write its shard; mount NFS with `nconnect=8`",
         remedies={
             "torch-dcp": (
-                "shard the state, or spread its copies: DCP `DefaultSavePlanner()` as it is by default; "
+                "shard the state, or distribute its replicas: DCP `DefaultSavePlanner()` with its defaults; "
                 "mount NFS with `nconnect=8`"
             ),
             "torch": (
@@ -151,7 +151,7 @@ RULES: tuple[Rule, ...] = (
             "deepspeed": (
                 'let every rank write its part: DeepSpeed `"checkpoint": {"parallel_write": {"pipeline_stage": true}}`'
             ),
-            "torch-dcp": "shard the state, or spread its copies: DCP `DefaultSavePlanner()` as it is by default",
+            "torch-dcp": "shard the state, or distribute its replicas: DCP `DefaultSavePlanner()` with its defaults",
             "torch": "let every rank write its part: `torch.distributed.checkpoint.save`",
         },
         reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419",
@@ -163,27 +163,27 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.SERIALIZE,),
         words=_daemon_first,
         remedy=(
-            "let what serves the mount do less for each byte: no compression, cheaper ciphers (`sshfs -o "
+            "reduce the CPU work of the process that serves the mount: no compression, cheaper ciphers (`sshfs -o "
             "compression=no,Ciphers=aes128-gcm@openssh.com`), larger requests"
         ),
         reference="sshfs(1), rclone-mount(1)",
-        without="with a client of the mount that keeps up",
+        without="with a fast enough mount process",
     ),
     # After its last byte the trainer waits for tar, zstd or the like, which it runs over what it saved.
     Rule(
         name="packed",
         limits=(Limit.SERIALIZE,),
         words=_packed,
-        remedy="let what packs the save run beside training, and wait for it before the next save at the earliest",
+        remedy="run the packing in the background, and wait for it only before the next save",
         reference="tar(1), zstd(1)",
-        without="packed beside training",
+        without="packed in the background",
     ),
     # A writing thread, and others of its process that run Python: they fight for the interpreter's lock.
     Rule(
         name="gil",
         limits=(Limit.SERIALIZE,),
         words=_lock,
-        remedy="write in another process: a thread of the trainer shares Python's interpreter lock with it",
+        remedy="write in another process: a thread shares Python's interpreter lock with training",
         remedies={
             "torch": (
                 "write in a process: "
@@ -198,10 +198,10 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.SERIALIZE,),
         when=is_save,
         words=stacks_in("crc"),
-        remedy="write no zip: one thread computes its CRC32 over all bytes",
+        remedy="do not write a zip file: one thread computes its CRC32 over all bytes",
         remedies={
             "torch": "torch.serialization.set_crc32_options(False) before torch.save",
-            "numpy": "write each array by `np.save`: one thread computes the CRC32 of the zip that `np.savez` writes",
+            "numpy": "write each array with `np.save`: one thread computes the CRC32 of the zip file of `np.savez`",
         },
         reference="pytorch torch.serialization.set_crc32_options; ServiceNow/Fast-LLM#26",
         without="with CRC off",
@@ -211,9 +211,9 @@ RULES: tuple[Rule, ...] = (
         name="compression",
         limits=(Limit.SERIALIZE,),
         words=stacks_in("compress"),
-        remedy="write uncompressed (weights hardly compress), or zstd at level 1 with several threads",
+        remedy="write uncompressed (weights hardly compress), or use zstd at level 1 with several threads",
         remedies={
-            "numpy": "`np.savez` in place of `np.savez_compressed`: weights hardly compress",
+            "numpy": "use `np.savez` instead of `np.savez_compressed`: weights hardly compress",
         },
         reference="ServiceNow/Fast-LLM#26",
         without="uncompressed",
@@ -223,7 +223,7 @@ RULES: tuple[Rule, ...] = (
         name="objects",
         limits=(Limit.SERIALIZE,),
         words=stacks_in("pickle"),
-        remedy="pack small Python objects of the state into one tensor or array, and save data loader state apart",
+        remedy="pack small Python objects of the state into one tensor or array, and save data loader state separately",
         reference="ServiceNow/Fast-LLM#26",
         without="as tensors",
     ),
@@ -233,29 +233,29 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.SERIALIZE,),
         when=is_save,
         words=_copied,
-        remedy="copy the state at once, into pinned memory that is kept between saves, and write it in the background",
+        remedy="copy the whole state into pinned memory that is reused between saves, and write it in the background",
         remedies={
             "torch": (
-                "copy it at once into pinned memory, and write it in the background: "
+                "copy the whole state into pinned memory, and write it in the background: "
                 "`torch.distributed.checkpoint.async_save` with `DefaultStager(StagingOptions(use_pinned_memory=True))`"
             ),
         },
         reference="pytorch/pytorch PR#147039",
-        without="copied before",
+        without="copied at once",
     ),
     # The writing thread was ready to run, but had no processor.
     Rule(
         name="starved",
         limits=(Limit.CPU,),
         remedy=(
-            "leave the writer a core: fewer data loader workers, OMP_NUM_THREADS below the cores, more CPUs for "
-            "the job (Slurm `--cpus-per-task`, a higher `cpu.max`)"
+            "leave a core for the writer: fewer data loader workers, OMP_NUM_THREADS below the number of cores, more "
+            "CPUs for the job (Slurm `--cpus-per-task`, a higher `cpu.max`)"
         ),
         reference="proc_pid_schedstat, sched(7)",
-        without="with a CPU free",
+        without="with a free CPU",
         remedy_of_restore=(
-            "leave the reader a core: start data loader workers after the restore, OMP_NUM_THREADS below "
-            "the cores, more CPUs"
+            "leave a core for the reader: start data loader workers after the restore, OMP_NUM_THREADS below "
+            "the number of cores, more CPUs"
         ),
         instead=_of_whom,
     ),
@@ -264,9 +264,9 @@ RULES: tuple[Rule, ...] = (
         name="unpickling",
         limits=(Limit.SERIALIZE,),
         when=is_restore,
-        remedy="keep arrays as raw data, a shard for each rank, and load only that; small objects packed into arrays",
+        remedy="store arrays as raw data, one shard per rank, and load only that shard; pack small objects into arrays",
         remedies={
-            "torch": "keep tensors in DCP shards, and load one shard for each rank; small objects packed into tensors",
+            "torch": "store tensors in DCP shards, and load one shard per rank; pack small objects into tensors",
         },
         reference="pytorch: torch.load",
         without="without unpickling",
@@ -275,9 +275,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="single-thread",
         limits=(Limit.SERIALIZE,),
-        remedy=(
-            "write parts of it with several threads or processes; leave out checksums and compression that nobody needs"
-        ),
+        remedy=("write parts of it with several threads or processes; omit unneeded checksums and compression"),
         remedies={
             "torch-dcp": "write with more threads: DCP `FileSystemWriter(path, thread_count=8)`",
             "torch": (
@@ -285,8 +283,8 @@ RULES: tuple[Rule, ...] = (
                 "`FileSystemWriter(path, thread_count=8)`"
             ),
             "numpy": (
-                "write parts of it with several threads or processes; `np.save` for each array: a zip (`np.savez`) has "
-                "a CRC32 to compute"
+                "write parts of it with several threads or processes; use `np.save` for each array: a zip file "
+                "(`np.savez`) needs a CRC32"
             ),
         },
         reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419",
@@ -296,7 +294,7 @@ RULES: tuple[Rule, ...] = (
         name="staging-memory",
         limits=(Limit.STAGING,),
         words=pressed,
-        remedy="stage in waves: smaller buckets, one checkpoint in flight at a time; pinned buffers that are kept",
+        remedy="stage in waves: smaller buckets, one checkpoint in flight at a time; reuse pinned buffers",
         reference="radixark/Megatron-LM PR#61; marin#6774 (26 GB per host and save); NeMo Speech#14965",
         without="staged in waves",
     ),
@@ -305,25 +303,25 @@ RULES: tuple[Rule, ...] = (
         name="shared-memory",
         limits=(Limit.STAGING,),
         when=_is_by_another_process,
-        remedy="keep the buffers in shared memory between saves; pack small arrays",
+        remedy="reuse the buffers in shared memory between saves; pack small arrays",
         remedies={
             "torch": (
-                "keep the buffers between saves: DCP `DefaultStager(StagingOptions(use_shared_memory=True, "
+                "reuse the buffers between saves: DCP `DefaultStager(StagingOptions(use_shared_memory=True, "
                 "use_pinned_memory=True))`; pack small tensors"
             ),
         },
         reference="InternLM/xtuner PR#1859",
-        without="with buffers that are kept",
+        without="with reused buffers",
     ),
     # The state is copied to host memory before the first byte.
     Rule(
         name="staging",
         limits=(Limit.STAGING,),
-        remedy="pinned buffers, kept between saves; and save shards",
+        remedy="use pinned buffers, reused between saves; and save shards",
         remedies={
             "torch": (
-                "pinned buffers, kept between saves: DCP `DefaultStager(StagingOptions(use_pinned_memory=True))`; and "
-                "save shards"
+                "use pinned buffers, reused between saves: DCP "
+                "`DefaultStager(StagingOptions(use_pinned_memory=True))`; and save shards"
             ),
         },
         reference="pytorch/pytorch PR#147039",
@@ -333,7 +331,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="clean-up",
         limits=(Limit.CLEAN_UP,),
-        remedy="delete in the background: rename the old directory away, and remove it in a thread or from cron",
+        remedy="delete in the background: rename the old directory, and remove it in a thread or from cron",
         reference="NVIDIA/Megatron-Bridge#332; prime-rl PR#1763",
         without="with deletion in the background",
     ),
@@ -342,7 +340,7 @@ RULES: tuple[Rule, ...] = (
         name="previous",
         limits=(Limit.PREVIOUS_SAVE,),
         words=_took,
-        remedy="save less often than a save takes: `ckptprof plan` names the interval; or make the save itself faster",
+        remedy="use an interval longer than a save (`ckptprof plan` calculates one), or make the save itself faster",
         reference="Orbax blocking_wait_prev_duration_secs; google/orbax#392",
     ),
 )

@@ -23,8 +23,8 @@ _REQUEST_BYTES = 4 << 20  # the largest request of a client: with less grant it 
 _LEAST_BYTES = 1 << 20  # of a threshold that is advised: smaller pieces do not gain by it
 _NEAR = 1.1  # times the size of a call: polling knows it as the mean of some
 _UNSWITCHED = (
-    "write with O_DIRECT in aligned pieces of 1 MiB and more: what goes through pipes, splice or sendfile is never "
-    "switched, nor anything where the servers do no unaligned direct I/O"
+    "write with O_DIRECT in aligned pieces of 1 MiB or more: data from pipes, splice or sendfile is never switched, "
+    "and nothing is where the servers do not support unaligned direct I/O"
 )
 
 
@@ -36,8 +36,8 @@ def _detour(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
     found = witnesses.detours(sight)
     if not found:
         return None
-    told = ", ".join(f"{one.device} to {witnesses.place(one)}, which its target calls {one.ana_state}" for one in found)
-    return f"it went over {told}"
+    told = ", ".join(f"{one.device} to {witnesses.place(one)} ({one.ana_state} for its target)" for one in found)
+    return f"I/O used {told}"
 
 
 def _held_back(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
@@ -46,14 +46,14 @@ def _held_back(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
     asked = mount.asked_seconds if mount is not None else None
     if late is None or asked is None or late < _HELD_BACK or asked < _LONG * sight.span:
         return None
-    return f"{percent(min(1.0, late))} of it went to the server after it had been written, which took {seconds(asked)}"
+    return f"{percent(min(1.0, late))} of it was sent only after all writes, which took {seconds(asked)}"
 
 
 def _read_by_several(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
     unique, whole = some(sight.checkpoint.unique_bytes), sight.checkpoint.bytes
     if not unique or whole < _AGAIN * unique:
         return None
-    return f"{size(whole)} were read of {size(unique)}: several ranks read the same"
+    return f"{size(whole)} read, of {size(unique)} distinct: several ranks read the same data"
 
 
 def _connections(one: ServerMeasure, kind: str) -> int:
@@ -72,7 +72,7 @@ def _fell_back(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
     if not found:
         return None
     servers = ", ".join(one.name for one in found[:_TOLD]) + ("" if len(found) <= _TOLD else ", ...")
-    return f"{plural(len(found), 'storage server')} reached over TCP, though this client has RDMA: {servers}"
+    return f"{plural(len(found), 'storage server')} reached over TCP, although this client has RDMA: {servers}"
 
 
 def _is_lustre(sight: Sight) -> bool:
@@ -84,8 +84,8 @@ def _keep_off(sight: Sight) -> str | None:
     if slow is None or not _is_lustre(sight):
         return None
     return (
-        f"have {name_of(slow)} looked at (there: `lctl get_param obdfilter.*-{slow.name}.brw_stats`, RAID rebuild, "
-        f"disks); until then keep new files off it: on the MDS `lctl set_param osp.*-{slow.name}-*.max_create_count=0`"
+        f"check {name_of(slow)} (there: `lctl get_param obdfilter.*-{slow.name}.brw_stats`, RAID rebuild, "
+        f"disks); until then no new files there: on the MDS `lctl set_param osp.*-{slow.name}-*.max_create_count=0`"
     )
 
 
@@ -120,8 +120,8 @@ def _without_grant(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
     if not short or not sight.writes:
         return None
     least = min(short, key=_grant)
-    left = f"{name_of(least)} granted {size(_grant(least))} of space in advance at the last look"
-    return f"{left}, less than one request: each write waits for it"
+    left = f"{name_of(least)} granted {size(_grant(least))} of space in advance at the last sample"
+    return f"{left}, less than one request: each write waits for the server"
 
 
 def _one_mount(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
@@ -140,7 +140,7 @@ def _not_switched(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
     if known is None or known.switched >= MOST or spent_in(accounts, Cause.COPYING, Cause.DIRTY) is None:
         return None
     if not known.on:
-        return "hybrid I/O is off: all that was written went through the page cache"
+        return "hybrid I/O is off: all writes went through the page cache"
     text = f"hybrid I/O on, {percent(known.switched)} of the bytes switched"
     if known.piece_bytes and known.threshold_bytes and known.piece_bytes < known.threshold_bytes:
         text += f": the median write is {size(known.piece_bytes)}, the threshold {size(known.threshold_bytes)}"
@@ -158,7 +158,7 @@ def _switch(sight: Sight) -> str | None:
     if _LEAST_BYTES <= lower < most:
         steps.append(f"`lctl set_param llite.*.hybrid_io_write_threshold_bytes={lower}`")
     elif lower < most:
-        steps.append(f"write in pieces of {size(most)} and more (`buffering=`, packed tensors)")
+        steps.append(f"write in pieces of {size(most)} or more (`buffering=`, packed tensors)")
     return " and ".join(steps) or _UNSWITCHED
 
 
@@ -167,9 +167,7 @@ def _is_behind_fabric(sight: Sight) -> bool:
 
 
 def _in_pcc(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    return (
-        "its bytes came from PCC, on a disk of this host, not over the network" if witnesses.was_in_pcc(sight) else None
-    )
+    return "read from PCC, on a disk of this host, not over the network" if witnesses.was_in_pcc(sight) else None
 
 
 RULES: tuple[Rule, ...] = (
@@ -179,8 +177,8 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.NETWORK, Limit.SERVER),
         words=_lost,
         remedy=(
-            "look at that path (`nvme list-subsys`): its port, switch and target; a second path to the namespace; in "
-            "`nvme connect` a shorter `--keep-alive-tmo`, `--reconnect-delay`"
+            "check that path (`nvme list-subsys`): its port, switch and target; add a second path; in "
+            "`nvme connect` use a shorter `--keep-alive-tmo`, `--reconnect-delay`"
         ),
         reference="nvme-connect(1); kernel drivers/nvme/host/multipath.c",
         without="with its paths live",
@@ -191,8 +189,8 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.NETWORK, Limit.SERVER),
         words=_detour,
         remedy=(
-            "bring an optimized path back (`nvme list-subsys`, `nvme ana-log`), or have the volume moved to the node "
-            "of the target that this host reaches"
+            "restore an optimized path (`nvme list-subsys`, `nvme ana-log`), or have the volume moved to the target "
+            "node that this host reaches"
         ),
         reference="NVM Express Base Specification, Asymmetric Namespace Access; kernel drivers/nvme/host/multipath.c",
         without="over an optimized path",
@@ -203,11 +201,11 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.NETWORK,),
         causes=(Cause.CONGESTION,),
         remedy=(
-            "fewer ranks that write at a time, or storage on other ports or priorities than the collectives; have PFC "
-            "and ECN of the switches looked at"
+            "fewer ranks writing at the same time, or storage on other ports or priorities than the collectives; check "
+            "PFC and ECN of the switches"
         ),
         reference="Meta, RDMA over Ethernet for distributed AI training at scale (SIGCOMM 2024)",
-        without="on a fabric that is not congested",
+        without="on an uncongested fabric",
     ),
     # The way to the server is slow, beyond this host's own link.
     Rule(
@@ -215,11 +213,11 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.NETWORK,),
         causes=(Cause.PATH, Cause.QUEUES),
         remedy=(
-            "have the way to the server looked at (`mtr ADDRESS`, switches, limits of a node or a connection); more "
-            "connections if each is limited; else local NVMe first"
+            "check the path to the server (`mtr ADDRESS`, switches, limits per node or connection); use more "
+            "connections if each is limited; else save to local NVMe first"
         ),
         reference="kernel 05b055e89121 (tcp: instrument tcp sender limits chronographs)",
-        without="on a path that does not limit it",
+        without="on a fast enough path",
     ),
     # The server has to bring everything to stable storage before it answers a COMMIT.
     Rule(
@@ -227,11 +225,11 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.SERVER,),
         causes=(Cause.COMMITS,),
         remedy=(
-            "have the server's stable storage looked at (a log on flash or NVRAM, as ZFS SLOG); one fsync for each "
-            "file; else local NVMe first"
+            "check the stable storage of the server (a log on flash or NVRAM, such as a ZFS SLOG); one fsync per file; "
+            "else save to local NVMe first"
         ),
         reference="RFC 8881, section 18.3 (COMMIT); kernel fs/nfs/write.c",
-        without="with stable storage that does not limit it",
+        without="with fast enough stable storage",
     ),
     # The server asks the client to come back later.
     Rule(
@@ -239,8 +237,8 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.SERVER,),
         causes=(Cause.DELAYED,),
         remedy=(
-            "have the server looked at: it brings files back from a slower tier, recalls delegations of other clients, "
-            "or is short of threads or memory"
+            "check the server: it may recall files from a slower tier or delegations of other clients, or lack threads "
+            "or memory"
         ),
         reference="RFC 8881, section 15.1.1.3 (NFS4ERR_DELAY); NFS3ERR_JUKEBOX in RFC 1813",
         without="without these delays",
@@ -251,11 +249,11 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.NETWORK,),
         causes=(Cause.RESENT,),
         remedy=(
-            "have the way to the server looked at (`nfsstat -rc`, `ss -ti`, drops of interfaces and switches), then "
-            "the server; mount with `proto=tcp`, and leave `timeo` as it is"
+            "check the path to the server (`nfsstat -rc`, `ss -ti`, drops of interfaces and switches), then the "
+            "server; mount with `proto=tcp`, and do not change `timeo`"
         ),
         reference="nfs(5), timeo and retrans; kernel net/sunrpc/clnt.c",
-        without="without sending again",
+        without="without retransmissions",
     ),
     # Each request carries far less than it could.
     Rule(
@@ -263,13 +261,13 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.SMALL_IO,),
         causes=(Cause.SMALL_REQUESTS,),
         remedy=(
-            "mount without `sync`, open without O_SYNC, write in pieces of 1 MB and more, and direct writes aligned to "
-            "pages: then the client gathers them"
+            "mount without `sync`, open without O_SYNC, write in pieces of 1 MB or more, and align direct writes to "
+            "pages: then the client merges them"
         ),
         reference="nfs(5), sync mount option and wsize",
         without="in large requests",
         remedy_of_restore=(
-            'read in pieces of 1 MB and more, in order: `open(path, "rb", buffering=16 << 20)`; mount with '
+            'read in pieces of 1 MB or more, in order: `open(path, "rb", buffering=16 << 20)`; mount with '
             "`rsize=1048576`"
         ),
     ),
@@ -280,11 +278,11 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.SERVER, Limit.NETWORK),
         words=_held_back,
         remedy=(
-            "let the client send while the save goes on: a lower vm.dirty_background_bytes (64 MB), "
+            "let the client send during the save: a lower vm.dirty_background_bytes (64 MB), "
             "`sync_file_range` or `os.posix_fadvise` after each part, or O_DIRECT"
         ),
         reference="nfs(5), DATA AND METADATA COHERENCE: close-to-open; kernel Documentation/admin-guide/sysctl/vm.rst",
-        without="sent while it is written",
+        without="sent during the writes",
     ),
     # Every rank reads the whole file.
     Rule(
@@ -309,7 +307,7 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.NETWORK, Limit.SERVER),
         words=_fell_back,
         remedy=(
-            "look at RDMA to these servers (`ibstat`, `rping`), and at `connRDMAInterfacesFile` of both; with "
+            "check RDMA to these servers (`ibstat`, `rping`), and `connRDMAInterfacesFile` on both sides; with "
             "`connTCPFallbackEnabled = false` it fails instead of being slow"
         ),
         reference="BeeGFS documentation, RDMA support: connTCPFallbackEnabled",
@@ -320,9 +318,9 @@ RULES: tuple[Rule, ...] = (
         name="slow-target",
         limits=(Limit.SERVER,),
         causes=(Cause.TARGET,),
-        remedy="have that target and its server looked at, and place new files elsewhere until then",
+        remedy="check that target and its server, and place new files elsewhere until then",
         reference="hpc/ior#371 (an OST that is failed over has half of its speed)",
-        without="with all targets alike",
+        without="with equally fast targets",
         instead=_keep_off,
     ),
     # A large file on one Lustre target.
@@ -352,7 +350,7 @@ RULES: tuple[Rule, ...] = (
         name="single-stream",
         limits=(Limit.SERVER, Limit.NETWORK),
         words=_one_mount,
-        remedy="mount with `nconnect=8,rsize=1048576,wsize=1048576`, and write several files at a time",
+        remedy="mount with `nconnect=8,rsize=1048576,wsize=1048576`, and write several files at the same time",
         reference="alpa-projects/alpa#466 (0.53 Gbit/s)",
         without="over more connections",
     ),
@@ -372,8 +370,8 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.SERVER,),
         when=_is_behind_fabric,
         remedy=(
-            "have the target looked at: its drives, its CPUs, what other hosts do there, a limit of the volume; with "
-            "more `--nr-io-queues` if it has room; else local NVMe first"
+            "check the target: its drives, its CPUs, the load of other hosts, a limit of the volume; use more "
+            "`--nr-io-queues` if it has capacity; else save to local NVMe first"
         ),
         reference="nvme-connect(1); kernel Documentation/admin-guide/iostats.rst",
     ),
@@ -383,7 +381,7 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.NONE,),
         words=_in_pcc,
         remedy=(
-            "to test the servers themselves take the files out of PCC first: `lfs pcc detach FILE`; or restore on "
+            "to test the servers themselves remove the files from PCC first: `lfs pcc detach FILE`; or restore on "
             "another node"
         ),
         reference="Lustre LU-10092 (persistent client cache)",

@@ -75,7 +75,7 @@ def stacks_in(name: str) -> Words:
         own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
         if not shares.get(name) or shares[name] < _SHOWN * own:
             return None
-        return f"{percent(shares[name])} of the looks at the writing thread's stack were in {name}"
+        return f"{percent(shares[name])} of the stack samples of the writing thread were in {name}"
 
     return words
 
@@ -105,9 +105,9 @@ def pressed(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
     """Return that memory was short."""
     total, available = some(sight.memory.total_bytes), sight.memory.available_min_bytes
     if total and available is not None and 0 <= available < _LOW * total:
-        return f"only {size(available)} of {size(total)} of memory were available"
+        return f"only {size(available)} of {size(total)} of memory was available"
     if some(sight.memory.memory_some_share) >= SLIGHT:
-        return f"processes waited for memory in {percent(min(1.0, some(sight.memory.memory_some_share)))} of the time"
+        return f"processes waited for memory {percent(min(1.0, some(sight.memory.memory_some_share)))} of the time"
     return None
 
 
@@ -120,6 +120,6 @@ def written_beyond(*reasons: str) -> Words:
         extra, unique = sum(one.bytes for one in found), (checkpoint.unique_bytes or checkpoint.bytes)
         if not found or extra < MUCH * unique:
             return None
-        return f"{size(extra)} were written beyond the checkpoint's {size(unique)}"
+        return f"{size(extra)} written in addition to the {size(unique)} of the checkpoint"
 
     return words

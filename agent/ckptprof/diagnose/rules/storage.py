@@ -18,14 +18,14 @@ def _paused(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
     paused = sum(some(one.dirty_pause_ns) for one in sight.measures.processes) / NS
     whole = sum(one.seconds for one in accounts)
     return (
-        f"writers were blocked for {seconds(paused)} because too much was dirty" if paused > _PAUSED * whole else None
+        f"writers were blocked for {seconds(paused)} by the limit on dirty pages" if paused > _PAUSED * whole else None
     )
 
 
 def _as_long_as_a_timeout(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
     many = some(sight.checkpoint.ranks) >= 2
     return (
-        f"it took {seconds(sight.span)}, and NCCL gives up after {_TIMEOUT_SECONDS} s"
+        f"it took {seconds(sight.span)}, and NCCL times out after {_TIMEOUT_SECONDS} s"
         if many and sight.span >= _TIMEOUT_SECONDS
         else None
     )
@@ -33,18 +33,18 @@ def _as_long_as_a_timeout(sight: Sight, _accounts: tuple[Spent, ...]) -> str | N
 
 def _what_was_not_done(sight: Sight) -> str:
     processes = sight.measures.processes
-    steps = [] if sight.checkpoint.level is Level.TRACE else ["watch at --level trace"]
+    steps = [] if sight.checkpoint.level is Level.TRACE else ["record at --level trace"]
     steps += [] if any(one.stacks for one in processes) else ["install py-spy"]
-    return f"look closer: {', '.join([*steps, _MEASURE])}"
+    return f"collect more data: {', '.join([*steps, _MEASURE])}"
 
 
 def _without_a_limit(_sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
     whole = sum(one.seconds for one in accounts)
-    return f"{seconds(whole)} without a limit that holds most of it" if whole > 0 else None
+    return f"{seconds(whole)} without a limit that accounts for most of it" if whole > 0 else None
 
 
 def _from_the_page_cache(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    return "its bytes came from the page cache, not from storage" if sight.checkpoint.cache == "warm" else None
+    return "read from the page cache, not from storage" if sight.checkpoint.cache == "warm" else None
 
 
 RULES: tuple[Rule, ...] = (
@@ -65,8 +65,8 @@ RULES: tuple[Rule, ...] = (
         name="copying",
         limits=(Limit.PAGE_CACHE,),
         remedy=(
-            "write in pieces of 1 MB and more, with several writers; O_DIRECT where the device is faster than "
-            "one thread copies"
+            "write in pieces of 1 MB or more, with several writers; use O_DIRECT where the device is faster than one "
+            "thread can copy"
         ),
         reference="DDN hybrid I/O (x1.7 per thread, 40 % of peak with buffered writes)",
     ),
@@ -76,7 +76,7 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.DEVICE,),
         words=_paused,
         remedy=(
-            "a faster tier, or async saves: the device is what it waits for in the end; more vm.dirty_bytes only "
+            "use a faster tier, or async saves: the save waits for the device in the end; a higher vm.dirty_bytes only "
             "moves the wait"
         ),
         reference="DDN hybrid I/O; cockroachdb PR#20449",
@@ -98,27 +98,27 @@ RULES: tuple[Rule, ...] = (
         name="small-io",
         limits=(Limit.SMALL_IO,),
         remedy=(
-            'write in pieces of 1 MB and more: `open(path, "wb", buffering=16 << 20)`, tensors packed into one '
+            'write in pieces of 1 MB or more: `open(path, "wb", buffering=16 << 20)`, tensors packed into one '
             "file, no O_DIRECT for small pieces"
         ),
         reference="Darshan job summary: small accesses; huggingface/diffusers#10280",
         without="in large pieces",
         remedy_of_restore=(
-            'read in pieces of 1 MB and more: `open(path, "rb", buffering=16 << 20)`, whole tensors instead of slices'
+            'read in pieces of 1 MB or more: `open(path, "rb", buffering=16 << 20)`, whole tensors instead of slices'
         ),
     ),
     # The device is slower than it has shown to be, or than the checkpoint needs.
     Rule(
         name="slow-device",
         limits=(Limit.DEVICE,),
-        remedy="save to a faster tier (local NVMe) and copy on in the background, or save asynchronously",
+        remedy="save to a faster tier (local NVMe) and copy in the background, or save asynchronously",
         remedies={
             "torch": (
-                "save to a faster tier (local NVMe) and copy on in the background, or "
+                "save to a faster tier (local NVMe) and copy in the background, or "
                 "`torch.distributed.checkpoint.async_save`"
             ),
             "orbax": (
-                "save to a faster tier (local NVMe) and copy on in the background, or by Orbax `AsyncCheckpointer`"
+                "save to a faster tier (local NVMe) and copy in the background, or use Orbax `AsyncCheckpointer`"
             ),
         },
         reference="NVIDIA DGX SuperPOD storage tiers",
@@ -138,7 +138,7 @@ RULES: tuple[Rule, ...] = (
         limits=(Limit.NETWORK,),
         causes=(Cause.LINK_SHAPED,),
         remedy=(
-            "lift the shaping (`tc -s qdisc show dev IF`, the instance's bandwidth class), or route storage over "
+            "remove the shaping (`tc -s qdisc show dev IF`, the instance's bandwidth class), or route storage over "
             "another interface"
         ),
         reference="kernel tc-tbf(8), tc-htb(8)",
@@ -149,14 +149,14 @@ RULES: tuple[Rule, ...] = (
         name="full-link",
         limits=(Limit.NETWORK,),
         remedy=(
-            "save to local NVMe first and copy on in the background, or from all nodes instead of one; else a faster "
+            "save to local NVMe first and copy in the background, or from all nodes instead of one; else use a faster "
             "link"
         ),
         reference="alpa-projects/alpa#466",
-        remedy_of_restore="bring it to local NVMe before the restore, or read it once and send it on",
+        remedy_of_restore="copy it to local NVMe before the restore, or read it once and broadcast it",
         remedies_of_restore={
             "torch": (
-                "bring it to local NVMe before the restore, or read it once and send it on: DCP "
+                "copy it to local NVMe before the restore, or read it once and broadcast it: DCP "
                 "`broadcast_from_rank0=True`"
             ),
         },
@@ -166,8 +166,8 @@ RULES: tuple[Rule, ...] = (
         name="slow-server",
         limits=(Limit.SERVER,),
         remedy=(
-            "several files at a time, in larger pieces (NFS wsize=1048576, FUSE max_write); have the server "
-            "looked at; else local NVMe first"
+            "write several files at the same time, in larger pieces (NFS wsize=1048576, FUSE max_write); check the "
+            "server; else save to local NVMe first"
         ),
         reference="LLNL/scr#449",
     ),
@@ -187,7 +187,7 @@ RULES: tuple[Rule, ...] = (
         name="unexplained",
         limits=(Limit.UNCLEAR,),
         words=_without_a_limit,
-        remedy=f"look closer: watch at --level trace, install py-spy, {_MEASURE}",
+        remedy=f"collect more data: record at --level trace, install py-spy, {_MEASURE}",
         reference="pytorch/torchtitan#1301",
         instead=_what_was_not_done,
     ),

@@ -41,7 +41,7 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         best = _best(sight)
         least = ((sight.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
         if least > expected:
-            return Gain(min(whole, least), "the device, which all of it has to reach")
+            return Gain(min(whole, least), "the device, which has to receive all of it")
     left: dict[str | None, float] = {name: floor}
     for one in found.accounts:
         if one.limit is not limit:
@@ -63,8 +63,8 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
         copying = max(0.0, found.sight.moved / _MEMORY - (found.seconds - own))
         return copying, f"copying {'into' if found.sight.writes else 'out of'} the page cache"
     if limit is Limit.SINGLE_WRITER and found.alone is not None:
-        few = ", as many as there are processors" if found.alone.workers < found.alone.ranks else ""
-        return own / found.alone.workers, f"{found.alone.workers} writers at once{few}"
+        few = ", one for each CPU" if found.alone.workers < found.alone.ranks else ""
+        return own / found.alone.workers, f"{found.alone.workers} concurrent writers{few}"
     if limit is Limit.STRAGGLER and found.straggler is not None:
         return found.straggler.crowding, None
     return 0.0, None

@@ -13,7 +13,7 @@ from ckptprof.verdicts import Limit
 
 SHORT_SECONDS = 1.0
 TOO_SHORT = "too short for a limit to matter"
-IN_BACKGROUND = "it was written in the background, and training went on"
+IN_BACKGROUND = "it was written in the background while training continued"
 MOMENT_SECONDS = 0.5  # less than a step of a large model
 _LEAST_SECONDS = 0.2  # of one limit: ten looks
 STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
@@ -41,7 +41,7 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
         if not fine and found.quiet_seconds >= SLIGHT * found.seconds:
             return None
         most = next(one for one in found.accounts if one.limit is Limit.NONE)
-        return f"{most.text}, not slow for one thread" if most.cause is Cause.COPYING else most.text
+        return f"{most.text}, a normal rate for one thread" if most.cause is Cause.COPYING else most.text
     if found.seconds >= LONG_SECONDS and (blocked_share is None or blocked_share > STALL_SHARE):
         return None
     return _at_its_best(found, limit)
@@ -79,7 +79,7 @@ def _short(length: float, own: float | None, blocked_share: float | None) -> str
     if blocked_share is None:
         return None
     if length < SHORT_SECONDS and not costs:
-        return f"it is {percent(blocked_share)} of the time between two saves"
+        return f"it is only {percent(blocked_share)} of the time between two saves"
     return None
 
 
@@ -100,5 +100,5 @@ def _at_its_best(found: Accounting, limit: Limit) -> str | None:
         shown = max(some(shown), some(peak))
     now = pace(some(moved), found.waiting)
     if shown and now >= CEILING_SHARE * max(shown, probed or 0.0):
-        return f"{rate(min(now, shown))}, as fast as this path was ever seen to be"
+        return f"{rate(min(now, shown))}, the highest rate observed on this path"
     return None

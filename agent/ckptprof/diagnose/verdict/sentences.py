@@ -19,19 +19,19 @@ WITHOUT = {
     Limit.GATHER: "without gathering",
     Limit.STAGING: "without that copy",
     Limit.SERIALIZE: "without it",
-    Limit.CPU: "with a CPU free",
+    Limit.CPU: "with a free CPU",
     Limit.PAGE_CACHE: "without these pauses",
     Limit.FLUSH: "with one sync at the end",
-    Limit.DEVICE: "on a device that does not limit it",
-    Limit.NETWORK: "on a link that does not limit it",
-    Limit.SERVER: "with a server that does not limit it",
+    Limit.DEVICE: "on a fast enough device",
+    Limit.NETWORK: "on a fast enough link",
+    Limit.SERVER: "with a fast enough server",
     Limit.SMALL_IO: "in large operations",
     Limit.METADATA: "with few files",
-    Limit.STRAGGLER: "with all ranks alike",
+    Limit.STRAGGLER: "with equally fast ranks",
     Limit.SINGLE_WRITER: "with all ranks writing",
     Limit.PREVIOUS_SAVE: "without that wait",
     Limit.CLEAN_UP: "with deletion in the background",
-    Limit.PAGE_FAULT: "reading it instead",
+    Limit.PAGE_FAULT: "with reads instead of a mapping",
 }
 STORAGE = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA})
 _OF_JOB = frozenset({Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.GATHER, Limit.STAGING, Limit.STRAGGLER})
@@ -70,23 +70,23 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Rule 
         return f"{begin(found)}: {why}"
     if limit is Limit.NONE:
         because = f": {why}" if found.sight.checkpoint.bytes else ""
-        return f"{begin(found)}: nothing was slow{because}{_crowded(found, limit)}"
+        return f"{begin(found)}, nothing was slow{because}{_crowded(found, limit)}"
     mine = [one for one in found.accounts if one.limit is limit]
     cleared = deleted_after(found.sight) if limit is Limit.CLEAN_UP else None
     if cleared is not None:
-        clause = f"{seconds(found.sight.span)}, and {cleared}: {WORDS[limit]}"
+        clause = f"{seconds(found.sight.span)} and {cleared}: {WORDS[limit]}"
     elif mine:
         is_one = limit is Limit.SINGLE_WRITER and found.waited_for(limit) is not None  # it may be that of all ranks
         called = "bound by one connection" if is_one else WORDS[limit]
-        clause = f"{begin(found)}, of which {_spent(found, mine)}{_beside(found, limit)}: {called}"
+        clause = f"{begin(found)}, {called}: {_spent(found, mine)}{_beside(found, limit)}"
     else:
-        clause = f"{begin(found)}: {why or WORDS[limit]}: {WORDS[limit]}{_slow_by(found)}"
+        clause = f"{begin(found)}, {WORDS[limit]}{f': {why}' if why else ''}{_slow_by(found)}"
     clause += _crowded(found, limit)
     if promised is not None and found.seconds - promised.expected_seconds >= SLIGHT * found.seconds:
         without = (rule.without if rule else None) or WITHOUT[limit]
         clause += f"; {without} about {seconds(promised.expected_seconds)}"
     elif found.of(limit):
-        clause += "; little would be gained without it"
+        clause += "; removing this limit would gain little"
     return f"{clause}{_comfort(found, limit)}"
 
 
@@ -94,13 +94,11 @@ def _spent(found: Accounting, mine: list[Spent]) -> str:
     """Return what a limit's time was spent in, each with its own seconds; what is short stands among the evidence."""
     if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked the same
         several = len(mine) > 1 and mine[0].cause is not Cause.STARVED_AFTER
-        both = replace(mine[0], text=f"ready, {WITHOUT_CPU}") if several else mine[0]
-        return f"{seconds(found.of(Limit.CPU))} {subject(found, both)}"
-    told = [f"{seconds(mine[0].seconds)} {subject(found, mine[0])}"]
-    for one in mine[1:]:
-        if one.seconds >= SLIGHT * found.seconds:
-            within = "in which " if one.cause in _WHOLE else ""
-            told.append(f"{seconds(one.seconds)} {within}{one.text}")
+        both = replace(mine[0], text=WITHOUT_CPU) if several else mine[0]
+        return f"for {seconds(found.of(Limit.CPU))} {subject(found, both)}"
+    first = subject(found, mine[0])
+    told = [first if mine[0].cause is Cause.LATE_RANK else f"for {seconds(mine[0].seconds)} {first}"]
+    told += [f"for {seconds(one.seconds)} {one.text}" for one in mine[1:] if one.seconds >= SLIGHT * found.seconds]
     return ", and ".join(told)
 
 
@@ -108,14 +106,14 @@ def _crowded(found: Accounting, limit: Limit) -> str:
     waited = found.of(Limit.CPU)
     if limit is Limit.CPU or waited < _CROWDED * found.seconds:
         return ""
-    return f"; for {seconds(waited)} of it the thread was ready, but without a CPU"
+    return f"; for {seconds(waited)} it waited for a CPU"
 
 
 def _slow_by(found: Accounting) -> str:
     slow = next((one for one in found.accounts if one.limit is not None and one.limit is not Limit.NONE), None)
     if slow is None or slow.seconds < SLIGHT * found.seconds:
         return ""
-    return f"; {seconds(slow.seconds)} of each {subject(found, slow)}: {WORDS[slow.limit or Limit.UNCLEAR]}"
+    return f"; in each, for {seconds(slow.seconds)} {subject(found, slow)}"
 
 
 def _beside(found: Accounting, limit: Limit) -> str:
@@ -129,8 +127,8 @@ def _comfort(found: Accounting, limit: Limit) -> str:
     stored = sum(found.of(one) for one in STORAGE)
     if limit in _OF_JOB:
         known = found.path.time.calls_known and found.waited_for(limit) is None
-        return "; storage is not your problem" if known and stored < _STORED * found.seconds else ""
+        return "; storage is not the problem" if known and stored < _STORED * found.seconds else ""
     if limit in STORAGE and found.of(Limit.SERIALIZE) < SLIGHT * found.seconds and found.path.time.cpu_known:
-        code = "loads" if found.sight.checkpoint.kind is Kind.RESTORE else "saves"
-        return f"; the code that {code} is not the problem"
+        code = "loading" if found.sight.checkpoint.kind is Kind.RESTORE else "saving"
+        return f"; the {code} code is not the problem"
     return ""

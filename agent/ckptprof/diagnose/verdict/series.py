@@ -52,11 +52,11 @@ def back_to_back(sight: Sight) -> str | None:
     follows = [_follows(earlier, later) for earlier, later in itertools.pairwise(chain)]
     in_row = len(list(itertools.takewhile(bool, reversed(follows))))
     if in_row >= 2:
-        return f"the last {in_row + 1} saves began as soon as the one before had ended"
+        return f"the last {in_row + 1} saves each started as soon as the previous one ended"
     before = sight.measures.before
     held = max(some(sight.checkpoint.stall_ns), before.held_ns if before is not None else 0) / NS
     if in_row == 1 and held >= _HELD * took(chain[-2]) > 0:
-        return "it began as soon as the save before had ended, and training was blocked until then"
+        return "it started as soon as the previous save ended, and training was blocked until then"
     return None
 
 
@@ -77,7 +77,7 @@ def waited_for(sight: Sight) -> str | None:
     gap = (later.start_ns - earlier.end_ns) / NS
     if not alike or not -_AT_ONCE - _SHARE * took(earlier) <= gap <= max(_AT_ONCE, _SHARE * took(earlier)):
         return None
-    return f"it began as soon as the save before had ended, which had taken {seconds(took(earlier))} in the background"
+    return f"it started as soon as the previous save ended, which took {seconds(took(earlier))} in the background"
 
 
 def _by_another(save: Checkpoint) -> bool:

@@ -42,13 +42,13 @@ _WAITS = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limi
 _LITTLE = 0.2  # of the path: an account that is excluded by its size
 _MOST = 6  # of what a person reads
 _NAMED = {
-    Limit.SERIALIZE: "not serialisation",
-    Limit.METADATA: "not the number of files",
-    Limit.CLEAN_UP: "not deletion",
-    Limit.PAGE_CACHE: "not the page cache",
-    Limit.GATHER: "not gathering",
-    Limit.STRAGGLER: "not one late rank",
-    Limit.NONE: "not copying",
+    Limit.SERIALIZE: "serialisation",
+    Limit.METADATA: "file metadata",
+    Limit.CLEAN_UP: "deletion",
+    Limit.PAGE_CACHE: "the page cache",
+    Limit.GATHER: "gathering",
+    Limit.STRAGGLER: "waiting for one rank",
+    Limit.NONE: "copying",
 }
 _LOOKS = 8  # at a thread: fewer are chance
 _WAITED = 0.2  # of the path: what is behind shorter waits does not matter
@@ -137,9 +137,9 @@ def _choose(found: Accounting) -> _Choice:
         return _Choice(Limit.NONE, beside, ())
     short_of_cpus = top is Limit.CPU and found.share_of(top) >= nothing.LEAST_SHARE  # as who was waited for beside it
     if top is None or (unsure and not short_of_cpus):
-        why = f"nothing explains {seconds(unexplained)}"
+        why = f"{seconds(unexplained)} unexplained"
         if top is not None and unexplained <= held:
-            why = f"no limit holds more than {percent(held / found.seconds if found.seconds else 0.0)} of it"
+            why = f"no limit accounts for more than {percent(held / found.seconds if found.seconds else 0.0)} of it"
         return _Choice(Limit.UNCLEAR, why, tuple(limit for limit, _ in order[:2] if found.share_of(limit) >= _PERHAPS))
     contradiction = _contradiction(found, order)
     if contradiction is not None:
@@ -157,7 +157,7 @@ def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choi
         both = tuple(dict.fromkeys(one for one in (top, Limit.SERIALIZE, stored) if one is not None))[:2]
         if len(both) == 2:
             over = percent(surplus / found.seconds)
-            return _Choice(Limit.UNCLEAR, f"time on CPU and time in calls are {over} more than there was", both)
+            return _Choice(Limit.UNCLEAR, f"CPU time and time in calls exceed the duration by {over}", both)
     if len(order) > 1 and top in _EITHER_OR and order[1][0] in _EITHER_OR and order[1][1] >= _ALIKE * held:
         second, other = order[1]
         why = f"{seconds(held)} {WORDS[top]}, {seconds(other)} {WORDS[second]}"
@@ -210,10 +210,10 @@ def _of_storage(found: Accounting) -> list[str]:
             told.append(f"{device.device} did {requests} requests of {size(sight.request_bytes)}")
         wait = device.write_wait_seconds if sight.writes else device.read_wait_seconds
         if wait is not None:
-            told.append(f"each took {wait * MS:.1f} ms")
+            told.append(f"each request took {wait * MS:.1f} ms")
         shown = device.shown_bytes_per_second
         if shown:
-            told.append(f"the best that it has shown is {rate(shown)}")
+            told.append(f"its highest observed rate is {rate(shown)}")
     if sight.probed:
         told.append(f"`ckptprof ceiling` measured {rate(sight.probed)} on this path")
     return told
@@ -228,29 +228,29 @@ def _excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
             if other is not limit and (spent > 0 or other is Limit.SERIALIZE) and spent < _LITTLE * found.seconds:
                 if other is Limit.SERIALIZE and not found.path.time.cpu_known:
                     continue
-                told.append(f"{words}: {seconds(spent)}")
+                told.append(f"{words} took only {seconds(spent)}")
         if limit not in _WAITS and found.path.time.calls_known and found.waiting < _LITTLE * found.seconds:
             busy = found.sight.device_busy if not found.sight.remote else None
             room = f", device {percent(busy)} busy" if busy is not None else ""
-            told.append(f"not storage: {seconds(found.waiting)} asleep in reads, writes and syncs{room}")
+            told.append(f"reads, writes and syncs waited only {seconds(found.waiting)}{room}")
     return tuple(told[:_MOST])
 
 
 def _lacking(found: Accounting) -> tuple[str, ...]:
     sight, time, is_known = found.sight, found.path.time, found.path.thread is not None
     if sight.checkpoint.measures is None:
-        return ("nothing was measured around it",)
+        return ("any measurement of the host during the checkpoint",)
     few = time.calls_known and not time.exact and time.looks < _LOOKS and found.seconds > 0
     waited, mount = found.waiting > _WAITED * found.seconds, sight.measures.mount
     near, far = (waited and mount is not None and sight.remote is is_far for is_far in (False, True))
     blocked = sight.checkpoint.mode is Mode.ASYNC and sight.checkpoint.stall_ns is None
     device_busy = None if sight.device is None else sight.device.busy_seconds
     rows = (
-        (blocked, "for how long training was blocked"),
+        (blocked, "how long training was blocked"),
         (not is_known, "what its threads did"),
-        (is_known and not time.calls_known, "what its threads were asleep in"),
-        (is_known and few, f"more than {plural(time.looks, 'look')} at what its threads were in"),
-        (is_known and not time.cpu_known, "the time on CPU of its threads"),
+        (is_known and not time.calls_known, "which calls its threads waited in"),
+        (is_known and few, f"more than {plural(time.looks, 'sample')} of its threads"),
+        (is_known and not time.cpu_known, "the CPU time of its threads"),
         (waited and mount is None, "the mount that its files are on"),
         (far and sight.link is None, "the network link to its server"),
         (near and sight.device is None, "the device under its files"),

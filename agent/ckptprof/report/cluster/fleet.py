@@ -25,8 +25,8 @@ MOST = 50  # rows that are shown; --json has them all
 _WORDS = {
     Action.WRITE: "write",
     Action.RENEW: "renew",
-    Action.KEEP: "nothing",
-    Action.TAKEN: "another's",
+    Action.KEEP: "unchanged",
+    Action.TAKEN: "not ours",
     Action.UNKNOWN: "not in Slurm",
 }
 _DONE = {Action.WRITE: "written", Action.RENEW: "renewed"}
@@ -56,14 +56,14 @@ def drawn(sheet: Sheet, told: Told, *, width: int, colour: bool) -> str:
 
 def stragglers(told: Stragglers) -> Sheet:
     """Return who was waited for."""
-    text = f"{units.count(told.of_several)} of {units.plural(told.checkpoints, 'checkpoint')} were on several nodes"
+    text = f"{units.count(told.of_several)} of {units.plural(told.checkpoints, 'checkpoint')} spanned several nodes"
     if told.within_clock_error:
-        text += f"; of {units.count(told.within_clock_error)} no node is told to be the last: clocks may be off by more"
-    notes = [f"{SLOW} after a node: the last in three of its last ten, and more often than chance."]
+        text += f"; for {units.count(told.within_clock_error)} the last node is not known: within clock error"
+    notes = [f"{SLOW} after a node: last in at least three of its last ten checkpoints, more often than by chance."]
     if any(one.by_size for one in told.nodes):
-        notes.append("A node with more bytes that is as fast as the others is last, and not slow.")
-    nothing = "No node kept others waiting, beyond what clocks and chance explain."
-    return Sheet([("Seen", text)], [("", [*map(_straggler, told.nodes)])], nothing, notes if told.nodes else ())
+        notes.append("A node that is last only because it has more bytes is not slow.")
+    nothing = "No node delayed the others beyond clock error and chance."
+    return Sheet([("Based on", text)], [("", [*map(_straggler, told.nodes)])], nothing, notes if told.nodes else ())
 
 
 def _straggler(one: StragglerNode) -> list[Cell]:
@@ -84,19 +84,21 @@ def costs(told: Costs) -> Sheet:
     spent = [one.gpu_seconds for one in told.rows if one.gpu_seconds is not None]
     held = [one.stall_seconds for one in told.rows if one.stall_seconds is not None]
     text = f"{units.plural(told.checkpoints, 'checkpoint')} blocked training for {units.seconds(sum(held))}"
-    text += f": {units.seconds(sum(spent))} of GPU time" if spent else "; how many GPUs waited is not known"
-    unseen = f"how long {units.plural(told.checkpoints, 'checkpoint')} blocked training was not seen"
+    text += f": {units.seconds(sum(spent))} of GPU time" if spent else "; the number of waiting GPUs is not known"
+    unseen = f"how long {units.plural(told.checkpoints, 'checkpoint')} blocked training is not known"
     found = [("Cost", text if held else unseen)]
     unknown = sum(one.stalls_unknown for one in told.rows)
     if unknown and held:
-        found.append(("Not seen", f"how long {units.plural(unknown, 'checkpoint')} blocked training"))
+        found.append(("Not known", f"how long {units.plural(unknown, 'checkpoint')} blocked training"))
     if told.partial:
-        lacks = f"{units.plural(told.partial, 'checkpoint')} had nodes that no database tells of"
-        found.append(("Missing", f"{lacks}: what these waited is in no figure"))
+        lacks = f"{units.plural(told.partial, 'checkpoint')} had nodes without a database here"
+        found.append(("Missing", f"{lacks}: their waits are in no figure"))
     if told.waited:
         lacks = f"{units.plural(told.waited, 'checkpoint')} had nodes that only waited"
-        found.append(("Missing", f"{lacks}: how long is not known, and in no figure"))
-    note = "SHARE is of the GPU time that the runs had, of their time where no GPUs are known; SNIA asks for 5 %."
+        found.append(("Missing", f"{lacks}: for how long is not known, and in no figure"))
+    note = (
+        "SHARE: of the GPU time of the runs, or of their time if their GPUs are not known; SNIA recommends at most 5 %."
+    )
     return Sheet(found, [("", [_cost(one, told.by) for one in told.rows])], "", [note])
 
 
@@ -125,8 +127,8 @@ def limits(told: Limits, zone: timezone) -> Sheet:
         count = units.plural(one.count, "checkpoint")
         title = f"{word} {units.stamp(at_ns, zone)} {units.offset_name(zone)}: {count}"
         tables.append((title if len(told.periods) > 1 else "", [*map(_limit, one.limits)]))
-    note = "LOST is the time that training lost at most; GAIN is by how much they would be shorter without that limit."
-    return Sheet([("Seen", units.plural(told.checkpoints, "checkpoint"))], tables, "No checkpoint.", [note])
+    note = "LOST: training time lost, at most. GAIN: time saved without that limit."
+    return Sheet([("Based on", units.plural(told.checkpoints, "checkpoint"))], tables, "No checkpoint.", [note])
 
 
 def _limit(one: LimitRow) -> list[Cell]:
@@ -149,13 +151,13 @@ def newest(told: Newest, zone: timezone) -> Sheet:
     late = sum(one.is_overdue or one.saved_ns is None for one in told.jobs)
     found = [("Overdue", f"{units.count(late)} of {units.plural(len(told.jobs), 'job')}")]
     notes = [
-        "AGE is from the begin of a job's newest save that is whole until its nodes were watched last.",
-        f"It is overdue at {OVERDUE} times the usual interval; nothing tells whether a job has ended.",
+        "AGE: from the start of the newest complete save of a job to the last record of its nodes.",
+        f"A save is overdue after {OVERDUE} times the usual interval; whether a job has ended is not known.",
     ]
     if told.restarts:
         each = units.seconds(told.node_seconds / told.restarts)
-        found.append(("Restarts", f"{units.count(told.restarts)}: one for each {each} of a node"))
-        notes.append("BEST is Daly's interval for what a save blocks, and the time between restarts of as many nodes.")
+        found.append(("Restarts", f"{units.count(told.restarts)}: one per {each} of node time"))
+        notes.append("BEST: Daly's interval, from the stall of a save and the time between restarts of as many nodes.")
     return Sheet(found, [("", [_newest(one, zone) for one in told.jobs])], "No job saves.", notes)
 
 
@@ -179,15 +181,15 @@ def _newest(one: NewestRow, zone: timezone) -> list[Cell]:
 
 def collisions(told: Collisions) -> Sheet:
     """Return which jobs save at the same time."""
-    found = [("Seen", units.plural(told.checkpoints, "checkpoint"))]
+    found = [("Based on", units.plural(told.checkpoints, "checkpoint"))]
     if told.elsewhere:
-        where = "on disks of a node, in object stores, or where nobody can tell"
-        found.append(("Not here", f"{units.plural(told.elsewhere, 'save')} {where}: compared with none"))
+        where = "on local disks, in object stores or on unknown storage"
+        found.append(("Not compared", f"{units.plural(told.elsewhere, 'save')} {where}"))
     nothing = "No two jobs saved at the same time on storage that they share."
     notes = (
-        "COST is by how much the saves that met took longer than those that met none.",
-        "SHIFT is by how much later the second job should save, to be in the midst between two saves of the first.",
-        "Without SHIFT their intervals differ, and they meet by chance.",
+        "COST: how much longer saves took that overlapped with another job's than those that did not.",
+        "SHIFT: how much later the second job should save, to be midway between two saves of the first.",
+        "No SHIFT: the intervals differ, and the saves overlap by chance.",
     )
     return Sheet(found, [("", [*map(_collision, told.pairs)])], nothing, notes if told.pairs else ())
 
@@ -197,12 +199,12 @@ def _collision(one: Collision) -> list[Cell]:
     met = f"{first.met:,}/{first.saves:,}, {second.met:,}/{second.saves:,}"
     return [
         Cell("JOB", named(first.job), minimum=8),
-        Cell("MEETS", named(second.job), minimum=8),
-        Cell("SAVES MET", met, right=True, drop=3),
+        Cell("OVERLAPS WITH", named(second.job), minimum=8),
+        Cell("SAVES", met, right=True, drop=3),
         number("TOGETHER", one.overlap_seconds, units.seconds),
         number("COST", one.cost_seconds, units.seconds),
         number("ALONE", first.median_alone_seconds, units.seconds, drop=4),
-        number("MET", first.median_met_seconds, units.seconds, drop=5),
+        number("OVERLAPPED", first.median_met_seconds, units.seconds, drop=5),
         number("SHIFT", one.shift_seconds, units.seconds),
         Cell("STORAGE", one.storage and clean(one.storage), drop=1, minimum=12),
     ]
@@ -213,14 +215,12 @@ def nodes(told: Nodes, zone: timezone) -> Sheet:
     odd = sum(bool(one.odd) for one in told.nodes)
     silent = sum(one.silent_seconds is not None for one in told.nodes)
     hosts = len({one.host for one in told.nodes})
-    found = [("Nodes", f"{units.count(hosts)}; {units.count(odd)} with something odd")]
+    found = [("Nodes", f"{units.count(hosts)}; {units.count(odd)} unusual")]
     if silent:
-        found.append(("Silent", f"{units.plural(silent, 'node')}, while others of their runs saved on"))
+        found.append(("Silent", f"{units.plural(silent, 'node')}, while other nodes of their runs kept saving"))
     if told.partial:
-        found.append(("Missing", f"{units.plural(told.partial, 'checkpoint')} had nodes that no database tells of"))
-    note = (
-        "ODD is what is not as on most nodes, a clock that is not synchronised or off, and silence while others save."
-    )
+        found.append(("Missing", f"{units.plural(told.partial, 'checkpoint')} had nodes without a database here"))
+    note = "UNUSUAL: different from most nodes, a clock that is wrong or not synchronised, or silent while others save."
     return Sheet(found, [("", [_node(one, zone) for one in told.nodes])], "No node.", [note])
 
 
@@ -235,10 +235,10 @@ def _node(one: NodeRow, zone: timezone) -> list[Cell]:
         Cell("LEVEL", one.level and clean(one.level), drop=4),
         Cell("KERNEL", one.kernel and clean(one.kernel), drop=5, minimum=8),
         own,
-        Cell("SEEN UNTIL", None if until_ns is None else units.stamp(until_ns, zone, "%Y-%m-%d %H:%M"), drop=2),
+        Cell("LAST RECORD", None if until_ns is None else units.stamp(until_ns, zone, "%Y-%m-%d %H:%M"), drop=2),
         number("CHECKPOINTS", one.checkpoints, units.count, drop=6),
         number("GAPS", one.gaps, units.count, drop=7),
-        Cell("ODD", ", ".join(odd) or None, "yellow"),
+        Cell("UNUSUAL", ", ".join(odd) or None, "yellow"),
         Cell("DATABASE", clean(one.database), drop=8, minimum=11),
     ]
 
@@ -247,27 +247,27 @@ def annotated(told: Annotations) -> Sheet:
     """Return the notes, and what became of them."""
     writes = told.is_written
     counts = Counter(_word(one, writes=writes) for one in told.jobs)
-    found = [("Jobs", ", ".join(f"{units.count(one)} {word}" for word, one in counts.items()) or "none of Slurm")]
+    found = [("Jobs", ", ".join(f"{units.count(one)} {word}" for word, one in counts.items()) or "no Slurm jobs")]
     if told.not_asked is not None:
-        found.append(("Not asked", clean(told.not_asked)))
-    notes = [f"A comment that does not begin with {PREFIX} is another's, and left alone."]
+        found.append(("Not queried", clean(told.not_asked)))
+    notes = [f"Comments that do not start with {PREFIX} are left unchanged."]
     if not writes:
-        notes.append("Nothing was written: --write does.")
+        notes.append("Nothing was written: use --write.")
     rows = [
         [
             Cell("CLUSTER", one.cluster and clean(one.cluster), drop=1),
             Cell("JOB", one.job, right=True),
-            Cell("TO DO", _word(one, writes=writes), "bold red" * (one.error is not None)),
+            Cell("ACTION", _word(one, writes=writes), "bold red" * (one.error is not None)),
             Cell("NOTE", one.note, minimum=20),
         ]
         for one in told.jobs
     ]
-    return Sheet(found, [("", rows)], "No checkpoint is of a job of Slurm.", notes if rows else ())
+    return Sheet(found, [("", rows)], "No checkpoint belongs to a Slurm job.", notes if rows else ())
 
 
 def _word(one: Annotation, *, writes: bool) -> str:
     if one.action is None:
-        return "not asked"
+        return "not queried"
     if one.error is not None:
         return "failed"
     return (writes and _DONE.get(one.action)) or _WORDS[one.action]

@@ -72,10 +72,10 @@ def _cost(cost: JobCost, checkpoints: Sequence[ClusterCheckpoint]) -> str:
         if direction is not None:
             text = f"{units.plural(direction.count, kind.value)} of {units.size(direction.bytes / direction.count)}"
             mean = direction.mean_seconds
-            parts.append(text + ("" if mean is None else f" in {units.seconds(mean)}, in the mean"))
+            parts.append(text + ("" if mean is None else f" ({units.seconds(mean)} on average)"))
     text = f"{named(cost.job)}: on {units.plural(nodes, 'node')} {' and '.join(parts)}"
     if cost.stall_seconds is None:
-        return f"{text}; how long they blocked training was not seen"
+        return f"{text}; how long they blocked training is not known"
     text += f"; they blocked training for {units.seconds(cost.stall_seconds)}"
     text += "" if cost.share is None else f", {units.percent(cost.share)} of its run"
     return text + ("" if cost.gpu_seconds is None else f": {units.seconds(cost.gpu_seconds)} of GPU time")
@@ -84,11 +84,11 @@ def _cost(cost: JobCost, checkpoints: Sequence[ClusterCheckpoint]) -> str:
 def _slow(one: SlowNode) -> str:
     mean = one.excess_seconds / one.times
     text = f"{clean(one.host)} was the last in {one.times:,} of its {units.plural(one.saves, 'checkpoint')}"
-    text += f", {units.seconds(mean)} after the others in the mean"
+    text += f", {units.seconds(mean)} after the others on average"
     text += "" if one.limit is None or one.limit is Limit.NONE else f" (its limit: {one.limit.value})"
     if one.waited_gpu_seconds is None:
         return text
-    return f"{text}; they waited {units.seconds(one.waited_gpu_seconds)} of GPU time for it"
+    return f"{text}; {units.seconds(one.waited_gpu_seconds)} of GPU time was spent waiting for it"
 
 
 def _seen(
@@ -102,21 +102,19 @@ def _seen(
     pairs += [("Not read", clean(one)) for one in unread]
     partial = [one for one in checkpoints if one.is_partial]
     if partial:
-        lacks = (
-            f"{len(partial):,} of {units.plural(len(checkpoints), 'checkpoint')} have nodes that no database tells of"
-        )
-        pairs.append(("Not seen", f"{lacks}: what these moved and waited is in no figure"))
+        lacks = f"{len(partial):,} of {units.plural(len(checkpoints), 'checkpoint')} have nodes without a database here"
+        pairs.append(("Missing", f"{lacks}: their bytes and waits are in no figure"))
     waited = {host for one in checkpoints for host in one.waited}
     if waited:
-        pairs.append(("Only waited", f"{_named(sorted(waited))}: how long is not known, and in no figure"))
+        pairs.append(("Only waited", f"{_named(sorted(waited))}: for how long is not known, and in no figure"))
     off = sorted(clocks_off(checkpoints).items(), key=lambda pair: -abs(pair[1]))
     if off:
         told = [
-            f"{clean(host)} begins each save {units.seconds(abs(s))} {'after' if s >= 0 else 'before'} the others"
+            f"{clean(host)} starts each save {units.seconds(abs(s))} {'after' if s >= 0 else 'before'} the others"
             for host, s in off[:_SHOWN]
         ]
         more = f" and {len(off) - _SHOWN} more" if len(off) > _SHOWN else ""
-        pairs.append(("Clocks", f"by its own, {', '.join(told)}{more}: so much is taken off its times"))
+        pairs.append(("Clocks", f"by its own clock, {', '.join(told)}{more}: times are corrected by this"))
     return pairs
 
 
@@ -138,13 +136,15 @@ def _chosen(checkpoints: Sequence[ClusterCheckpoint], *, whole: bool) -> list[tu
 def _notes(checkpoints: Sequence[ClusterCheckpoint]) -> list[str]:
     notes = []
     if any(one.straggler is not None and one.straggler.is_slow for one in checkpoints):
-        notes.append(f"{SLOW} after a node: the last in three of its last ten, and more often than chance.")
+        notes.append(
+            f"{SLOW} after a node: last in at least three of its last ten checkpoints, more often than by chance."
+        )
     unsure = sum(one.is_within_clock_error for one in checkpoints)
     if unsure:
         notes.append(
-            f"Of {units.plural(unsure, 'checkpoint')} no node is told to be the last: their clocks may be off by more."
+            f"The last node of {units.plural(unsure, 'checkpoint')} is not known: clock error exceeds the difference."
         )
-    notes.append("`ckptprof show ID` with the same databases has a line for each node.")
+    notes.append("`ckptprof show ID` with the same databases shows a line for each node.")
     return notes
 
 
@@ -203,7 +203,7 @@ def _row(one: ClusterCheckpoint, zone: timezone, clock: str) -> list[Cell]:
         number("SIZE", whole.bytes, units.size, drop=5),
         number("RATE", figures.rate_bytes_per_second(whole), units.rate, drop=9),
         Cell("LAST", None if last is None else clean(last.host) + slow, "bold red" if slow else "", drop=2, minimum=12),
-        Cell("WHO", named(whole.job), drop=10, minimum=12, cut=shorten_end),
+        Cell("JOB", named(whole.job), drop=10, minimum=12, cut=shorten_end),
         Cell("PATH", place(whole), drop=4, minimum=11),
     ]
 
@@ -220,7 +220,7 @@ def whole(one: ClusterCheckpoint, *, width: int, colour: bool, zone: tzinfo) -> 
         "",
     ]
     lines += lay([_node(one, part) for part in one.nodes], width, colour=colour)
-    more = "`ckptprof show ID` with the database of a node and its id there tells all that was seen on it."
+    more = "`ckptprof show ID` with the database of a node and its ID there shows all details of that node."
     return "\n".join([*lines, "", *(paint(line, "dim", colour=colour) for line in wrap(more, width)), ""])
 
 
@@ -229,7 +229,7 @@ def _facts(one: ClusterCheckpoint, zone: timezone) -> list[tuple[str, str]]:
     spent_ns = figures.duration_ns(whole)
     moved = f"{units.size(whole.bytes)} in {units.plural(whole.files, 'file')}, in {units.duration(spent_ns)}"
     rate = figures.rate_bytes_per_second(whole)
-    pairs = [("Moved", moved + ("" if rate is None else f": {units.rate(rate)}")), ("Last", _last(one))]
+    pairs = [("Transferred", moved + ("" if rate is None else f": {units.rate(rate)}")), ("Last", _last(one))]
     if whole.verdict is not None:
         pairs += [("Limit", account.title(whole.verdict)), ("", recorded(whole.verdict.sentence))]
         pairs += [("To do", recorded(whole.verdict.remedy))] if whole.verdict.remedy else []
@@ -238,10 +238,10 @@ def _facts(one: ClusterCheckpoint, zone: timezone) -> list[tuple[str, str]]:
         gpus = "" if cost is None else f"; {units.seconds(cost)} of GPU time"
         pairs.append(("Cost", f"training was blocked for {units.duration(whole.stall_ns)}{gpus}"))
     if whole.status is Status.INCOMPLETE:
-        pairs.append(("Status", "incomplete: do not count on it"))
+        pairs.append(("Status", "incomplete: do not restore from it"))
     lacking = (one.nodes_expected or 0) - len(one.nodes) - len(one.waited)
-    untold = f"; no database tells of {units.plural(lacking, 'node')}" if one.is_partial else ""
-    pairs.append(("Nodes", f"{nodes(one)} moved it, with {ranks(one)} ranks{untold}"))
+    untold = f"; no database of {units.plural(lacking, 'node')}" if one.is_partial else ""
+    pairs.append(("Nodes", f"{nodes(one)} with data, {ranks(one)} ranks{untold}"))
     pairs += [("Only waited", ", ".join(map(clean, one.waited)))] if one.waited else []
     at = place(whole)
     if at is not None:
@@ -256,9 +256,9 @@ def _last(one: ClusterCheckpoint) -> str:
         often = f"; the last in {one.straggler.times} of its last {one.straggler.saves}"
         return last(one.straggler) + often * (one.straggler.saves > 1)
     if one.spread_seconds is None:
-        return "nobody knows: the clocks of its nodes are not synchronised" if len(one.nodes) > 1 else "one node alone"
+        return "not known: the clocks of its nodes are not synchronised" if len(one.nodes) > 1 else "one node only"
     apart = f"all nodes ended within {units.seconds(one.spread_seconds)}"
-    return f"{apart}, within clock error" if one.is_within_clock_error else f"{apart}: none was long after the others"
+    return f"{apart}, within clock error" if one.is_within_clock_error else f"{apart}: no straggler"
 
 
 def _node(one: ClusterCheckpoint, part: NodePart) -> list[Cell]:

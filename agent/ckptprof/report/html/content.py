@@ -28,7 +28,7 @@ SIZES = (
     (0, "under 4 KiB"), (4 * KIB, "4 to 64 KiB"), (64 * KIB, "64 KiB to 1 MiB"), (MIB, "1 to 16 MiB"),
     (16 * MIB, "16 MiB and more"),
 )  # fmt: skip
-ORDERS = (("order-next", "right behind"), ("order-on", "further on"), ("order-back", "back"), ("gap", "not seen"))
+ORDERS = (("order-next", "consecutive"), ("order-on", "forward"), ("order-back", "backward"), ("gap", "not observed"))
 Parts = list[tuple[str, float, float, str]]  # of a bar: class, begin and width in percent of the longest, text
 
 
@@ -55,7 +55,7 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> dict[st
         folder = paths[0][: paths[0].rstrip("/").rfind("/") + 1]
     clock = "%m-%d %H:%M:%S" if axis is None or axis.is_of_a_year else "%Y-%m-%d %H:%M:%S"
     late = lateness_by_job(every)
-    classes = Counter(one.pattern.class_.value if one.pattern.class_ else "of an order not seen" for one in every)
+    classes = Counter(one.pattern.class_.value if one.pattern.class_ else "of unknown order" for one in every)
     drawn = [] if axis is None or not every else lanes(every, axis, late)
     moved = [] if axis is None else throughputs(counted, axis, [(gap.start_ns, gap.end_ns) for gap in gaps])
     told = answer.of(report)
@@ -90,19 +90,19 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> dict[st
         "folder": clean(folder or ""),
         "unseen": _unseen(report, every, zone),
         "left_out": _left_out(every, WHOLE),
-        "copies": f"{rows.copies_left_out(report)}: `--kind copy` has them." if report.copies_left_out else "",
+        "copies": f"{rows.copies_left_out(report)}: `--kind copy` shows them." if report.copies_left_out else "",
         "bars_left_out": _left_out(every, BARS),
     }
 
 
 def _nothing(report: Report, every: Sequence[Checkpoint]) -> list[tuple[str, str]]:
     if every:
-        return [("Answer", "Nothing was concluded.")]
+        return [("Answer", "No verdict.")]
     watched_ns = summary.summarise(report).watched_ns
-    span = "" if watched_ns is None else f" in the {units.duration(watched_ns)} that were watched"
+    span = "" if watched_ns is None else f" in {units.duration(watched_ns)} of recording"
     return [
-        ("Answer", f"No checkpoint was seen{span}."),
-        ("If there was one", "`ckptprof doctor` tells what ckptprof can see on this host"),
+        ("Answer", f"No checkpoint was found{span}."),
+        ("If you expected one", "`ckptprof doctor` shows what ckptprof can monitor on this host"),
     ]
 
 
@@ -111,7 +111,7 @@ def _subtitle(report: Report, every: list[Checkpoint], zone: tzinfo) -> str:
     if len(every) == 1:
         begin, end = every[0].start_ns, every[0].end_ns
     elif watched.start_ns is None or watched.end_ns is None:
-        return "nothing was watched"
+        return "nothing was recorded"
     else:
         begin, end = watched.start_ns, watched.end_ns
     levels = " and ".join(sorted({one.level.value for one in every}))
@@ -126,15 +126,15 @@ def _tiles(report: Report, every: list[Checkpoint], costs: Sequence[JobCost]) ->
     for kind, name in ((Kind.SAVE, "Saves"), (Kind.RESTORE, "Restores")):
         one = kinds.get(kind)
         if one is None:
-            tiles.append((name, "0", "none was seen", ""))
+            tiles.append((name, "0", "none observed", ""))
         else:
             note = f"{units.size(one.bytes)}, median {units.seconds(one.median_seconds)}"
             tiles.append((name, units.count(one.number), note, ""))
     if not every:
         return tiles
     risks = [one.at_risk_ns for one in every if one.at_risk_ns is not None]
-    note = "each was durable when complete" if risks else "when it was durable was not seen"
-    note = "complete, and not durable yet" if any(risks) else note
+    note = "each was durable when complete" if risks else "time of durability not observed"
+    note = "complete but not yet durable" if any(risks) else note
     at_risk = units.duration(max(risks)) if risks else units.NOT_SEEN
     return [*tiles, _blocked_tile(costs), _gpu_tile(costs), ("At risk, longest", at_risk, note, "")]
 
@@ -142,14 +142,14 @@ def _tiles(report: Report, every: list[Checkpoint], costs: Sequence[JobCost]) ->
 def _blocked_tile(costs: Sequence[JobCost]) -> tuple[str, str, str, str]:
     stalls = [one.stall_seconds for one in costs if one.stall_seconds is not None]
     if not stalls:
-        return "Training blocked", units.NOT_SEEN, "for how long was not seen", ""
+        return "Training blocked", units.NOT_SEEN, "stall not observed", ""
     dearest = costs[0]
     notes = []
     if dearest.share is not None and dearest.stall_seconds is not None:
         of = f" of {clean(dearest.job)} ({units.seconds(dearest.stall_seconds)})" if len(costs) > 1 else ""
         notes.append(f"{units.percent(dearest.share)} of the run{of}")
     if unseen := sum(one.stalls_unknown for one in costs):
-        notes.append(f"not seen of {units.count(unseen)} of {units.count(sum(one.count for one in costs))}")
+        notes.append(f"not observed for {units.count(unseen)} of {units.count(sum(one.count for one in costs))}")
     over = dearest.share is not None and dearest.share > SNIA_SHARE
     return "Training blocked", units.seconds(sum(stalls)), "; ".join(notes), "over" if over else ""
 
@@ -157,14 +157,14 @@ def _blocked_tile(costs: Sequence[JobCost]) -> tuple[str, str, str, str]:
 def _gpu_tile(costs: Sequence[JobCost]) -> tuple[str, str, str, str]:
     known = [one for one in costs if one.gpu_seconds is not None and not account.is_guessed(one.gpus, one.gpus_from)]
     if not known:
-        return "GPU time blocked", units.NOT_SEEN, "how many GPUs was not seen: --gpus N", ""
+        return "GPU time blocked", units.NOT_SEEN, "number of GPUs not known: use --gpus N", ""
     spent = sum(one.gpu_seconds or 0.0 for one in known)
     gpus = units.plural(max(one.gpus or 0 for one in known), "GPU")
     return "GPU time blocked", units.seconds(spent), gpus + account.GPUS_FROM.get(known[0].gpus_from or "", ""), ""
 
 
-_MEANT = {"blocked": "training blocked", "risk": "complete, not durable yet", "read": "read or received",
-          "written": "written or sent", "gap": "nobody watched"}  # fmt: skip
+_MEANT = {"blocked": "training blocked", "risk": "complete but not yet durable", "read": "read or received",
+          "written": "written or sent", "gap": "not recorded"}  # fmt: skip
 
 
 def _legend(
@@ -275,9 +275,9 @@ def _ranks(late: Sequence[Lateness]) -> list[list[Cell | Meter]]:
     return [
         [
             Cell("Rank", str(rank.rank)),
-            Meter("Late in all", "limit-straggler", 0, round(100 * rank.late_seconds / most, 2) if most else 0.0),
+            Meter("Total delay", "limit-straggler", 0, round(100 * rank.late_seconds / most, 2) if most else 0.0),
             number("", rank.late_seconds, units.seconds),
-            number("At worst", rank.worst_seconds, units.seconds),
+            number("Maximum", rank.worst_seconds, units.seconds),
             Cell("Last", f"{units.count(rank.last)} of {units.count(rank.checkpoints)}", right=True),
         ]
         for rank in late[:MAX_RANKS]
@@ -327,10 +327,10 @@ def _details(one: Checkpoint) -> tuple[str, list[tuple[str, list[str]]]]:
             *account.reasons(verdict),
         ]
     pairs = course.of_restore(one) if one.kind is Kind.RESTORE else []
-    lists.append(("May restore wrongly", [risk.text for risk in one.risks]))
-    lists.append(("In a crash", course.frailties(one)))
+    lists.append(("May not restore correctly", [risk.text for risk in one.risks]))
+    lists.append(("After a crash", course.frailties(one)))
     lists.append(("Read from", [f"{name}: {text}" for name, text in pairs]))
-    lists.append(("Out of sight", one.blind))
+    lists.append(("Limitations", one.blind))
     told = [(name, list(map(recorded, texts))) for name, texts in lists if texts]
     return "" if verdict is None else recorded(verdict.sentence), told
 
@@ -345,4 +345,4 @@ def _unseen(report: Report, every: Iterable[Checkpoint], zone: tzinfo) -> list[s
 
 
 def _left_out(every: Sequence[Checkpoint], most: int) -> str:
-    return "" if len(every) <= most else f"Of {len(every):,} checkpoints the {most} slowest."
+    return "" if len(every) <= most else f"The {most} slowest of {len(every):,} checkpoints."

@@ -161,11 +161,11 @@ def _of_job(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Latenes
                 bars[writer.rank].append(_bar(at, axis))
     made += [Lane(f"{job} rank {rank}".strip(), tuple(own), number=len(own)) for rank, own in sorted(bars.items())]
     if left_out:
-        text = f"{units.plural(left_out, 'rank')} between the {SLOWEST} latest and the {FASTEST} earliest left out"
+        text = f"not shown: {units.plural(left_out, 'rank')} between the {SLOWEST} slowest and the {FASTEST} fastest"
         made.append(Lane("", (), note=text))
     if len(drawn) < len(mine):
         each = units.duration((axis.end_ns - axis.start_ns) // most)
-        text = f"by rank only the slowest of each {each}: {len(drawn)} of {units.count(len(mine))} checkpoints"
+        text = f"ranks: only the slowest checkpoint of each {each}, {len(drawn)} of {units.count(len(mine))}"
         made.append(Lane("", (), note=text))
     return made
 
@@ -201,9 +201,9 @@ def _blocked(checkpoints: Iterable[Checkpoint], axis: Axis) -> Lane:
             held.append(_Stretch(one, span.start_ns, span.end_ns, "blocked", title))
     notes = []
     if lengths_only:
-        notes.append(f"of {units.plural(lengths_only, 'checkpoint')} only how long, not when: not drawn")
+        notes.append(f"{units.plural(lengths_only, 'checkpoint')} not drawn: start of the stall not known")
     if unseen:
-        notes.append(f"of {units.plural(unseen, 'checkpoint')} not seen")
+        notes.append(f"not observed for {units.plural(unseen, 'checkpoint')}")
     return _lane("blocked", held, axis, "; ".join(notes))
 
 
@@ -218,7 +218,7 @@ def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
         row = next((row for row, end_ns in enumerate(ends) if end_ns <= begin_ns), len(ends))
         row = min(row, MAX_ROWS - 1)
         ends[row : row + 1] = [one.durable_ns]
-        title = f"{label(one)} was complete, and not durable for {units.duration(at_risk_ns)}"
+        title = f"{label(one)} was complete but not durable for {units.duration(at_risk_ns)}"
         risks.append(_Stretch(one, begin_ns, one.durable_ns, "risk", title, row))
     return [_lane("at risk", risks, axis)] if risks else []
 

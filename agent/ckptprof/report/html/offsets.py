@@ -16,12 +16,12 @@ HEIGHT = 40.0
 MAX_LANES = 16
 # What is drawn, by the order of the operations, with its class and what it means
 STYLES: dict[Succession | None, tuple[str, str]] = {
-    Succession.NEXT: ("order-next", "right behind each other"),
-    Succession.ON: ("order-on", "further on, with gaps"),
-    Succession.BACK: ("order-back", "with steps back, somewhere in the box"),
-    None: ("order-unseen", "order not seen, somewhere in the box"),
+    Succession.NEXT: ("order-next", "consecutive"),
+    Succession.ON: ("order-on", "forward, with gaps"),
+    Succession.BACK: ("order-back", "with backward seeks, anywhere in the box"),
+    None: ("order-unseen", "order not observed, anywhere in the box"),
 }
-LOOK = ("look", "where it was at one look")
+LOOK = ("look", "position in one sample")
 
 
 def offsets(checkpoints: Sequence[Checkpoint]) -> dict[str, Any] | None:
@@ -47,9 +47,9 @@ def offsets(checkpoints: Sequence[Checkpoint]) -> dict[str, Any] | None:
     lanes = [_lane(stream, axis, ranks.get(stream.pid), common) for stream in drawn]
     notes = []
     if left_out := len(seen) - len(drawn) + one.progress_left_out:
-        notes.append(f"{units.plural(left_out, 'stream')} left out: the slowest and largest are drawn")
+        notes.append(f"{units.plural(left_out, 'stream')} not shown: the slowest and largest are drawn")
     if unseen := max(0, len(one.streams) - len(seen) - one.progress_left_out):
-        notes.append(f"of {units.plural(unseen, 'stream')} no offset was seen or kept")
+        notes.append(f"no offsets recorded for {units.plural(unseen, 'stream')}")
     ticks = axis.elapsed() if lanes else []
     return {"name": label(one), "lanes": lanes, "ticks": ticks, "legend": legend, "note": "; ".join(notes)}
 

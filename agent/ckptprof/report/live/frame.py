@@ -64,7 +64,7 @@ def frame(state: State, look: Look) -> list[str]:
 
 
 def _head(state: State, zone: timezone, room: int) -> list[str]:
-    host = clean(state.host) if state.host is not None else "a host that was not seen"
+    host = clean(state.host) if state.host is not None else "unknown host"
     parts = [f"ckptprof live on {host}"]
     parts += [f"level {clean(state.level)}"] if state.level is not None else []
     if state.since_ns is not None:
@@ -83,7 +83,7 @@ def _head(state: State, zone: timezone, room: int) -> list[str]:
 
 def _going_on(state: State, room: int, look: Look) -> list[str]:
     if not state.underway:
-        return [paint(shorten_end("no save or restore goes on", room), "dim", colour=look.colour)]
+        return [paint(shorten_end("no save or restore in progress", room), "dim", colour=look.colour)]
     most = max(1, look.height // 3)
     drawn = [_under_way(one, state.at_ns) for one in state.underway[:most]]
     lines = render(drawn, room, colour=look.colour)
@@ -115,8 +115,8 @@ def _under_way(one: Underway, now_ns: int) -> list[Cell]:
         Cell("OF", None if share is None else f"~{share * 100:.0f} %", right=True, drop=1, optional=True),
         Cell("PROGRESS", None if share is None else "█" * full + "·" * (_BAR - full), "cyan", drop=8, optional=True),
         number("RATE", units.speed(one.bytes, spent_ns), units.rate, drop=5, optional=True),
-        number("FOR", spent_ns, units.duration),
-        number("QUIET", quiet_ns if is_quiet else None, units.duration, drop=4, optional=True),
+        number("ELAPSED", spent_ns, units.duration),
+        number("IDLE", quiet_ns if is_quiet else None, units.duration, drop=4, optional=True),
         number("STALL", one.stall_ns, units.duration, "yellow", drop=6, optional=True),
         # the limit is of the time before the quiet
         Cell("LIKELY", certainty.short(one.so_far) if quiet_ns <= spent_ns else None, drop=2, optional=True),
@@ -150,7 +150,7 @@ def _device(one: Device, now_ns: int, look: Look) -> list[Cell]:
         number("READ", one.read_bytes_per_second, units.rate, drop=1, optional=True),
         number("BUSY", busy, units.percent, drop=2, optional=True),
         number("AGE", age_seconds if age_seconds >= 2 else None, units.seconds, drop=3, optional=True),
-        Cell("LATELY", line, "cyan", drop=4, optional=True),
+        Cell("RECENT", line, "cyan", drop=4, optional=True),
     ]
 
 
