@@ -4,8 +4,8 @@ VENV ?= .venv
 FRAMEWORK ?= numpy
 WORKERS ?= 2
 TEST_WORKERS ?= 3
-# Where to take PyTorch from, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA, which
-# is what the demo takes if nothing is said.
+# The index for PyTorch, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA, which
+# is the demo's default.
 TORCH_INDEX ?=
 PYTEST_FLAGS ?=
 N ?= 10
@@ -40,7 +40,7 @@ help: ## list the targets
 demo: $(DEMO_VENV)/.installed ## watch a real training run and its restart, under two minutes; FRAMEWORK=torch for PyTorch
 	$(DEMO_VENV)/bin/python examples/demo.py --framework $(FRAMEWORK) $(DEMO_FLAGS)
 
-picture: $(VENV)/.installed ## renew the README's two pictures from one recording of the demo; needs chromium; DB=FILE takes that one
+picture: $(VENV)/.installed ## renew the pictures of README and docs/page.md from a recording of the demo; needs chromium; DB=FILE uses that
 	$(if $(DB),,rm -rf .build/picture && $(VENV)/bin/python examples/demo.py --work .build/picture)
 	CKPTPROF_DB=$(RECORDING) $(VENV)/bin/python examples/terminal.py $(PICTURES)/report.svg report
 	CKPTPROF_DB=$(RECORDING) $(VENV)/bin/python examples/picture.py $(PICTURES)/report.png

@@ -74,21 +74,21 @@ def demo(options: argparse.Namespace, directory: Path) -> bool:
     if options.format:
         job += ["--format", options.format]
     watch = [ckptprof(), "run", "--db", database, "--"]
-    print("A job trains and saves; it knows nothing of ckptprof.")
+    print("A job trains and saves, without any change for ckptprof.")
     call(*watch, *job, "--saves", str(options.saves))
     forget(directory / "checkpoints")
-    print("\nThe job is started again, restores, and goes on.")
+    print("\nThe job restarts, restores and continues.")
     call(*watch, *job, "--resume", "--saves", "2")
     return tell(directory, database, truth)
 
 
 def tell(directory: Path, database: str, truth: Path) -> bool:
     """Report both runs and compare; return whether all was found and nothing invented."""
-    print("\nWhat was recorded of both:")
+    print("\nThe record of both runs:")
     call(ckptprof(), "report", "--no-pager", "--db", database)
     seen = ask(ckptprof(), "report", "--json", "--db", database)["checkpoints"]
     comparison = compare(read_log(truth), seen)
-    print("\nThe training script's own log, and how far ckptprof is from it:\n")
+    print("\nThe training script's own log, compared with ckptprof:\n")
     print(table(comparison))
     say_what_next(directory, seen)
     return comparison.faithful
@@ -97,7 +97,7 @@ def tell(directory: Path, database: str, truth: Path) -> bool:
 def say_what_next(directory: Path, seen: list[dict[str, Any]]) -> None:
     """Name the commands that tell more of what was recorded, fit to be pasted into a shell anywhere."""
     of_database = ["--db", str(directory / "ckptprof.db")]
-    print(f"\nThe recording is kept in {directory}. Look at it again, and at the checkpoint that took longest:\n")
+    print(f"\nThe recording is in {directory}. To show it again, and its longest checkpoint:\n")
     print(shlex.join([ckptprof(), "report", *of_database]))
     if seen:
         longest = max(seen, key=lambda one: int(one["end_ns"]) - int(one["start_ns"]))
@@ -106,7 +106,7 @@ def say_what_next(directory: Path, seen: list[dict[str, Any]]) -> None:
         subprocess.run(  # noqa: S603 # the command beside this Python
             [ckptprof(), "report", "--html", page, *of_database], check=True, stdout=subprocess.DEVNULL
         )
-        print(f"\nThe same as a page to look at, in any browser:\n\n{page}")
+        print(f"\nThe same report for a browser:\n\n{page}")
 
 
 def main() -> None:

@@ -179,7 +179,7 @@ class Host:
                 (watch.most_bytes > MEMORY_BYTES, f"{watch.most_bytes >> 20} MiB"),
                 (late > LATE_SECONDS, f"ticks {1000 * late:.0f} ms late on average"),
                 (self.slow[level] > SCRAPE_SECONDS and not is_stopped, f"metrics after {self.slow[level]:.1f} s"),
-                ("starting another" in agent.said(), "the sampler was replaced"),
+                ("restarting the sampler" in agent.said(), "the sampler was replaced"),
             )
             found += [text for is_harm, text in checks if is_harm]
         if found:

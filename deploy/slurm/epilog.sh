@@ -1,13 +1,13 @@
 #!/bin/sh
-# ckptprof's epilog for slurmd: takes away what prolog.sh wrote of a job. As that one it asks nobody, waits at most two
-# seconds for another hook at the same GPUs, and ends with 0 whatever happens.
+# ckptprof's epilog for slurmd: removes the files that prolog.sh wrote for a job. Like prolog.sh it queries no server,
+# waits at most two seconds for another hook on the same GPUs, and always exits with 0.
 trap 'exit 0' EXIT HUP INT QUIT TERM
 exec </dev/null >/dev/null 2>&1
 PATH=/usr/bin:/bin:${PATH:-}
 run=${CKPTPROF_SLURM_DIR:-/run/ckptprof-slurm}
 job=${SLURM_JOB_ID:-}
 case $job in '' | *[!0-9]*) exit 0 ;; esac
-umask 077 # who could open the lock could hold it
+umask 077 # any user who can open the lock can block it
 free() {
     umask 022
     flock -w 2 9 # or a prolog's line, written meanwhile, would be lost

@@ -1,9 +1,9 @@
 #!/bin/sh
-# ckptprof's prolog for slurmd: says whose a job is, in /run/ckptprof-slurm/jobs/JOB, for the agent to read; and which GPUs
-# it has, in /run/ckptprof-slurm/gpus/INDEX, for dcgm-exporter's --hpc-job-mapping-dir. README.md in the folder above.
+# ckptprof's prolog for slurmd: writes the owner of a job to /run/ckptprof-slurm/jobs/JOB, for the agent, and its GPUs to
+# /run/ckptprof-slurm/gpus/INDEX, for dcgm-exporter's --hpc-job-mapping-dir. See README.md in the folder above.
 #
-# A prolog that fails drains the node, and one that hangs holds the job: this one asks nobody, waits at most two seconds for
-# another hook at the same GPUs, and ends with 0 whatever happens. Each command may fail; none is a special builtin, which would end the shell.
+# A prolog that fails drains the node, and one that hangs blocks the job. This one queries no server, waits at most two
+# seconds for another hook on the same GPUs, and always exits with 0. Each command may fail; none is a special builtin, which would end the shell.
 trap 'exit 0' EXIT HUP INT QUIT TERM
 exec </dev/null >/dev/null 2>&1
 PATH=/usr/bin:/bin:${PATH:-}
@@ -13,7 +13,7 @@ case $job in '' | *[!0-9]*) exit 0 ;; esac
 umask 022
 [ -d "$run/jobs" ] && [ -d "$run/gpus" ] || mkdir -p "$run/jobs" "$run/gpus"
 
-# Whose it is: for the agent, not for everybody.
+# Owner of the job, for the agent only.
 umask 077
 {
     printf 'SLURM_JOB_UID=%s\n' "${SLURM_JOB_UID:-}" &&
@@ -22,7 +22,7 @@ umask 077
         printf 'SLURM_JOB_PARTITION=%s\n' "${SLURM_JOB_PARTITION:-}"
 } >"$run/jobs/.$job" && mv -f "$run/jobs/.$job" "$run/jobs/$job" || rm -f "$run/jobs/.$job"
 
-# Which GPUs it has, as 0,1 or 0-3: a line for each job that shares one. Who could open the lock could hold it.
+# GPUs of the job, as 0,1 or 0-3: a line for each job that shares one. Any user who can open the lock can block it.
 is_told() {
     while read -r one; do
         [ "$one" = "$job" ] && return 0

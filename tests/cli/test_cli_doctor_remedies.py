@@ -85,7 +85,7 @@ def test_the_service_is_named_as_far_as_it_is_there(
     assert "service install` gives the unit" in remedies.privileges()
 
 
-@pytest.mark.parametrize("others", ["others than root can write to /home/nina", None])
+@pytest.mark.parametrize("others", ["users other than root can write to /home/nina", None])
 def test_root_is_told_to_run_nothing_that_others_can_change(
     others: str | None, only: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

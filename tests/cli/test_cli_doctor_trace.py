@@ -28,8 +28,8 @@ class Attached:
 
     programs: dict[str, str] = {"calls": "call_exit_portable", "io_uring": "uring_submit_ring"}  # noqa: RUF012 - as the real one
     degraded = (
-        "out of sight: pages that are read through mappings (the kernel tells of them since 6.12): no tracepoint",
-        "out of sight: requests to devices: refused",
+        "not monitored: pages that are read through mappings (the kernel tells of them since 6.12): no tracepoint",
+        "not monitored: requests to devices: refused",
     )
     closed = False
 
@@ -95,7 +95,7 @@ def test_each_hook_and_each_degradation_is_named() -> None:
         ("note", "boot a kernel of 6.12 or newer"),
         ("note", trace.NEWER),
     ]
-    assert [check.text.count("out of sight") for check in blind] == [1, 1]
+    assert [check.text.count("not monitored") for check in blind] == [1, 1]
     assert made.closed
     assert asked == [{"family_of": (os.getpid(),), "ignore": ()}]
 

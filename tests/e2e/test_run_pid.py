@@ -126,5 +126,5 @@ def test_a_process_of_another_user_is_refused(recorder: Recorder) -> None:
 
     assert (result.returncode, result.stderr.decode().partition("\n")[0]) == (
         5,
-        f"ckptprof: process {os.getpid()} may not be watched by this user",
+        f"ckptprof: process {os.getpid()} cannot be watched by this user",
     )

@@ -47,7 +47,7 @@ def busy() -> State:
 
 def stopped() -> State:
     """Return a host with nothing under way, whose recorder has ended."""
-    note = "no recorder is running for this database: this is its last state"
+    note = "no recorder is running for this database: this is the last stored state"
     return msgspec.structs.replace(busy(), underway=(), devices=(), dropped_frames=3, notes=(note,))
 
 

@@ -195,7 +195,7 @@ def test_an_environment_that_others_can_write_to_is_refused(tmp_path: Path) -> N
     link = tmp_path / "link"
     link.symlink_to("/usr/bin/env")
     assert str(tmp_path) in (environment.unfit(link) or "")  # which is for its owner only
-    assert environment.unfit(Path("/tmp/x").parent) == "others than root can write to /tmp"
+    assert environment.unfit(Path("/tmp/x").parent) == "users other than root can write to /tmp"
     assert "No such file" in (environment.unfit(Path("/usr/bin/no-such-program")) or "")
 
 
@@ -217,7 +217,7 @@ def test_where_systemd_does_not_run_there_is_no_service(
     monkeypatch.setattr(installation, "SYSTEMD", tmp_path / "none")
 
     assert main(["service", "status"]) == 1
-    assert "systemd does not run this host" in capsys.readouterr().err
+    assert "this host does not run systemd" in capsys.readouterr().err
 
 
 def test_nothing_is_installed_with_settings_that_the_service_would_refuse(
@@ -263,7 +263,7 @@ def test_both_forms_tell_how_the_service_stands(action: str, tmp_path: Path) -> 
 
 def test_a_service_that_is_stopped_says_nothing_of_itself(tmp_path: Path) -> None:
     """The service manager keeps the last word of the dead, which was that it stores what is left."""
-    seen = {"LoadState": "loaded", "ActiveState": "inactive", "StatusText": "storing what is left"}
+    seen = {"LoadState": "loaded", "ActiveState": "inactive", "StatusText": "storing the remaining data"}
     outcome = rendering.Outcome("install", True, ("systemctl daemon-reload",), standing(StandIn(tmp_path, **seen)))  # noqa: FBT003 # as a struct's field
 
     text = rendering.render(outcome, width=80)

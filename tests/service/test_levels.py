@@ -48,7 +48,7 @@ def test_a_refusal_names_the_reason_and_what_to_do() -> None:
     assert isinstance(denied, PermissionDeniedError)
     assert [error.exit_code for error in (denied, broken) if error] == [5, 1]
     assert all(error and error.hint and "--level poll" in error.hint for error in (denied, broken))
-    assert str(broken) == "the trace level cannot be had: no BTF"
+    assert str(broken) == "the trace level is not available: no BTF"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_trace_that_cannot_be_had_runs_nothing(ckptprof: Ckptprof, command: tu
 
     assert result.returncode == 1
     reason = re.escape(foreign_namespace(KernelFs()) or "/nowhere/libbpf.so.1")
-    expected = rf"ckptprof: the trace level cannot be had: .*{reason}.*\nhint: .*--level poll.*\n"
+    expected = rf"ckptprof: the trace level is not available: .*{reason}.*\nhint: .*--level poll.*\n"
     assert re.fullmatch(expected, result.stderr.decode())
     assert {path.name for path in ckptprof.work.iterdir()} <= {"state", ".local"}
 
@@ -222,7 +222,7 @@ def test_an_agent_says_at_which_level_it_watches(ckptprof: Ckptprof) -> None:
     traced, polled = lines
     stored = f"ckptprof: storing in {ckptprof.database}\n"
     assert (traced[0], traced[-1]) == ("ckptprof: watching this host at trace level\n", stored)
-    assert all(line.startswith("ckptprof: out of sight: ") for line in traced[1:-1])
+    assert all(line.startswith("ckptprof: not monitored: ") for line in traced[1:-1])
     assert polled == ["ckptprof: watching this host at poll level\n", stored]
 
 
@@ -248,5 +248,5 @@ def test_a_sampler_that_is_lost_may_poll_from_then_on(ckptprof: Ckptprof) -> Non
 
     assert first.startswith(b"ckptprof: watching this host at trace level")
     assert new.pid != old.pid
-    assert b"starting another" in err
+    assert b"restarting the sampler" in err
     assert b"from here on" not in err

@@ -100,7 +100,7 @@ def command(
     shipper = Shipper(path_to_read() if db is None else to_path(db), way, names=names)
     if once:
         found = shipper.send()
-        output.write(f"{found.events} changes of checkpoints sent\n")
+        output.write(f"{found.events} checkpoint updates sent\n")
         return
     set_title("shipper")
     notifier = Notifier()

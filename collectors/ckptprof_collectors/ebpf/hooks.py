@@ -137,7 +137,7 @@ class Hooked:
         failure = self.attach(hook, [program for program in hook.programs if program in self.loaded])
         if failure is not None:
             del self.waiting[name]
-            self.degraded.append(f"out of sight: {hook.without}: {failure.summary}")
+            self.degraded.append(f"not monitored: {hook.without}: {failure.summary}")
         return failure is None
 
     def release(self, name: str) -> None:
@@ -248,7 +248,7 @@ def _attach_all(
         reason = failure.summary if failure is not None else "this kernel has no tracepoint for it"
         if failure is None and refusals:
             reason = f"the kernel refused the program: {refusals[-1].summary}"
-        hooked.degraded.append(f"out of sight: {hook.without}: {reason}")
+        hooked.degraded.append(f"not monitored: {hook.without}: {reason}")
     return hooked
 
 

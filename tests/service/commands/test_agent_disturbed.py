@@ -140,7 +140,7 @@ def test_a_lost_sampler_is_replaced_and_the_gap_is_told(ckptprof: Ckptprof, watc
     code = watching.end()
 
     assert code == 0
-    assert "starting another" in watching.said()
+    assert "restarting the sampler" in watching.said()
 
 
 def test_a_starved_sampler_is_said_of_each_save_that_it_touched(ckptprof: Ckptprof, watch: Watch) -> None:
@@ -236,8 +236,10 @@ def test_with_few_descriptors_it_polls_and_sees_saves(ckptprof: Ckptprof, watch:
 
     assert code == 0
     assert held < 64
-    assert not [word for word in ("starting another", "Traceback", "Too many open files") if word in watching.said()]
-    assert ("limit of open files of 64" in watching.said()) == (level == "auto")
+    assert not [
+        word for word in ("restarting the sampler", "Traceback", "Too many open files") if word in watching.said()
+    ]
+    assert ("of at most 64 open files" in watching.said()) == (level == "auto")
 
 
 @pytest.mark.root
@@ -249,7 +251,7 @@ def test_a_trace_for_which_there_are_too_few_descriptors_is_refused(ckptprof: Ck
     )
 
     assert result.returncode == 1
-    assert b"limit of open files of 64" in result.stderr
+    assert b"of at most 64 open files" in result.stderr
 
 
 @pytest.mark.parametrize("explicit", [False, True])

@@ -48,7 +48,7 @@ def test_what_takes_too_long_to_judge_is_left_for_the_next_start(
     heard(agent(stores=stores))
 
     assert exits == [0 if stores else 1]
-    assert capsys.readouterr().err.count("in the midst of judging") == 1
+    assert capsys.readouterr().err.count("exit during analysis") == 1
 
 
 def test_who_has_judged_everything_ends_as_usual(exits: list[int]) -> None:

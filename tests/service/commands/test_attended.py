@@ -61,4 +61,4 @@ def test_a_sampler_is_waited_for_as_long_as_it_runs_but_not_for_ever(
         trap.close()
 
     assert (command._header is not None) == waited
-    assert ("begins unwatched" in capfd.readouterr().err) != waited
+    assert ("starts without monitoring" in capfd.readouterr().err) != waited

@@ -40,7 +40,7 @@ def test_a_command_and_its_descendants_are_recorded_and_nothing_else(ckptprof: C
     assert begun[1].endswith(b"and its descendants")
     assert (begun[3], begun[4]) == (b"x.gz", b"until it ends")
     assert re.search(rb"ckptprof: recorded \d+ s, [\d,]+ frames, [\d.]+ kB in x.gz\n", result.stderr)
-    assert result.stderr.endswith(b"ckptprof: `ckptprof replay x.gz` reports the checkpoints in it\n")
+    assert result.stderr.endswith(b"ckptprof: `ckptprof replay x.gz` reports its checkpoints\n")
     assert [one["path"] for one in json.loads(replayed.stdout)["checkpoints"]] == [
         str(ckptprof.work / f"ckpt_{number}.npy") for number in range(2)
     ]
@@ -93,7 +93,7 @@ def test_a_link_is_not_followed(ckptprof: Ckptprof, force: tuple[str, ...]) -> N
     result = ckptprof.call("capture", *force, "x.gz", "--", "true")
 
     assert result.returncode == 1
-    assert (b"x.gz: is a link" if force else b"exists already") in result.stderr
+    assert (b"x.gz: is a link" if force else b"already exists") in result.stderr
     assert (ckptprof.work / "precious").read_text() == "kept"
 
 
@@ -102,7 +102,7 @@ def test_a_full_disk_costs_the_recording_and_not_the_command(ckptprof: Ckptprof)
     job = "while [ ! -e told ]; do sleep 0.1; done; exit 4"
     process = ckptprof.start("capture", "--force", "/dev/full", "--", "sh", "-c", job)
     assert process.stderr is not None
-    while b"runs unwatched: /dev/full: No space left" not in (line := process.stderr.readline()):
+    while b"no longer monitored: /dev/full: No space left" not in (line := process.stderr.readline()):
         assert line, "it has ended"
     (ckptprof.work / "told").touch()
     _, err = process.communicate(timeout=PATIENCE_SECONDS)

@@ -121,8 +121,8 @@ def test_impossible_counters_end_the_replay_with_their_line(tmp_path: Path, db: 
     replayed = replay(path, None if db is None else str(tmp_path / db))
 
     assert replayed.damage is not None
-    assert f"line {number + 1} cannot be judged: " in str(replayed.damage)
-    assert "what came before that was used; " in (replayed.damage.hint or "")
+    assert f"line {number + 1} cannot be processed: " in str(replayed.damage)
+    assert "the part before that was used; " in (replayed.damage.hint or "")
 
 
 def test_a_database_that_is_kept_aside_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +134,7 @@ def test_a_database_that_is_kept_aside_is_said(tmp_path: Path, capsys: pytest.Ca
     replay(recorded(tmp_path / "x.gz"), str(db))
 
     (kept,) = tmp_path.glob("x.db.damaged-*")
-    assert f"it is kept as {kept}, and a new one is begun" in capsys.readouterr().err
+    assert f"retained as {kept}, starting a new database" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63)])
@@ -196,7 +196,7 @@ def test_a_killed_capture_can_be_replayed(ckptprof: Ckptprof) -> None:
     result = ckptprof.call("replay", str(recording), "--json")
 
     assert result.returncode == 1
-    assert b"it breaks off\nhint: what came before that was used; its recorder was killed" in result.stderr
+    assert b"it breaks off\nhint: the part before that was used; its recorder was killed" in result.stderr
     assert json.loads(result.stdout)["watched"]["end_ns"] is not None
 
 
@@ -224,7 +224,7 @@ def test_a_capture_whose_sampler_ends_is_a_failure(ckptprof: Ckptprof) -> None:
         (("no/such/folder.gz",), 1, b"No such file"),
         (("--force", "."), 1, b"Is a directory"),
         (("full",), 1, b"Is a directory\nhint: give the path"),
-        (("--force", "pipe"), 1, b"nobody reads this pipe"),
+        (("--force", "pipe"), 1, b"no process reads this pipe"),
         (("x.gz", "--seconds", "nan"), 2, b"--seconds must be a number from 0.1, not 'nan'"),
         (("x.gz", "--rate", "inf"), 2, b"--rate must be a number from 0.5 to 100, not 'inf'"),
         (("--force", "there.gz", "--note", os.fsdecode(b"\x1b[31m\xff\n")), 0, b"frames"),

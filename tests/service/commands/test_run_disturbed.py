@@ -128,7 +128,7 @@ def test_a_sampler_that_does_not_come_up_keeps_nobody_from_training(ckptprof: Ck
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == 7
-    assert b"begins unwatched" in err
+    assert b"starts without monitoring" in err
 
 
 def test_a_killed_recorder_leaves_the_command_alone(ckptprof: Ckptprof) -> None:
@@ -215,7 +215,7 @@ def test_a_home_that_takes_no_database_keeps_nobody_from_training(
     )
 
     assert (done.returncode, done.stdout) == (code, printed)
-    assert ("nothing will be stored, only reported at the end" in done.stderr) is (not named)
+    assert ("checkpoints are not stored, only reported at the end" in done.stderr) is (not named)
 
 
 @pytest.mark.xdist_group("live")

@@ -183,7 +183,7 @@ def test_a_pipe_that_nobody_reads_is_refused(ckptprof: Ckptprof) -> None:
     os.close(reader)
 
     assert (refused.returncode, ran) == (1, False)
-    assert b"nobody reads this pipe\nhint: " in refused.stderr
+    assert b"no process reads this pipe\nhint: " in refused.stderr
     assert done.returncode == 0
     assert b"Found no checkpoint. `ckptprof doctor --db " in b" ".join(report.split())
 

@@ -178,7 +178,7 @@ def test_refused_direct_io_is_told(tmp_path: Path) -> None:
 
     assert found.complete
     for name in ("write-direct-many", "read-direct-many"):
-        assert rows[name].missing == "O_DIRECT is refused here"
+        assert rows[name].missing == "O_DIRECT is not supported here"
         assert rows[name].bytes_per_second is None
     assert rows["write-buffered"].missing is None
 
@@ -195,7 +195,7 @@ def test_where_nothing_can_be_probed(tmp_path: Path) -> None:
     """What is no directory, is not there, or may not be written, is refused with the reason."""
     (tmp_path / "file").touch()
     for name in ("file", "nowhere", "file/below"):
-        with pytest.raises(UsageError, match="is no directory"):
+        with pytest.raises(UsageError, match="is not a directory"):
             planned(tmp_path / name)
     with pytest.raises((PermissionDeniedError, CkptprofError)):
         planned(Path("/proc"))
@@ -271,7 +271,7 @@ def test_workers_add_up() -> None:
 
 def test_nothing_done_is_no_rate() -> None:
     """But a reason."""
-    assert measured(ROWS[0], (probing.Tally(0, 5),)).missing == "nothing could be done"
+    assert measured(ROWS[0], (probing.Tally(0, 5),)).missing == "no bytes were transferred"
 
 
 def test_a_busy_device_is_seen(tmp_path: Path) -> None:

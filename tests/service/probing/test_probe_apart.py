@@ -48,7 +48,7 @@ def test_what_it_raises_is_raised(tmp_path: Path) -> None:
     assert told.value.hint == "do so"
     with pytest.raises(FileNotFoundError):
         apart(miss, tmp_path, patience_seconds=PATIENCE_SECONDS)
-    with pytest.raises(CkptprofError, match="ended by somebody else"):
+    with pytest.raises(CkptprofError, match="probing process was killed"):
         apart(die, tmp_path, patience_seconds=PATIENCE_SECONDS)
 
 

@@ -36,4 +36,4 @@ def test_a_fault_is_told_and_counted_and_later_saves_are_found(monkeypatch: pyte
 
     assert {1, 3} <= {one.step for one in found}
     assert detection.faults == len(told) >= 1
-    assert all("ValueError at test_detecting.py:" in line and "begins anew" in line for line in told)
+    assert all("ValueError at test_detecting.py:" in line and "detection restarts" in line for line in told)

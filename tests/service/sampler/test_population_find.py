@@ -87,8 +87,8 @@ def test_what_was_written_before_its_process_was_met_is_looked_for(tmp_path: Pat
     ("mask", "bounded", "said"),
     [
         (0, False, "need CAP_SYS_PTRACE"),
-        (0, True, "need CAP_SYS_PTRACE, which not even root has in this container (--cap-add=SYS_PTRACE)"),
-        (1 << 19, False, "CAP_SYS_PTRACE is held: the kernel guards them"),
+        (0, True, "need CAP_SYS_PTRACE, which root lacks in this container (--cap-add=SYS_PTRACE)"),
+        (1 << 19, False, "CAP_SYS_PTRACE is effective, but"),
     ],
 )
 def test_who_may_not_be_read_is_told_as_it_is(

@@ -163,13 +163,13 @@ def test_a_collector_cannot_refuse_more_than_it_was_sent(
 def test_a_collector_that_refuses_all_is_not_believed(node: StoreWriter, stub: Stub) -> None:
     """Its address is wrong, or a proxy is in between: nothing is taken for sent, a single record neither."""
     stub.answer = lambda _: (400, {}, b"")
-    with pytest.raises(StoreError, match="refuses all that is sent"):
+    with pytest.raises(StoreError, match="rejects all records"):
         ship(node, stub)
     stub.answer = lambda _: (200, {}, b"{}")
     assert ship(node, stub) == Taken(change=3, last_id=3, lost=0)
     stub.answer = lambda uids: (400, {}, b"") if "d" in uids else (200, {}, b"{}")
     node.add_checkpoints([msgspec.structs.replace(SAVE, uid="d")])
-    with pytest.raises(StoreError, match="refuses all that is sent"):
+    with pytest.raises(StoreError, match="rejects all records"):
         ship(node, stub)
     node.add_checkpoints([msgspec.structs.replace(SAVE, uid="e")])
 
@@ -206,7 +206,7 @@ def test_a_token_that_no_header_may_have_is_not_told(
     assert main(words) == 6
 
     told = capsys.readouterr().err
-    assert "no header may have" in told
+    assert "not allowed in a header" in told
     assert "t0k" not in told
 
 
@@ -238,10 +238,10 @@ def test_killed_between_sending_and_noting_sends_again(
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("https://user:secret@otel", "a secret in a URL"), ("https://otel?token=secret", "a secret in a URL"),
-        ("http://otel:4318", "does not verify"), ("https://", "names no host"),
-        ("https://user:se/secret@otel", "no URL of a collector"), ("https://user/secret@otel", "a secret in a URL"),
-        ("https://otel:secret", "no URL of a collector"),
+        ("https://user:secret@otel", "can read a secret"), ("https://otel?token=secret", "can read a secret"),
+        ("http://otel:4318", "does not authenticate"), ("https://", "names no host"),
+        ("https://user:se/secret@otel", "not the URL of a collector"), ("https://user/secret@otel", "can read a secret"),
+        ("https://otel:secret", "not the URL of a collector"),
     ],
 )  # fmt: skip
 def test_what_is_not_safe_is_refused(url: str, why: str) -> None:
@@ -249,7 +249,7 @@ def test_what_is_not_safe_is_refused(url: str, why: str) -> None:
     with pytest.raises(UsageError, match=why) as caught:
         to_collector(url)
 
-    assert "secret" not in str(caught.value).removeprefix("a secret in a URL")
+    assert "secret" not in str(caught.value).removesuffix("a secret in a URL")
 
 
 def test_who_is_not_known_is_not_believed(

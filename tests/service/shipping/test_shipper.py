@@ -130,8 +130,8 @@ def test_the_command_prepares_and_ships(server: Server, tmp_path: Path) -> None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     assert call("--prepare").endswith("is ready for nodes: schema 2\n")
-    assert call("--once") == "1 changes of checkpoints sent\n"
-    assert call("--once") == "0 changes of checkpoints sent\n"
+    assert call("--once") == "1 checkpoint updates sent\n"
+    assert call("--once") == "0 checkpoint updates sent\n"
     ((detail,),) = server.ask("SELECT detail::text FROM ckptprof.checkpoints", name)
     assert json.loads(str(detail))["uid"] == SAVE.uid
 

@@ -28,7 +28,7 @@ _POLLING = (
     "polling is used, which cannot show the size and offset of single calls, nor files that are open for less than one "
     "poll, and knows the edges of a checkpoint less exactly"
 )
-_OUT_OF_SIGHT = "out of sight: "
+_OUT_OF_SIGHT = "not monitored: "
 _SINCE = re.compile(r"since (\d+\.\d+)")
 _PERMISSION = re.compile(r"lacks|not permitted|CAP_|set-user-ID")
 _PATIENCE_SECONDS = 2.0

@@ -68,7 +68,7 @@ def annotated(made: Mapping[JobId, str], *, write: bool) -> tuple[list[Annotatio
 def _proven(jobs: Sequence[JobId], told: Sequence[Annotation]) -> list[Annotation]:
     """Return them with an error where Slurm was content, and the comment is another one all the same."""
     kept = comments(jobs)
-    lost = "sacctmgr did not complain, but the comment is another one"
+    lost = "sacctmgr reported no error, but the comment was not written"
     return [
         msgspec.structs.replace(one, error=lost)
         if one.error is None and one.action in _WRITES and kept.get(job) != one.note
@@ -96,10 +96,10 @@ def _called(*command: str) -> str:
     try:
         done = run(command, timeout_seconds=PATIENCE_SECONDS)
     except FileNotFoundError as error:
-        hint = "run it where Slurm's programs are, as on its controller"
-        raise SlurmError(f"there is no {command[0]} here", hint=hint) from error
+        hint = "run it on a host with Slurm's programs, such as its controller"
+        raise SlurmError(f"{command[0]} is not installed here", hint=hint) from error
     except subprocess.TimeoutExpired as error:
-        hint = "look whether slurmdbd answers: `sacctmgr ping`"
+        hint = "check whether slurmdbd answers: `sacctmgr ping`"
         raise SlurmError(f"{command[0]} did not answer within {PATIENCE_SECONDS:.0f} s", hint=hint) from error
     if done.returncode:
         raise SlurmError(f"{command[0]} ended with {done.returncode}: {_said(done.stderr or done.stdout)}")
@@ -108,4 +108,4 @@ def _called(*command: str) -> str:
 
 def _said(out: str) -> str:
     lines: Sequence[str] = [line.strip() for line in out.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"

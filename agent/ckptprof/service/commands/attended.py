@@ -131,13 +131,13 @@ def _not_started(argument: str, error: OSError) -> NotStartedError:
     name = os.fsencode(argument).decode("utf-8", "backslashreplace")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         if argument and shutil.which(argument):
-            wrong = NotStartedError(f"{name}: the interpreter that its first line names is missing")
+            wrong = NotStartedError(f"{name}: the interpreter in its first line does not exist")
         else:
-            wrong = NotStartedError(f"{name}: no such command", hint="give its path, or see whether it is on PATH")
+            wrong = NotStartedError(f"{name}: no such command", hint="give its path, or add its folder to PATH")
         wrong.exit_code = NOT_FOUND
     else:
-        reason = "no program that this machine can execute" if error.errno == errno.ENOEXEC else error.strerror
-        wrong = NotStartedError(f"{name}: cannot be executed: {reason}", hint="see its mode, and its first line")
+        reason = "not a program for this machine" if error.errno == errno.ENOEXEC else error.strerror
+        wrong = NotStartedError(f"{name}: cannot be executed: {reason}", hint="check its mode and its first line")
         wrong.exit_code = NOT_EXECUTABLE
     return wrong
 
@@ -158,15 +158,15 @@ class Joined:
         except OSError as error:
             if error.errno == errno.EINVAL or (_PROC / str(pid)).exists():  # 6.9 has another word for it
                 raise CkptprofError(
-                    f"{pid} is a thread, and no process", hint="give the pid that `ps` shows of its process"
+                    f"{pid} is a thread, not a process", hint="give the pid of its process, as `ps` shows it"
                 ) from error
-            raise CkptprofError(f"process {pid} cannot be followed: {error.strerror}") from error
+            raise CkptprofError(f"process {pid} cannot be watched: {error.strerror}") from error
         try:
             (_PROC / str(pid) / "io").read_bytes()  # what its checkpoints are found by
         except PermissionError as error:
             os.close(self._fd)
             raise PermissionDeniedError(
-                f"process {pid} may not be watched by this user", hint="ask as its owner or as root"
+                f"process {pid} cannot be watched by this user", hint="run as its owner or as root"
             ) from error
         except OSError as error:
             os.close(self._fd)
@@ -191,7 +191,7 @@ class Joined:
 
 
 def _none(pid: int) -> CkptprofError:
-    return CkptprofError(f"there is no process {pid}", hint="`pgrep -af python` lists those that run now")
+    return CkptprofError(f"there is no process {pid}", hint="`pgrep -af python` lists running Python processes")
 
 
 def start_sampler(options: SamplerOptions) -> SamplerProcess | None:
@@ -199,7 +199,7 @@ def start_sampler(options: SamplerOptions) -> SamplerProcess | None:
     try:
         return SamplerProcess(options, witness=FORWARDED)
     except OSError as error:
-        messages.warn(f"the command runs unwatched: the sampler cannot be started: {error}")
+        messages.warn(f"the command is not monitored: the sampler cannot be started: {error}")
         return None
 
 
@@ -284,11 +284,11 @@ class Attended:
                 ran = now
                 self._loop.hold_patience()
             if now - ran > START_SECONDS or now - began > MOST_START_SECONDS:
-                messages.warn(f"the command begins unwatched: after {now - began:.0f} s the sampler is not up yet")
+                messages.warn(f"the command starts without monitoring: no sampler after {now - began:.0f} s")
                 break
         for one in caught:
             if one.number in HASTE:
-                error = NotStartedError(f"{signal.Signals(one.number).name} came before the command was started")
+                error = NotStartedError(f"{signal.Signals(one.number).name} received before the command was started")
                 error.exit_code = 128 + one.number
                 raise error
         if (refused := levels.refusal(self._level, self._header)) is not None:
@@ -314,7 +314,7 @@ class Attended:
 
     def _give_up(self, reason: str) -> None:
         self.lost = reason
-        messages.warn(f"from here on the command runs unwatched: {reason}")
+        messages.warn(f"the command is no longer monitored: {reason}")
         if self._sampler is not None:
             self._sampler.kill()
             self._sampler.wait(2.0)  # as a zombie it would hide ended orphans from us
@@ -337,4 +337,4 @@ class Attended:
             self._loop.drain(DRAIN_SECONDS)
         except CkptprofError as error:
             self.lost = str(error)
-            messages.warn(f"the last that was seen is lost: {error}")
+            messages.warn(f"the last samples are lost: {error}")

@@ -74,7 +74,7 @@ class _Recording:
             if path.is_dir():
                 raise CkptprofError(f"{path}: {os.strerror(errno.EISDIR)}", hint="give the path of a file") from None
             if not wanted.force:
-                raise CkptprofError(f"{path}: exists already", hint="use --force to overwrite it") from None
+                raise CkptprofError(f"{path}: already exists", hint="use --force to overwrite it") from None
             self._new = False
             fd = open_target(path, 0o640)
         self._stream = os.fdopen(fd, "wb")
@@ -159,7 +159,7 @@ class _Recording:
             self._say("nothing was recorded")
             return
         self._say(f"{self.so_far()} in {self._path}")
-        self._say(f"`ckptprof replay {shlex.quote(str(self._path))}` reports the checkpoints in it")
+        self._say(f"`ckptprof replay {shlex.quote(str(self._path))}` reports its checkpoints")
 
     def _say(self, text: str) -> None:
         if not self._wanted.quiet:
@@ -171,7 +171,7 @@ class _Recording:
             yield
         except OSError as error:
             self._failed = True
-            hint = "nothing was written" if self._is_empty else "what was written before can be replayed"
+            hint = "nothing was written" if self._is_empty else "the part written so far can be replayed"
             raise CkptprofError(f"{self._path}: {error.strerror}", hint=hint) from error
 
 
@@ -180,7 +180,7 @@ def capture_host(path: Path, wanted: Wanted) -> None:
     recording = _Recording(path, wanted, "this host")
     trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
     sampler = SamplerProcess(wanted.sampling(base_hz=HOST_HZ, burst_hz=2.5 * HOST_HZ, only_family=False))
-    until = "until Ctrl-C" if wanted.seconds is None else f"for {wanted.seconds:g} s; Ctrl-C ends it earlier"
+    until = "until Ctrl-C" if wanted.seconds is None else f"for {wanted.seconds:g} s, or until Ctrl-C"
     progress = Progress(quiet=wanted.quiet)
 
     def take(message: Header | Frame) -> None:
@@ -195,7 +195,7 @@ def capture_host(path: Path, wanted: Wanted) -> None:
     try:
         _record(Loop(sampler, trap, take), recording, progress)
     except SamplerLostError as error:
-        hint = f"what came before is in {path}" if recording.begun else "nothing was written"
+        hint = f"the recording so far is in {path}" if recording.begun else "nothing was written"
         raise CkptprofError(str(error), hint=hint) from error
     finally:
         recording.clear_away()
@@ -213,7 +213,7 @@ def _record(loop: Loop, recording: _Recording, progress: Progress) -> None:
             if loop.turn(recording.patience_seconds):
                 break
             if loop.ended:
-                raise SamplerLostError("the sampler ended before its time")
+                raise SamplerLostError("the sampler ended early")
             if time.monotonic() - flushed > FLUSH_SECONDS:
                 recording.flush()
                 flushed = time.monotonic()

@@ -60,7 +60,7 @@ def refused(environment: Environment) -> str | None:
     """Return why the service cannot, or must not, run from this environment; None: all is well."""
     reason = next((found for path in _parts(environment) if (found := unfit(path)) is not None), None)
     if reason is None and not _PLAIN.fullmatch(environment.command.replace(" -I ", "")):
-        reason = f"{environment.program} holds characters that a unit cannot take"
+        reason = f"{environment.program} contains characters that a unit does not accept"
     return reason
 
 
@@ -79,10 +79,10 @@ def unfit(path: Path, *, read_by_all: bool = True) -> str | None:
         except OSError as error:
             return f"{place}: {error.strerror}"
         if state.st_uid != 0 or state.st_mode & 0o022:
-            return f"others than root can write to {place}"
+            return f"users other than root can write to {place}"
         needed = 0o005 if stat.S_ISDIR(state.st_mode) else 0o004
         if read_by_all and state.st_mode & needed != needed:
-            return f"not everybody can read {place}"
+            return f"not all users can read {place}"
     return None
 
 

@@ -55,7 +55,7 @@ class Host:
         """Raise CkptprofError where systemd is not in charge."""
         if not SYSTEMD.is_dir():
             raise CkptprofError(
-                "systemd does not run this host, so there is no service", hint="`ckptprof agent` watches until Ctrl-C"
+                "this host does not run systemd", hint="`ckptprof agent` watches until Ctrl-C, without a service"
             )
 
     def call(self, *command: str) -> str:
@@ -66,7 +66,7 @@ class Host:
             raise CkptprofError(f"`{' '.join(command)}`: {error}") from error
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().partition("\n")[0]
-            raise CkptprofError(f"`{' '.join(command)}` failed: {said}", hint=f"`journalctl -u {NAME}` tells more")
+            raise CkptprofError(f"`{' '.join(command)}` failed: {said}", hint=f"`journalctl -u {NAME}` shows details")
         return done.stdout
 
     def state(self) -> dict[str, str]:
@@ -155,7 +155,7 @@ def to_uninstall(host: Host) -> list[Step]:
 def do(steps: list[Step]) -> None:
     """Take the steps in their order; raises PermissionDeniedError, and CkptprofError at the first that fails."""
     if steps and os.geteuid() != 0:
-        raise PermissionDeniedError("only root can change the services of a host", hint="--dry-run tells what it takes")
+        raise PermissionDeniedError("only root can change services", hint="--dry-run lists the steps")
     try:
         for step in steps:
             step.act()

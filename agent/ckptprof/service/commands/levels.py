@@ -13,17 +13,17 @@ from ckptprof_collectors.privileges import CAP_BPF, CAP_PERFMON, within_bounds
 
 # What is missing in a container comes from who starts it: nothing that is typed inside gives it
 CONTAINER = (
-    "start this container with CAP_BPF and CAP_PERFMON for its root, who has not both "
+    "start this container with both CAP_BPF and CAP_PERFMON for its root user "
     "(--cap-add=BPF --cap-add=PERFMON, --capability=CAP_BPF,CAP_PERFMON)"
 )
 SHARE_PIDS = "start this container with the pids of the host (--pid=host, hostPID: true)"
 BOTH = (
-    "start this container with the pids of the host and, for its root, CAP_BPF and CAP_PERFMON: one alone does not do "
+    "start this container with the pids of the host and, for its root user, CAP_BPF and CAP_PERFMON: all are required "
     "(--pid=host --cap-add=BPF --cap-add=PERFMON)"
 )
-_BLIND = "out of sight"
+_BLIND = "not monitored"
 _STATUS = re.compile("watching at (trace|poll) level")
-_ANYWAY = "`--level poll` does without, `ckptprof doctor` tells more"
+_ANYWAY = "`--level poll` works without; `ckptprof doctor` shows details"
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ def refusal(wish: Wish, header: Header | None) -> CkptprofError | None:
     """
     if wish != "trace" or header is None or header.level == "trace":
         return None
-    text = f"the trace level cannot be had: {header.level_reason or 'no reason is known'}"
+    text = f"the trace level is not available: {header.level_reason or 'reason unknown'}"
     if header.level_denied:
         remedy = of_container(header.level_reason) or "run it as root or with CAP_BPF and CAP_PERFMON"
         return PermissionDeniedError(text, hint=f"{remedy}; {_ANYWAY}")

@@ -62,7 +62,7 @@ def replay(path: Path, db: str | None, *, told: Callable[[float], None] = lambda
                     timeline.feed(frame)
                     windows += timeline.take(before_wall_ns=frame.wall_ns)
     except RecordingError as error:
-        damage = RecordingError(str(error), hint=f"what came before that was used; {error.hint}")
+        damage = RecordingError(str(error), hint=f"the part before that was used; {error.hint}")
     diagnosis = Diagnosis(ceilings=ceilings_beside(db)) if db is not None else Diagnosis()
     try:
         with _judging(path, "its end"):
@@ -93,8 +93,8 @@ def _judging(path: Path, what: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise RecordingError(
-            f"{path}: {what} cannot be judged: {type(error).__name__}: {error}",
-            hint="if ckptprof recorded it, please report this, with the output under CKPTPROF_DEBUG=1",
+            f"{path}: {what} cannot be processed: {type(error).__name__}: {error}",
+            hint="if ckptprof recorded it, please report this with the output under CKPTPROF_DEBUG=1",
         ) from error
 
 
@@ -103,7 +103,7 @@ def _store(
 ) -> list[Checkpoint]:
     writer = StoreWriter(db)
     if writer.moved_aside is not None:
-        messages.warn(f"{writer.why_aside}: it is kept as {writer.moved_aside}, and a new one is begun")
+        messages.warn(f"{writer.why_aside}: retained as {writer.moved_aside}, starting a new database")
     try:
         writer.begin_session(
             Session(

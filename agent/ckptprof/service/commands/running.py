@@ -76,15 +76,15 @@ def record(
 def _open(db: str | None) -> tuple[WriterThread | None, tuple[str, ...]]:
     try:
         return open_writer(default_path() if db is None else db, shared=True)
-    except StoreFullError as error:  # no reason to keep anybody from training
-        messages.warn(f"nothing will be stored, only reported at the end: {error}")
+    except StoreFullError as error:  # training goes first
+        messages.warn(f"checkpoints are not stored, only reported at the end: {error}")
     except StoreBusyError as error:  # an agent, which sees this command too
-        messages.say(f"{error}: that one stores this run's checkpoints")
+        messages.say(f"{error}: it stores the checkpoints of this run")
         messages.say("they are also reported at the end of this run; --db PATH stores them separately")
     except StoreError as error:
         if db is not None:  # a mistake of who named it
             raise
-        messages.warn(f"nothing will be stored, only reported at the end: {error}; {error.hint}")
+        messages.warn(f"checkpoints are not stored, only reported at the end: {error}; {error.hint}")
     return None, ()
 
 
@@ -131,7 +131,7 @@ class Run:
                 for line in (f"recorded at {level}", *reasons):
                     messages.say(line)
             if isinstance(what, Joined):
-                messages.say(f"watching process {what.pid} and its children until it ends, or until Ctrl-C")
+                messages.say(f"watching process {what.pid} and its descendants until it ends or Ctrl-C")
 
         try:
             exit_code = attended.execute(
@@ -152,7 +152,7 @@ class Run:
         try:
             self._recorder.end(clean=not self._lost)
         except Exception as error:  # noqa: BLE001 - the command has run: its exit code matters more
-            messages.warn(f"the last that was seen could not be judged: {type(error).__name__}: {error}")
+            messages.warn(f"the last samples could not be processed: {type(error).__name__}: {error}")
         if self._writer is None:
             return False
 
@@ -161,7 +161,7 @@ class Run:
 
         stored = self._writer.close(STORE_SECONDS, hurried=hurried)
         if not stored:
-            messages.warn("not everything could be stored; what was found is in this report")
+            messages.warn("not everything could be stored; this report is complete")
         return stored
 
     def _report(self, *, stored: bool) -> Report:
@@ -174,6 +174,6 @@ class Run:
         seen = watched([session], None, None)
         if self._lost:
             now_ns = time.time_ns()
-            gap = Gap(session.end_ns, now_ns, f"the command ran unwatched: {self._lost}")
+            gap = Gap(session.end_ns, now_ns, f"the command was not monitored: {self._lost}")
             seen = Watched(start_ns=seen.start_ns, end_ns=now_ns, gaps=(*seen.gaps, gap))
         return Report(host=session.host, watched=seen, checkpoints=tuple(checkpoints))

@@ -150,7 +150,7 @@ class Pulse:
             stood = 0.0 if steps != seen else stood + counted_seconds(passed, times, times_now)
             seen, times, at = steps, times_now, now
             if stood > max(limit_seconds, self._least_seconds):
-                self._warn(f"the recorder makes no progress: it stands at {self._place()}")
+                self._warn(f"the recorder makes no progress: stuck in {self._place()}")
                 self._notifier.give_up()
                 return
             self._notifier.watchdog()

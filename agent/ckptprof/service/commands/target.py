@@ -23,7 +23,7 @@ def open_target(path: Path, mode: int, *, new: bool = False, appends: bool = Fal
         raise PermissionDeniedError(f"{path}: {error.strerror}", hint="name a file that can be written") from error
     except OSError as error:
         if error.errno == errno.ENXIO and path.is_fifo():
-            raise CkptprofError(f"{path}: nobody reads this pipe", hint="start its reader first") from error
+            raise CkptprofError(f"{path}: no process reads this pipe", hint="start its reader first") from error
         if error.errno == errno.ELOOP and path.is_symlink():
             raise CkptprofError(f"{path}: is a link", hint="give the path of the file itself") from error
         raise CkptprofError(f"{path}: {error.strerror}", hint="give the path of a file") from error

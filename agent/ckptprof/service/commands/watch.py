@@ -144,10 +144,10 @@ class Agent:
         )
 
     def _store(self, writer: WriterThread, trap: SignalTrap, *, hurried: bool) -> bool:
-        self._notifier.stopping("storing what is left")
+        self._notifier.stopping("storing the remaining data")
         stored = writer.close(HURRIED_SECONDS if hurried else STORE_SECONDS, hurried=lambda: bool(trap.take()))
         if not stored:
-            messages.warn("not everything could be stored before the end")
+            messages.warn("not everything could be stored before the exit")
         return stored
 
     def _start(self) -> SamplerProcess:
@@ -221,7 +221,7 @@ class Agent:
                 messages.say(line)
         elif known.level != header.level:
             level, *reasons = levels.describe(header)
-            for line in (f"from here on at {level}", *reasons):
+            for line in (f"now watching at {level}", *reasons):
                 messages.warn(line)
 
     def _watch(self, sampler: SamplerProcess, recorder: Recorder, trap: SignalTrap) -> bool:
@@ -269,7 +269,7 @@ class Agent:
         """End in the midst of judging one thing, if that takes too long: a service that stays is killed."""
         if self._judged.wait(GIVE_UP_SECONDS):
             return
-        messages.warn("the recorder is in the midst of judging: what goes on is left for the next start as it was kept")
+        messages.warn("exit during analysis: the next start continues from the checkpoints in progress stored last")
         stored = self._writer is None or self._writer.close(LAST_SECONDS)
         os._exit(0 if stored else 1)
 
@@ -288,14 +288,14 @@ class Agent:
 
     def _replace(self, loop: Loop, reason: str, trap: SignalTrap, recorder: Recorder) -> SamplerProcess | None:
         """Start another sampler after a while; None if a signal came first."""
-        messages.warn(f"{reason}: starting another")
-        messages.warn("what happens until then is not seen")
+        messages.warn(f"{reason}: restarting the sampler")
+        messages.warn("nothing is recorded until the new sampler runs")
         loop.sampler.kill()
         if loop.sampler.wait(2.0) is None:
             self._stuck.append(loop.sampler)
-            messages.warn(f"the sampler {loop.sampler.pid} does not end: a call of it hangs in the kernel")
+            messages.warn(f"sampler {loop.sampler.pid} does not exit: it hangs in a system call")
             if len(self._stuck) >= MAX_STUCK:
-                messages.warn(f"{MAX_STUCK} samplers hang so: nothing is seen until one of them has ended")
+                messages.warn(f"{MAX_STUCK} samplers hang: nothing is recorded until one of them exits")
         if time.monotonic() - self._started > STEADY_SECONDS:
             self._failures = 0
         while True:
@@ -320,7 +320,7 @@ class Agent:
     def _complain(self, text: str) -> None:
         if text not in self._complained and len(self._complained) < 256:
             self._complained.add(text)
-            messages.say(text if text.startswith("out of sight") else f"out of sight: {text}")
+            messages.say(text)
 
 
 def collect_seldom() -> None:

@@ -31,7 +31,7 @@ _ENTITIES = {one.counted.gone: one.counted.entity for one in (DiskSample, NicSam
 _Key = tuple[str, str]  # kind and name
 _Counts = tuple[int | None, int | None, int | None]  # read and written bytes, milliseconds busy
 _SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
-STOPPED = "no recorder is running for this database: this is its last state"
+STOPPED = "no recorder is running for this database: this is the last stored state"
 
 
 class DeviceRates:

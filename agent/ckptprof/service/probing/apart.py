@@ -47,8 +47,8 @@ class NoAnswerError(CkptprofError):
         if hangs:
             super().__init__(f"{where}: its file system has not answered for {seconds:.3g} s", hint=END_THE_MOUNT)
         else:
-            told = f"not read within {seconds:.3g} s: this host is too busy to tell whether its file system answers"
-            super().__init__(f"{where}: {told}", hint="try again when this host is less busy")
+            reason = f"not read within {seconds:.3g} s: this host is too busy, or its file system does not answer"
+            super().__init__(f"{where}: {reason}", hint="try again when this host is less busy")
 
 
 def apart(
@@ -122,7 +122,7 @@ def _heard(ours: Connection, pid: int, heard: Say, patience_seconds: float, stop
         try:
             is_result, said = ours.recv()
         except EOFError:
-            raise CkptprofError("the process that probed was ended by somebody else") from None
+            raise CkptprofError("the probing process was killed") from None
         if is_result:
             return said
         if is_result is False:

@@ -59,8 +59,8 @@ def plan(directory: str | Path, *, size_bytes: int, phase_seconds: float, fs: Ke
     footprint = min(room_bytes(path), size_bytes)
     if footprint < _LEAST_FOOTPRINT:
         raise CkptprofError(
-            f"{text(path)} has too little free space to probe: {footprint} bytes could be used",
-            hint=f"at most a {FREE_SHARE}th of the free space is taken, and 1.07 GB or a {_RESERVE_SHARE}th stays free",
+            f"{text(path)} has too little free space to probe: only {footprint} bytes could be used",
+            hint=f"a probe uses at most 1/{FREE_SHARE} of the free space and leaves 1.07 GB or 1/{_RESERVE_SHARE} free",
         )
     try:
         kept = KeptFile(fs.proc / "self" / "mountinfo")
@@ -91,11 +91,11 @@ def plan(directory: str | Path, *, size_bytes: int, phase_seconds: float, fs: Ke
 def _checked(directory: str | Path) -> bytes:
     path = os.path.realpath(os.fsencode(directory))
     if not os.path.isdir(path):  # noqa: PTH112 # bytes: a name may be no text
-        raise UsageError(f"{text(path)} is no directory", hint="give a directory on the file system to probe")
+        raise UsageError(f"{text(path)} is not a directory", hint="give a directory on the file system to probe")
     if os.statvfs(path).f_flag & os.ST_RDONLY:
-        raise CkptprofError(f"{text(path)} is on a file system that is mounted read-only")
+        raise CkptprofError(f"{text(path)} is on a read-only file system")
     if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
-        raise PermissionDeniedError(f"{text(path)} may not be written by this user", hint="give a directory of yours")
+        raise PermissionDeniedError(f"{text(path)} is not writable by this user", hint="give a directory of yours")
     return path
 
 

@@ -238,7 +238,7 @@ class _Probe:
         room = min(self._plan.footprint_bytes, room_bytes(self._place.parent_fd) + self._subject_bytes) // 2
         limit = min(self._plan.size_bytes // _WRITES, room) // row.workers // STEP * STEP
         if not limit:
-            raise _MissingError("too little may be written for it, by --size or by the free space")
+            raise _MissingError("--size or the free space is too small for it")
         return self._fresh(row, limit) if row.direct else self._rounds(row, limit * row.workers)
 
     def _rounds(self, row: Measure, most: int) -> Tally:
@@ -287,7 +287,7 @@ class _Probe:
     def _reads(self, row: Measure) -> Sequence[Tally]:
         fd, whole = self._subject, self._subject_bytes
         if not whole:
-            raise _MissingError("no file could be written for it")
+            raise _MissingError("no file to read: none could be written")
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)
         fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if row.direct else flags & ~os.O_DIRECT)
         if not row.direct:
@@ -322,7 +322,7 @@ def measured(row: Measure, tallies: Sequence[Tally]) -> Measure:
     spent_ns = sum(tally.spent_ns for tally in tallies)
     ended = tallies[-1].ended
     if ended == STOPPED or not moved:
-        return _broken(row, "interrupted" if ended == STOPPED else "nothing could be done", ended)
+        return _broken(row, "interrupted" if ended == STOPPED else "no bytes were transferred", ended)
     rate = moved * _NS / spent_ns
     return msgspec.structs.replace(row, bytes_per_second=rate, moved_bytes=moved, spent_ns=spent_ns, ended=ended)
 
@@ -333,7 +333,7 @@ def _broken(row: Measure, why: str, ended: str | None) -> Measure:
 
 def _reason(error: OSError, row: Measure) -> str:
     if row.direct and error.errno == errno.EINVAL:
-        return "O_DIRECT is refused here"
+        return "O_DIRECT is not supported here"
     if error.errno == errno.EDQUOT:
         return "the quota is exceeded"
     return error.strerror or str(error)

@@ -37,7 +37,7 @@ class Database:
     def writer(self) -> StoreWriter:
         """Return the writer, opened if need be; raises StoreError."""
         if self._writer is not None and self._identity != _identity(self._writer.path):
-            messages.warn(f"{self._writer.path} was removed or replaced: a new one is begun")
+            messages.warn(f"{self._writer.path} was removed or replaced: starting a new database")
             self.close()
         if self._writer is None:
             self._writer = self._patiently()
@@ -56,7 +56,7 @@ class Database:
     def _say(self, writer: StoreWriter) -> None:
         if writer.moved_aside is not None:
             self.damaged += 1
-            messages.warn(f"{writer.why_aside}: it is kept as {writer.moved_aside}, and a new one is begun")
+            messages.warn(f"{writer.why_aside}: retained as {writer.moved_aside}, starting a new database")
 
     def _patiently(self) -> StoreWriter:
         deadline = time.monotonic() + BUSY_SECONDS

@@ -121,7 +121,8 @@ class Diagnosis:
             self.faults += 1
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{PurePath(place.filename).name}:{place.lineno}"
-            self._complain(f"diagnosis: {type(error).__name__} at {where}: {error}; this checkpoint has no verdict")
+            failure = f"{type(error).__name__} at {where}: {error}"
+            self._complain(f"diagnosis failed: {failure}; this checkpoint has no verdict")
             return checkpoint
 
     def _remember(self, checkpoint: Checkpoint) -> None:

@@ -26,7 +26,6 @@ from ckptprof.model import (
     Writer,
 )
 
-_MIDST = "in the midst of it"
 _DURABLE = "when it became durable"
 
 
@@ -91,8 +90,8 @@ def joined(first: Checkpoint, second: Checkpoint) -> Checkpoint:
     for stream in streams:
         moved[stream.path] += stream.bytes
     moments = msgspec.structs.replace(second.moments, first_data_ns=first.moments.first_data_ns)
-    text = f"it was seen in two parts: ckptprof or its sampler was restarted, with {gap_seconds:.1f} s between them"
-    unseen = f"what it wrote in {gap_seconds:.1f} s of it: ckptprof or its sampler was restarted meanwhile"
+    text = f"observed in two parts, {gap_seconds:.1f} s apart: ckptprof or its sampler was restarted in between"
+    unseen = f"its writes during {gap_seconds:.1f} s: ckptprof or its sampler was restarted"
     larger = max(first, second, key=lambda one: one.bytes)
     own = [one for one in first.evidence if one.name not in (CUT_AT_END, CUT_BETWEEN, "incomplete", "mode")]
     names = {one.name for one in own}
@@ -138,7 +137,7 @@ def joined(first: Checkpoint, second: Checkpoint) -> Checkpoint:
 
 def _blind(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
     for sentence in first.blind:
-        is_of_end = sentence.endswith(_MIDST) or sentence.startswith(_DURABLE)
+        is_of_end = sentence in UNSEEN.values() or sentence.startswith(_DURABLE)
         if not is_of_end and sentence not in second.blind:
             yield sentence
     yield from (sentence for sentence in second.blind if sentence != UNSEEN[CUT_AT_BEGIN])

@@ -58,7 +58,7 @@ class Loop:
             # Only what was waited for counts: after Ctrl-Z or a pause of the machine the clock has run, nobody else has
             self._silent_seconds += min(time.monotonic() - began, timeout_seconds)
             if self._silent_seconds > SILENCE_SECONDS:
-                raise SamplerLostError(f"the sampler has said nothing for {SILENCE_SECONDS:.0f} s")
+                raise SamplerLostError(f"no message from the sampler for {SILENCE_SECONDS:.0f} s")
         return self._trap.take() if self._trap is not None and trap_fd in readable else []
 
     def hold_patience(self) -> None:
@@ -90,7 +90,7 @@ class Loop:
         except CkptprofError:
             raise  # has its own clear line
         except Exception as error:  # the command that is watched must outlive a fault of ours
-            raise SamplerLostError(f"a frame could not be judged: {type(error).__name__}: {error}") from error
+            raise SamplerLostError(f"a frame could not be processed: {type(error).__name__}: {error}") from error
 
     def house_due(self) -> bool:
         """Return whether a second has passed since it last said so."""

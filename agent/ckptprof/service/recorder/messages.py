@@ -35,11 +35,11 @@ def describe(checkpoint: Checkpoint) -> str:
     took_ns = figures.duration_ns(checkpoint)
     rate = units.rate(figures.rate_bytes_per_second(checkpoint))
     held = f", training blocked for {units.duration(checkpoint.stall_ns)}" if checkpoint.stall_ns is not None else ""
-    risk = f"; it may restore wrongly: {course.risk(checkpoint)}" if checkpoint.risks else ""
+    risk = f"; may not restore correctly: {course.risk(checkpoint)}" if checkpoint.risks else ""
     cache = f" ({checkpoint.cache})" if checkpoint.cache is not None else ""
     return (
         f"{_kind(checkpoint)}{cache}{step} by {checkpoint.job}: {units.size(checkpoint.bytes)} in "
-        f"{units.duration(took_ns)} ({rate}){held}, {rows.place(checkpoint) or 'files not seen'}{risk}"
+        f"{units.duration(took_ns)} ({rate}){held}, {rows.place(checkpoint) or 'files not observed'}{risk}"
     )
 
 

@@ -76,7 +76,8 @@ class Detection:
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{PurePath(place.filename).name}:{place.lineno}"
             self._complain(
-                f"detection: {type(error).__name__} at {where}: {error}; what was going on is lost, it begins anew"
+                f"detection failed: {type(error).__name__} at {where}: {error}; "
+                "checkpoints in progress are lost, detection restarts"
             )
             self._past_forgotten_bytes = self.forgotten_bytes
             self.detector = Detector(self._header, saved_paths=self._saved_paths)
@@ -189,7 +190,7 @@ class Recorder:
             self._metrics.observe(frame)
         for sample in frame.samples:
             if isinstance(sample, Unavailable | CollectorFault):
-                self._complain(f"{sample.collector}: {sample.reason}")
+                self._complain(f"not monitored: {sample.collector} ({sample.reason})")
             elif isinstance(sample, SamplerHealth):
                 self.dropped_frames = sample.dropped_frames
         end_ns = max(frame.wall_ns, self.session.end_ns)

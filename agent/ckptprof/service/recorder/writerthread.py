@@ -259,7 +259,7 @@ class WriterThread:
         if self._failing != str(error):
             self._failing = str(error)
             hint = f" ({error.hint})" if error.hint else ""
-            self._complain(f"not storing for now: {error}{hint}; sampling goes on")
+            self._complain(f"not storing for now: {error}{hint}; sampling continues")
 
 
 def _store(items: Sequence[_Item], store: Callable[[Sequence[_Item]], None]) -> tuple[list[_Item], list[StoreError]]:

@@ -52,7 +52,7 @@ MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new jo
 _FLUSH_NS = _SECOND_NS // 2
 _SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, must not pass over what is due with it
 MAX_TOLD_HUNG = 32
-_HOLDS = "they hold whoever looks at them in the kernel (an exec or a mapping on a file server that does not answer)"
+_HOLDS = "reading them blocks in the kernel (an exec or a mapping on a file server that does not answer)"
 _FINAL_ANSWER_NS = 2 * _SECOND_NS
 
 
@@ -210,7 +210,7 @@ class Sampler:
 
     def _hung(self) -> list[Unavailable]:
         """Return, once each, what has not answered: what lies there is not seen, nor what comes after it."""
-        now = {f"files on {domain or 'this machine'}": "no answer for 1.5 s" for domain in WORKERS.hung()}
+        now = {f"files on {domain or 'this host'}": "no answer for 1.5 s" for domain in WORKERS.hung()}
         now.update((f"processes of user {user}", _HOLDS) for user in HOLDERS.told())
         fresh = [name for name in now if name not in self._told_hung][: MAX_TOLD_HUNG - len(self._told_hung)]
         self._told_hung.update(fresh)

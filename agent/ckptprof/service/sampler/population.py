@@ -109,11 +109,11 @@ class Population:
     def _tell(self, samples: list[Sample]) -> None:
         reasons = {}
         if self.unreadable:
-            reasons["some processes"] = f"{self.unreadable} may not be read; {_why_not()}"
+            reasons["some processes"] = f"{self.unreadable} cannot be read; {_why_not()}"
         if self.over_limit:
             reasons["further processes"] = (
-                f"{MAX_KNOWN} are looked at, {MAX_WATCHED} of them closely: "
-                "raise the limit of open files (LimitNOFILE=, ulimit -n) if it is that"
+                f"at most {MAX_KNOWN} are watched, {MAX_WATCHED} of them closely; "
+                "a low limit of open files (LimitNOFILE=, ulimit -n) allows fewer"
             )
         for name, reason in reasons.items():
             if name not in self._told:
@@ -385,8 +385,8 @@ def _why_not() -> str:
     """Return what is needed to read any process, or that it does not help: see ptrace(2), access mode checking."""
     with contextlib.suppress(OSError):
         if privileges.held().effective >> privileges.CAP_SYS_PTRACE & 1:
-            return "CAP_SYS_PTRACE is held: the kernel guards them all the same (a user namespace, a security module)"
-    need = "those of other users, and those with more capabilities, need CAP_SYS_PTRACE"
+            return "CAP_SYS_PTRACE is effective, but a user namespace or a security module protects them"
+    need = "processes of other users, and those with more capabilities, need CAP_SYS_PTRACE"
     if privileges.within_bounds(privileges.CAP_SYS_PTRACE):
         return need
-    return f"{need}, which not even root has in this container (--cap-add=SYS_PTRACE)"
+    return f"{need}, which root lacks in this container (--cap-add=SYS_PTRACE)"

@@ -335,7 +335,7 @@ def too_few_descriptors() -> str:
     limit, held = open_limit(), _of_trace()
     if limit is None or limit >= held + _SPARE:
         return ""
-    return f"it holds {held} files open of a limit of open files of {limit} (LimitNOFILE=, ulimit -n)"
+    return f"it needs {held} of at most {limit} open files (LimitNOFILE=, ulimit -n)"
 
 
 def open_limit() -> int | None:

@@ -226,7 +226,7 @@ class Tracing:
         self.faults += 1
         self.reason = reason
         health = self._health or TraceHealth(0, 0, 0, 0, 0, 0, {}, ())
-        sentence = f"the trace failed, and from then on there was only polling: {reason}"
+        sentence = f"the trace failed, only polling since: {reason}"
         self.close()
         last = msgspec.structs.replace(health, programs={}, degraded=(*health.degraded, sentence))
         return [CollectorFault(NAME, reason), last]

@@ -62,7 +62,7 @@ def to_collector(url: str, password_file: Path | None = None) -> Way:
             lock = WriterLock(place)
         except OSError as error:
             raise StoreError(
-                f"{place}: {error.strerror}", hint="it keeps how far was shipped: the unit needs StateDirectory="
+                f"{place}: {error.strerror}", hint="this file records the shipping position: set StateDirectory="
             ) from error
         try:
             yield Collector(url, password(password_file), place, (node, database))
@@ -77,13 +77,13 @@ def _checked(url: str) -> None:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:  # whose text has what stands after a colon, which may be a secret
-        raise UsageError("that is no URL of a collector", hint=_FORM) from None
+        raise UsageError("this is not the URL of a collector", hint=_FORM) from None
     if "@" in url or parts.query or parts.fragment:
-        raise UsageError("a secret in a URL can be read by every user of this host", hint=_FORM)
+        raise UsageError("every user of this host can read a secret in a URL", hint=_FORM)
     if not parts.hostname:
         raise UsageError(f"{url} names no host", hint=_FORM)
     if parts.scheme != "https" and parts.hostname not in LOOPBACK:
-        raise UsageError(f"{url} does not verify who answers", hint="only a collector of this host is asked by http")
+        raise UsageError(f"{url} does not authenticate the server", hint="use https; http only for this host")
 
 
 def _place(url: str, database: str) -> Path:
@@ -100,7 +100,7 @@ class Collector:
     def __init__(self, url: str, token: str | None, place: Path, key: tuple[str, str]) -> None:
         """`key`: the node, and the uid of the first session of its database. Raises StoreError for a wrong token."""
         if token is not None and not (token.isascii() and token.isprintable()):
-            raise StoreError("the token has characters that no header may have", hint="letters, digits and signs")
+            raise StoreError("the token has characters not allowed in a header", hint="use printable ASCII only")
         self._url = url
         self._token = token
         self._place = place
@@ -113,7 +113,7 @@ class Collector:
         except FileNotFoundError:
             return Taken()
         except (OSError, msgspec.MsgspecError) as error:
-            raise StoreError(f"{self._place}: {error}", hint="remove it to send all again") from error
+            raise StoreError(f"{self._place}: {error}", hint="remove it to send everything again") from error
         ends = {one.uid: one.end_ns for one in told}
         if kept.database != self._database:
             return Taken()
@@ -129,8 +129,8 @@ class Collector:
         answered, refused = self._post(told, version)
         if refused and not answered and (len(told) > 1 or batch.is_last):
             raise StoreError(
-                f"{self._url} refuses all that is sent",
-                hint="look at its address; a single record that it refuses waits for the next one",
+                f"{self._url} rejects all records",
+                hint="check its address; a single rejected record is retried with the next one",
             )
         refused += len(batch.events) - len(told)
         taken = Taken(
@@ -164,7 +164,7 @@ class Collector:
         if status in _LATER:
             raise ServerAwayError(f"{self._url} answers {status}", later_seconds=later_seconds)
         if status not in _OF_DATA:
-            raise StoreError(f"{self._url} answers {status}", hint="look at its address and at the token")
+            raise StoreError(f"{self._url} answers {status}", hint="check its address and the token")
         if len(told) == 1:
             return 0, 1
         middle = len(told) // 2
@@ -188,7 +188,7 @@ class Collector:
         except (OSError, http.client.HTTPException) as error:
             raise ServerAwayError(f"{self._url}: {error}") from error
         except ValueError:  # whose text may have the token
-            raise StoreError(f"{self._url} cannot be asked", hint=_FORM) from None
+            raise StoreError(f"{self._url} cannot be reached by HTTP", hint=_FORM) from None
         finally:
             connection.close()
 

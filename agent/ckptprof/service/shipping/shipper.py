@@ -52,7 +52,7 @@ def _changed(one: Changed) -> Changed:
     try:
         told = redacted(checkpoint_of(one.event))
     except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError):
-        return msgspec.structs.replace(one, event=None, problem="it is no checkpoint")
+        return msgspec.structs.replace(one, event=None, problem="not a checkpoint")
     return msgspec.structs.replace(one, event=msgspec.json.encode(told).decode())
 
 
@@ -257,8 +257,8 @@ class Shipper:
 
 
 def _status(events: int, taken: Taken) -> str:
-    lost = f"; {taken.lost} were gone before they were sent" if taken.lost else ""
-    return f"{events} changes of checkpoints sent, all that there are at {time.strftime('%H:%M:%S')}{lost}"
+    lost = f"; {taken.lost} were deleted before they were sent" if taken.lost else ""
+    return f"{events} checkpoint updates sent, up to date at {time.strftime('%H:%M:%S')}{lost}"
 
 
 def to_server(target: Target, password_file: Path | None = None) -> Way:
