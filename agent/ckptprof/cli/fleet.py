@@ -46,7 +46,7 @@ Question = Literal["stragglers", "cost", "limits", "newest", "collisions", "node
 By = Literal["job", "run", "user", "account", "partition", "framework", "mode", "storage", "week"]
 Asked = Annotated[Question, options.argument("stragglers|cost|limits|newest|collisions|nodes|annotate", "What to ask.")]
 OfCost = Annotated[
-    By | None, typer.Option("--by", help="Of `cost`: what it is told of. Default: each job.", show_default=False)
+    By | None, typer.Option("--by", help="Of `cost`: what it covers. Default: each job.", show_default=False)
 ]
 Split = Annotated[
     str | None,

@@ -40,8 +40,8 @@ def test_a_client_that_can_be_read_is_told_with_what_it_counts(tmp_path: Path) -
 
     assert (found.id, found.status, found.fix) == ("mount:/ckpt", "ok", None)
     assert found.text == (
-        "nfs4 of filer: nfs 4.2 over tcp tells bytes, operations and their times, connections, requests without a "
-        "slot; out of sight: which of its data servers took what, and the connections to them (pNFS)"
+        "nfs4 of filer: nfs 4.2 over tcp shows bytes, operations and their times, connections, requests without a "
+        "slot; not observed: which of its data servers took what, and the connections to them (pNFS)"
     )
 
 
@@ -55,7 +55,7 @@ def test_one_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     assert [one.status for one in (none, hidden, gpfs, tag)] == ["note"] * 4
     assert "cannot be read ([Errno 2]" in none.text
     assert "not told apart" in hidden.text
-    assert "gpfs of gpfs0: its client tells nothing that is read here" in gpfs.text
+    assert "gpfs of gpfs0: its client shows nothing that is read here" in gpfs.text
     assert "requests without an answer are counted" in tag.text
 
 
@@ -73,13 +73,13 @@ def test_who_serves_a_fuse_mount_is_told_with_what_tells_of_it(tmp_path: Path) -
 
     assert (unseen.status, seen.status) == ("note", "note")
     assert unseen.text == (
-        "fuse.sshfs of host: who serves it is not seen; told: nothing; out of sight: the processor time and the TCP "
+        "fuse.sshfs of host: who serves it is not seen; observed: nothing; not observed: the processor time and the TCP "
         "connections of sshfs, how many requests have no answer, the time of each request, what is sent after "
         "close(2) has returned"
     )
     assert seen.text == (
-        "fuse.sshfs of host: served by sshfs, process 50 with 70; told: how many requests have no answer (3 have none "
-        "now), the processor time and the TCP connections of these processes; out of sight: the time of each request, "
+        "fuse.sshfs of host: served by sshfs, process 50 with 70; observed: how many requests have no answer (3 have none "
+        "now), the processor time and the TCP connections of these processes; not observed: the time of each request, "
         "what is sent after close(2) has returned"
     )
 
@@ -110,7 +110,7 @@ def test_a_client_whose_counters_are_closed_is_a_note(tmp_path: Path, monkeypatc
     (found,) = told(tmp_path, LUSTRE)
 
     assert (before.status, found.status) == ("ok", "note")
-    assert "tells nothing; out of sight: what its client counts" in found.text
+    assert "shows nothing; not observed: what its client counts" in found.text
     assert "CAP_DAC_READ_SEARCH" in found.text
 
 

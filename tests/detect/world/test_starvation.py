@@ -30,7 +30,7 @@ def test_it_is_said_of_what_it_touched(start: float, end: float, said: list[str]
 
     found = starvation.during(int(start * SECOND_NS), int(end * SECOND_NS))
 
-    assert [sentence.split(" of it")[0] for sentence in found] == [f"what went on in {share}" for share in said]
+    assert [sentence.split(" of this time")[0] for sentence in found] == [f"what went on in {share}" for share in said]
 
 
 @pytest.mark.parametrize(

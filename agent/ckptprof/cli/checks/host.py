@@ -42,7 +42,7 @@ _KILLED = 1 << 8  # SIGKILL, in the masks of pending signals of proc_pid_status(
 _LARGE_LOG_BYTES = 64 << 20  # eight times what it takes when nobody holds it
 _PATIENCE_SECONDS = 5.0  # with a file system, or a process, that answers nothing
 MAX_MOUNTS = 16  # of which each has a line
-_BLIND = "what limits a save there is told by links and connections alone"
+_BLIND = "only links and connections show what limits a save there"
 _LIVE = ("live", None)  # or not known
 _Device = tuple[int, int]
 
@@ -278,7 +278,7 @@ def _fuse(mount: MountInfo, counted: Mapping[_Device, FuseSample], daemons: Mapp
         told += ["the processor time and the TCP connections of these processes"]
     else:
         unseen.insert(0, f"the processor time and the TCP connections of {program or 'its server'}")
-    text = f"{where}: {served}; told: {', '.join(told) or 'nothing'}; out of sight: {', '.join(unseen)}"
+    text = f"{where}: {served}; observed: {', '.join(told) or 'nothing'}; not observed: {', '.join(unseen)}"
     return Check(f"mount:{mount.mount_point}", "note", text)
 
 
@@ -287,7 +287,7 @@ def _told(fs: KernelFs, mount: MountInfo) -> Check:
     make = CLIENTS.get(mount.fs_type)
     if make is None:
         more = "requests without an answer are counted, and " if is_fuse(mount.fs_type.encode()) else ""
-        return Check(name, "note", f"{where}: {more}its client tells nothing that is read here: {_BLIND}")
+        return Check(name, "note", f"{where}: {more}its client shows nothing that is read here: {_BLIND}")
     try:
         client = make(fs)
         try:
@@ -311,8 +311,8 @@ def _readable(one: ClientSample) -> str:
     )  # fmt: skip
     told = ", ".join(name for name, value in known if value not in (None, ()))
     over = f" over {one.transport}" if one.transport else ""
-    unseen = "".join(f"; out of sight: {clause}" for clause in one.unseen)
-    return f"{one.client}{over} tells {told or 'nothing'}{unseen}"
+    unseen = "".join(f"; not observed: {clause}" for clause in one.unseen)
+    return f"{one.client}{over} shows {told or 'nothing'}{unseen}"
 
 
 def paths(fs: KernelFs) -> list[Check]:

@@ -28,7 +28,7 @@ FOR_OTHERS = ("SYS_PTRACE", "DAC_READ_SEARCH")  # both, to read /proc/PID/io and
 _LOOKED_AT = 200  # processes of other users, before giving up
 _PATIENCE_SECONDS = 5.0  # with a process that holds whoever reads of it
 _MIB = 1 << 20
-_WITHOUT_TCP = "whether the server or the network limits a save is told by links alone"
+_WITHOUT_TCP = "only links show whether the server or the network limits a save"
 _GPUS_SECONDS = 10.0  # a driver without persistence takes seconds to start
 _TRIES = 3  # py-spy does not stop its target, so a look can fail
 _WITHOUT = "whether a save blocks training is judged by the rhythm of its threads only"
@@ -303,7 +303,7 @@ def gpudirect(fs: KernelFs) -> list[Check]:
         told = collector.look()
     except OSError as error:
         text = f"the statistics of nvidia-fs cannot be read ({error.strerror})"
-        return [Check("gpudirect", "note", f"{text}: what cuFile moves by it is told by its files alone")]
+        return [Check("gpudirect", "note", f"{text}: only its files show what cuFile transfers")]
     finally:
         collector.close()
     if not collector.hides:

@@ -144,8 +144,8 @@ ROWS = (
     Row("sent",                    0.0,  0.0,  0.0, "where it went: all sorts of things go there"),
     Row("parts",                  0.15,  0.0,  0.0, "no log and no picture is so large; with a second one enough"),
     Row("answered",               -2.0,  0.0,  0.0, "gradients, calls and data sets come back as they go"),
-    Row("from-files",             -2.0,  0.0,  0.0, "an upload of what is told already, or of data"),
-    Row("beside-files",           -2.0,  0.0,  0.0, "the save is told by its files"),
+    Row("from-files",             -2.0,  0.0,  0.0, "an upload of what is reported already, or of data"),
+    Row("beside-files",           -2.0,  0.0,  0.0, "the save is reported by its files"),
     Row("small",                  -2.0,  0.0,  0.0, "logs, pictures, figures; a state is much of the memory"),
     Row("fetched",                0.25,  0.0,  0.0, "a run saves what it went on from; with a library just enough"),
     Row("as-large",               0.25,  0.0,  0.0, "the state again; with a library just enough"),
@@ -216,7 +216,7 @@ DEFERRALS = (  # `decided-data` holds where the sum for data suffices
         all=("writes", "nobody-known"), none=("recurs",), least=NEEDED[Hypothesis.SAVE],
     ),
     Combination(
-        "a weak name", Hypothesis.SAVE, "data sets are called so, too, and nothing but a library speaks for it",
+        "a weak name", Hypothesis.SAVE, "data sets have such names, too, and a library is the only evidence",
         all=("writes", "weak-name"), none=("recurs", "word", "step", "resumed"), least=NEEDED[Hypothesis.SAVE],
     ),
     Combination(

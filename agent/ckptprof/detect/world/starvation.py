@@ -32,7 +32,7 @@ class Starvation:
         """Limitation of what happened in a time, if `polled` also at its edges; empty if the sampler was on time."""
         late_ns = self.late_ns(start_ns, end_ns)
         if late_ns >= max(1, min(NEAR_NS, end_ns - start_ns)):
-            return [f"what went on in {late_ns / 1e9:.1f} s of it: {_WHY}"]
+            return [f"what went on in {late_ns / 1e9:.1f} s of this time: {_WHY}"]
         edges = [end - start for start, end in self._spans if start <= end_ns + EDGE_NS and end >= start_ns - EDGE_NS]
         if polled and sum(edges) >= NEAR_NS:
             return [f"whether it went on in {sum(edges) / 1e9:.1f} s beside it: {_WHY}"]

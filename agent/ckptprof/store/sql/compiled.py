@@ -1,4 +1,4 @@
-"""What `statements` says, as the SQL of SQLite. Made of it: CKPTPROF_UPDATE_GOLDEN=1 makes it anew."""
+"""What `statements` says, as the SQL of SQLite. Generated: CKPTPROF_UPDATE_GOLDEN=1 regenerates it."""
 
 TABLES = {
     "checkpoints": """CREATE TABLE checkpoints ( id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL, kind TEXT NOT

@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from ckptprof.model import CUT_AT_END, Kind
 from ckptprof.store.sql import BRIEF_CHILDREN, BRIEF_DIAGNOSIS, CHILDREN, DIAGNOSIS, ENTITY_BITS, JSON, PLAIN, schema
 
-_HEAD = '"""What `statements` says, as the SQL of SQLite. Made of it: CKPTPROF_UPDATE_GOLDEN=1 makes it anew."""\n'
+_HEAD = '"""What `statements` says, as the SQL of SQLite. Generated: CKPTPROF_UPDATE_GOLDEN=1 regenerates it."""\n'
 _WIDTH = 120
 _TABLES = schema.metadata.tables
 _EVENTS = schema.checkpoints
