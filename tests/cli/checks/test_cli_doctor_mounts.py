@@ -73,13 +73,13 @@ def test_who_serves_a_fuse_mount_is_told_with_what_tells_of_it(tmp_path: Path) -
 
     assert (unseen.status, seen.status) == ("note", "note")
     assert unseen.text == (
-        "fuse.sshfs of host: who serves it is not seen; observed: nothing; not observed: the processor time and the TCP "
-        "connections of sshfs, how many requests have no answer, the time of each request, what is sent after "
+        "fuse.sshfs of host: who serves it is not seen; observed: nothing; not observed: the processor time and the "
+        "TCP connections of sshfs, how many requests have no answer, the time of each request, what is sent after "
         "close(2) has returned"
     )
     assert seen.text == (
-        "fuse.sshfs of host: served by sshfs, process 50 with 70; observed: how many requests have no answer (3 have none "
-        "now), the processor time and the TCP connections of these processes; not observed: the time of each request, "
+        "fuse.sshfs of host: served by sshfs, process 50 with 70; observed: how many requests have no answer (3 have "
+        "none now), the processor time and the TCP connections of these processes; not observed: the time of each request, "
         "what is sent after close(2) has returned"
     )
 
