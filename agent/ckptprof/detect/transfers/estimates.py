@@ -31,6 +31,21 @@ from ckptprof.frameworks.formats import COMPRESSED, file_format
 from ckptprof_collectors.samples import OperationKind
 
 
+def untangle(written: Iterable[Transfer]) -> None:
+    """Let a file that a process wrote after another one begin after that: the file's birth is that of the first.
+
+    Two that were seen at it at one time wrote it together.
+    """
+    last: dict[FileKey, Transfer] = {}
+    polled = (transfer for transfer in written if not isinstance(transfer, TracedTransfer))
+    for transfer in sorted(polled, key=lambda transfer: transfer.first_ns):
+        before = last.get(transfer.file)
+        was_over = before is not None and before.last_ns < transfer.first_ns
+        if before is not None and before.closed_ns is not None and was_over and transfer.start_ns < before.end_ns:
+            transfer.begin_after(before)
+        last[transfer.file] = transfer
+
+
 def is_nothing(transfer: Transfer) -> bool:
     """Return whether its name says that it is no checkpoint, and its first bytes do not say otherwise.
 
@@ -199,6 +214,7 @@ class Estimates:
 
     def join(self, written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
         """Hold what a job wrote and read against each other; return it without stages and the reading of them."""
+        untangle(written)
         self.divide(written)
         self.bound(read)
         return join_stages(written, read)

@@ -23,7 +23,7 @@ Who changes it, in the order in which that happens:
    unseen_writes, unseen_reads  make one that is OVER: nobody was seen at the file, counters say who moved it
 3. Right after that (`Gatherer.gather`), those that are OVER, and beside them those that are OPEN, all of it anew:
    estimates                    `name`, the edges (by `edges`) and the bytes (by `moved_bytes`), within the bounds
-   estimates, for each job      nobody read more than was counted
+   estimates, for each job      a second writing of a file begins after the first; nobody read more than was counted
    staging                      what is copied on stands behind its copy (`staged`), which begins with it
 4. `pipeline`, once its event is over, makes it JUDGED.
    observed/file_events         syncs that come later, up to when it is durable

@@ -131,6 +131,12 @@ class Transfer:
         self.estimate = estimate
         self.start_ns, self.end_ns, self.bytes = estimate
 
+    def begin_after(self, before: Transfer) -> None:
+        """Let it begin after another one of its process and file that was over: the next round knows that bound."""
+        self.start_ns = min(max(self.before_ns, before.end_ns), self.end_ns)
+        if before.closed_ns is not None and self.before_ns >= self.first_ns:
+            self.before_ns = min(before.closed_ns, self.first_ns - 1)
+
     def take_away(self, moved: int) -> None:
         """Take away bytes that its process cannot have moved in this round's time."""
         self.bytes -= moved
