@@ -130,7 +130,7 @@ FRAMEWORKS = (
         directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
         programs=re.compile(r"axolotl\b"),
         extends=("transformers", "accelerate"),
-        names="the Trainer's; told by the program (`axolotl…`)",
+        names="the Trainer's; recognised by the program (`axolotl…`)",
         completed_by="`trainer_state.json`",
         saves=(
             save(
@@ -271,7 +271,7 @@ FRAMEWORKS = (
         extends=("torch-dcp",),
         durability="fsync",
         asynchronous=("thread", "child"),
-        names="`step-N/` as PyTorch DCP; told by the program (`torchtitan…`)",
+        names="`step-N/` as PyTorch DCP; recognised by the program (`torchtitan…`)",
         completed_by="`.metadata`",
         saves=(save(*dcp("checkpoint/step-{step}"), program="torchtitan.train"),),
     ),
