@@ -122,7 +122,7 @@ FRAMEWORKS = (
             ),
         ),
     ),
-    # axolotl (axolotl/core/trainers/base.py): a Trainer of Hugging Face's; only the program tells them apart.
+    # axolotl (axolotl/core/trainers/base.py): a Trainer of Hugging Face's; only the program distinguishes them.
     Framework(
         name="axolotl",
         libraries=("torch",),
@@ -261,7 +261,7 @@ FRAMEWORKS = (
         ),
     ),
     # torchtitan (torchtitan/components/checkpointer/dcp.py): step-N/ with the files of PyTorch DCP.
-    # A job of one's own that saves by DCP to step-N/ looks the same: only the program tells that it is torchtitan.
+    # A job of one's own that saves by DCP to step-N/ looks the same: only the program identifies torchtitan.
     Framework(
         name="torchtitan",
         libraries=("torch",),
