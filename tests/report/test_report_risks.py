@@ -14,7 +14,7 @@ from ckptprof.report.conditions import parse
 from ckptprof.report.html import content
 from ckptprof.report.summary import without_copies
 
-TEXT = "ranks 0 and 1 wrote step_000300.pt at once: it holds whatever came last of each of its bytes"
+TEXT = "ranks 0 and 1 wrote step_000300.pt at the same time: each of its bytes is the one that was written last"
 RISK = Evidence(name=Risk.SHARED_PATH.value, weight=0.0, text=TEXT)
 LEFT = Evidence(name=Risk.NOT_REPLACED.value, weight=0.0, text="model.pt is still the copy of /base/model.pt")
 

@@ -70,7 +70,7 @@ class Code:
     saves: tuple[str, ...] = ()  # a thread that is in one saves
     background: tuple[str, ...] = ()  # a thread that is in one saves while training goes on
     at_once: tuple[str, ...] = ()  # functions of those that save before they return
-    writes: tuple[str, ...] = ()  # a thread whose telling frame is in one writes to a file
+    writes: tuple[str, ...] = ()  # a thread whose deciding frame is in one writes to a file
 
 
 @dataclass(frozen=True)
@@ -89,22 +89,22 @@ class Framework:
     begin: tuple[Mark, ...] = ()  # the file that is there from before the first byte until it is complete
     temporary: tuple[Temporary, ...] = ()
     companions: tuple[Companion, ...] = ()
-    doubtful: re.Pattern[str] | None = None  # in its names that are another's, too: the first bytes must tell
+    doubtful: re.Pattern[str] | None = None  # names that others use, too: the first bytes decide
     magics: tuple[tuple[bytes, str], ...] = ()  # first bytes, and the format that they show
-    sharded: str | None = None  # the folder of shards that are then put together beside it,
-    consolidated: str | None = None  # or in this folder beside it
+    sharded: str | None = None  # the folder of shards that are then joined next to it,
+    consolidated: str | None = None  # or in this folder next to it
     code: Code = Code()
     launchers: tuple[str, ...] = ()  # programs, scripts or modules, whose children are the ranks of one job
     programs: re.Pattern[str] | None = None  # matches the name of a program that is this framework's own
     libraries: tuple[str, ...] = ()  # that a job with such checkpoints has: a remedy may name them
-    extends: tuple[str, ...] = ()  # frameworks whose names it uses: the program tells that it is this one
+    extends: tuple[str, ...] = ()  # frameworks whose names it uses: the program identifies it
     # against a loss of power: nothing, a temporary name and then the final one without fsync, or fsync of each file
     durability: Literal["none", "rename", "fsync"] = "none"
     # who writes while training goes on: a thread, a process started or forked for it, a process that stays
     asynchronous: tuple[Literal["thread", "child", "daemon"], ...] = ()
     copies_whole: bool = False  # further names (last, best) are written again in full
     names: str = ""  # of its files and folders, as docs/frameworks.md shows them
-    completed_by: str = "none"  # what completes a checkpoint, as docs/frameworks.md says it
+    completed_by: str = "none"  # what completes a checkpoint, as docs/frameworks.md shows it
     proven_by: tuple[str, ...] = ()  # jobs of this repository that run the real library
     saves: tuple[Save, ...] = ()  # examples, which the tests play to the detector
 

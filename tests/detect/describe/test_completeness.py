@@ -81,7 +81,7 @@ def test_a_file_of_no_known_end_is_held_against_its_series(*, trace: bool) -> No
 
     assert [one.status for one in complete] == [Status.COMPLETE] * 2
     assert last.status is Status.INCOMPLETE
-    assert "the saves before it have" in why(last)
+    assert "earlier saves have" in why(last)
 
 
 @LEVELS
@@ -102,7 +102,7 @@ def test_a_save_for_which_the_one_before_left_no_room_is_not_whole(
 
     assert [one.status for one in complete] == [Status.COMPLETE] * 2
     assert last.status is status
-    assert ("left room for" in why(last)) == (status is Status.INCOMPLETE)
+    assert (" free" in why(last)) == (status is Status.INCOMPLETE)
 
 
 @LEVELS
@@ -265,7 +265,7 @@ def test_the_first_save_of_no_known_end_on_a_full_disk_was_its_writers_last(*, t
     (found,) = saves(stage)
 
     assert found.status is Status.INCOMPLETE
-    assert "no room left" in why(found)
+    assert "its file system is full" in why(found)
 
 
 @LEVELS
@@ -358,10 +358,10 @@ def test_files_that_its_names_tell_of_and_nobody_wrote_are_told(count: int, *, t
 
     (found,) = saves(stage)
 
-    told = [sentence for sentence in found.blind if "names tell of" in sentence]
+    told = [sentence for sentence in found.blind if "names imply" in sentence]
     assert found.status is Status.COMPLETE
     assert [sentence.partition(":")[0] for sentence in told] == (
-        ["3 of the 8 files that the names tell of"] if count == 5 else []
+        ["3 of the 8 files that the names imply"] if count == 5 else []
     )
 
 
@@ -374,7 +374,7 @@ def test_files_that_ranks_of_this_host_never_wrote_make_it_incomplete(*, trace: 
     (found,) = saves(stage)
 
     assert found.status is (Status.INCOMPLETE if trace else Status.COMPLETE)
-    assert "3 of the 8 files that its names tell of were never written" in why(found) or not trace
+    assert "3 of the 8 files that its names imply were never written" in why(found) or not trace
 
 
 @LEVELS
@@ -399,7 +399,7 @@ def test_files_of_one_process_are_counted_from_one(*, trace: bool) -> None:
     (found,) = saves(stage)
 
     assert found.status is (Status.INCOMPLETE if trace else Status.COMPLETE)
-    assert any("1 of the 3 files that the names tell of" in sentence for sentence in found.blind)
+    assert any("1 of the 3 files that the names imply" in sentence for sentence in found.blind)
 
 
 @LEVELS
@@ -429,7 +429,7 @@ def test_whole_files_are_no_save_where_others_lack(*, trace: bool) -> None:
 
     assert [one.status for one in complete] == [Status.COMPLETE] * 2
     assert last.status is Status.INCOMPLETE
-    assert "the saves before it have" in why(last)
+    assert "earlier saves have" in why(last)
 
 
 @LEVELS

@@ -48,7 +48,7 @@ def test_a_marker_before_the_last_byte_is_told() -> None:
     """Training went on, and wrote `latest`, while a thread still wrote what it names."""
     found = marked(Dirty(), 2.5)
 
-    assert told(found) == [{"marker-first": "latest was there 0.50 s before the last byte of "
+    assert told(found) == [{"marker-first": "latest existed 0.50 s before the last byte of "
                             "mp_rank_00_model_states.pt (105 MB)"}]  # fmt: skip
     assert found[0].is_restorable
 
@@ -57,7 +57,7 @@ def test_a_marker_before_the_data_was_synced_is_told() -> None:
     """As something of it was found unwritten later."""
     text = (
         "mp_rank_00_model_states.pt (105 MB) had not been synced when latest was written: "
-        "after a loss of power it may be empty, or torn"
+        "after a loss of power it may be empty or torn"
     )
     assert told(marked(Dirty(), 3.1)) == [{"commit-unsynced": text}]
 
@@ -88,7 +88,9 @@ def renamed(stage: Stage, *, held_s: float = 0.0) -> list[Checkpoint]:
 
 def test_a_rename_before_the_sync_is_told() -> None:
     """The name may reach the disk before the data; ext4 and btrfs write back what replaces another file."""
-    text = "last.pt (105 MB) had not been synced when it got its name: after a loss of power it may be empty, or torn"
+    text = (
+        "last.pt (105 MB) had not been synced when it got its final name: after a loss of power it may be empty or torn"
+    )
 
     assert told(renamed(Dirty())) == [{"commit-unsynced": text}] * 2
     assert told(renamed(Dirty(fs_type="ext4"))) == [{"commit-unsynced": text}, {}]
@@ -108,7 +110,7 @@ def overwritten(stage: Stage, *others: str, kind: str = "emptied") -> list[Check
 
 def test_the_only_copy_that_is_written_over_in_place_is_told() -> None:
     """A job that is killed meanwhile has none left."""
-    text = "it was written over the only copy that was seen: for 1.01 s there was none that is whole"
+    text = "it overwrote the only copy that was observed: for 1.01 s no complete copy existed"
 
     assert told(overwritten(Dirty())) == [{}, {"overwritten": text}]
 

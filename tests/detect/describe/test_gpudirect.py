@@ -102,7 +102,7 @@ def test_what_the_driver_moves_is_found_and_said_to_be_hidden(*, reads: bool, tr
     assert found.bytes == pytest.approx(SIZE, rel=0.02)
     assert found.pattern.engine == "nvfs"
     assert past(found) == [
-        "offset, size and time of its operations: nvidia-fs (GPUDirect Storage) moved it past all calls"
+        "offset, size and time of its operations: nvidia-fs (GPUDirect Storage) transferred it without any call"
     ]
 
 
@@ -115,7 +115,7 @@ def test_what_the_driver_counted_is_told_with_it() -> None:
     assert told.gpudirect.written_bytes == pytest.approx(SIZE, rel=0.02)
     assert (told.gpudirect.reads, told.gpudirect.errors) == (0, 0)
     assert off.pattern.engine == "nvfs"
-    assert "its statistics are off: `ckptprof doctor` tells how to enable them" in past(off)[0]
+    assert "its statistics are off: `ckptprof doctor` shows how to enable them" in past(off)[0]
     assert off.measures is not None
     assert off.measures.gpudirect is not None
     assert (off.measures.gpudirect.written_bytes, off.measures.gpudirect.errors) == (None, 0)

@@ -123,12 +123,12 @@ def test_a_watch_that_ends_sooner_says_so() -> None:
 
     (at_once,) = told(stage, 4.0)
     assert at_once.revision == 0
-    assert [sentence for sentence in at_once.blind if "was not yet when the watch ended" in sentence]
+    assert [sentence for sentence in at_once.blind if "was still unwritten when the recording ended" in sentence]
 
     first, last = told(stage, 10.0)
     assert (first.revision, last.revision) == (0, 1)
-    assert not [sentence for sentence in first.blind if "when the watch ended" in sentence]
-    assert [sentence for sentence in last.blind if "when the watch ended" in sentence]
+    assert not [sentence for sentence in first.blind if "when the recording ended" in sentence]
+    assert [sentence for sentence in last.blind if "when the recording ended" in sentence]
     assert not [sentence for sentence in last.blind if sentence.startswith("when the last byte")]
 
 
@@ -232,5 +232,5 @@ def test_what_the_next_save_deletes_is_its_own_clean_up() -> None:
     found = newest(told(stage, 20.0))
 
     assert [at(one.moments.cleaned_ns) for one in found] == [pytest.approx(4.0 * n + 1.2, abs=0.01) for n in (1, 2, 3)]
-    pending = [any("when the watch ended" in sentence for sentence in one.blind) for one in found]
+    pending = [any("when the recording ended" in sentence for sentence in one.blind) for one in found]
     assert pending == [False, False, True]

@@ -51,7 +51,7 @@ def test_ranks_that_write_one_path_at_once_are_told(*, trace: bool) -> None:
     (found,) = stage.play(20)
 
     assert told([found]) == [(Kind.SAVE, [Risk.SHARED_PATH.value])]
-    assert found.risks[0].text.startswith("ranks 0 and 1 wrote model.pt at once")
+    assert found.risks[0].text.startswith("ranks 0 and 1 wrote model.pt at the same time")
     assert (found.written_bytes, found.unique_bytes) == (2 * SIZE, SIZE)
     assert [one.reason for one in found.overheads] == ["rewrite"]
 
@@ -91,7 +91,7 @@ def test_ranks_that_write_one_path_in_turn_are_told(*, trace: bool) -> None:
     *_, found = stage.play(20)
 
     assert told([found]) == [(Kind.SAVE, [Risk.SHARED_PATH.value])]
-    assert found.risks[0].text == "rank 0 wrote model.pt, and rank 1 right after: of the first nothing is left"
+    assert found.risks[0].text == "rank 0 wrote model.pt, and rank 1 overwrote it right after"
 
 
 @LEVELS
@@ -203,7 +203,7 @@ def test_a_save_that_broke_off_is_told_with_the_reason_that_its_job_was_given(
     (hazard,) = second.risks
     (incomplete,) = [one.text for one in second.evidence if one.name == "incomplete"]
     assert hazard.text == f"step_2.bin failed after 35.0 MB: {said}"
-    assert incomplete == f"{hazard.text}; it has 35.0 MB, and the saves before it have 105 MB"
+    assert incomplete == f"{hazard.text}; it has 35.0 MB, and earlier saves have 105 MB"
 
 
 def test_a_torn_file_that_is_deleted_at_once_is_told_all_the_same() -> None:

@@ -607,7 +607,7 @@ def test_a_save_that_is_taken_for_async_has_no_stall_that_nothing_tells(size: in
     _, second = detect(stage, by_thread(stage.frames(LONGER_SECONDS), trainer.pid))
 
     assert (second.mode, second.stall_ns) == (Mode.ASYNC, None)
-    assert any("neither its memory nor its rhythm tells" in sentence for sentence in second.blind)
+    assert any("neither its memory nor its rhythm shows" in sentence for sentence in second.blind)
 
 
 def test_nothing_is_invented_where_nothing_tells() -> None:
@@ -801,7 +801,7 @@ def test_a_gpu_that_stands_still_tells_that_training_is_held(
     found = on_gpu({0: use})
 
     assert found.mode is mode
-    assert any("GPU stood still" in evidence.text for evidence in found.evidence) is (mode is not None)
+    assert any("GPU was idle" in evidence.text for evidence in found.evidence) is (mode is not None)
     if stall is None:
         assert found.stall_ns is None
     else:
@@ -1011,7 +1011,7 @@ def test_a_process_of_one_thread_is_blocked_by_what_it_writes(threads: int) -> N
 
     if threads > 1:
         assert (found.mode, found.stall_ns) == (None, None)
-        assert any("the thread that trains was not looked at" in text for text in found.blind)
+        assert any("the training thread was not sampled" in text for text in found.blind)
     else:
         assert (found.mode, found.stall_ns) == (Mode.SYNC, pytest.approx(2 * SECOND_NS, rel=0.05))
 
@@ -1119,7 +1119,7 @@ def test_who_kept_memory_of_an_earlier_save_may_build_the_next_one_unseen() -> N
 
     assert seconds(first) == pytest.approx(1.4, abs=0.15)
     assert seconds(second) == pytest.approx(0.4, abs=0.15)
-    assert ["memory that it had from an earlier save" in " ".join(one.blind) for one in (first, second)] == [
+    assert ["memory left from an earlier save" in " ".join(one.blind) for one in (first, second)] == [
         False,
         True,
     ]

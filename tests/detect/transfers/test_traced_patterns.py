@@ -96,7 +96,7 @@ def test_sizes_of_asynchronous_operations_are_as_asked(kind: OperationKind) -> N
     """They are counted when submitted, and what is out of sight says so; untimed calls too."""
     (save,) = seen(activity(kinds=int(kind), call_ns=None, timed_operations=0))
 
-    assert any("as they were asked for" in sentence for sentence in save.blind)
+    assert any("with the size that was requested" in sentence for sentence in save.blind)
     assert any("how long 100 of 100 operations took" in sentence for sentence in save.blind)
 
 
@@ -151,7 +151,7 @@ def test_pages_that_are_mapped_without_a_fault_being_told_are_counted_by_polling
     assert (restore.bytes, restore.files) == (400 * MIB, 1)  # of two openings the mapping is one's
     assert restore.pattern.class_ is None
     assert restore.pattern.mapped_share_bytes == 1.0
-    assert any("page faults of mapped files" in sentence for sentence in restore.blind)
+    assert any("page faults in mapped files" in sentence for sentence in restore.blind)
     assert restore.end_ns - restore.start_ns == pytest.approx(1_000_000_000, rel=0.15)
 
 
@@ -174,7 +174,7 @@ def test_faults_that_leap_from_end_to_end_of_a_mapping_that_nobody_met_are_a_rea
 
     assert job.pid == warm.pid
     assert restore.bytes == told * MIB
-    assert any("page faults of mapped files" in sentence for sentence in restore.blind) is (told == 400)
+    assert any("page faults in mapped files" in sentence for sentence in restore.blind) is (told == 400)
 
 
 def ended(at_s: float, told: int, silent: int) -> tuple[float, Sample]:
@@ -201,7 +201,7 @@ def test_the_end_of_a_mapping_tells_its_bytes_but_not_their_order() -> None:
     for one in found:
         assert one.pattern.class_ is None
         assert one.pattern.size_histogram == {str(64 * KIB): [160, 10 * MIB]}
-        assert any("order of the page faults of mapped files" in sentence for sentence in one.blind)
+        assert any("order of page faults in mapped files" in sentence for sentence in one.blind)
 
 
 def test_what_was_touched_of_another_file_is_not_counted_twice() -> None:
@@ -233,7 +233,7 @@ def test_a_header_that_is_read_before_the_mapping_is_one_restore_with_it() -> No
 
     assert (restore.bytes, restore.files) == (400 * MIB + 8 * KIB, 1)
     assert restore.pattern.class_ is None
-    assert any("page faults of mapped files" in sentence for sentence in restore.blind)
+    assert any("page faults in mapped files" in sentence for sentence in restore.blind)
 
 
 def test_reading_back_what_was_written_is_no_copy() -> None:
@@ -254,8 +254,8 @@ def test_what_the_trace_lost_or_cannot_see_is_told() -> None:
 
     first, second = stage.play(14)
 
-    assert "files of 7 operations and 700 B: the trace had no room for them" in first.blind
-    assert not any("no room" in sentence for sentence in second.blind)
+    assert "files of 7 operations and 700 B: the trace had no space for them" in first.blind
+    assert not any("no space" in sentence for sentence in second.blind)
     assert all("splice is not seen: refused" in save.blind for save in (first, second))
 
 

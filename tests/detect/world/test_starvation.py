@@ -30,7 +30,7 @@ def test_it_is_said_of_what_it_touched(start: float, end: float, said: list[str]
 
     found = starvation.during(int(start * SECOND_NS), int(end * SECOND_NS))
 
-    assert [sentence.split(" of this time")[0] for sentence in found] == [f"what went on in {share}" for share in said]
+    assert [sentence.split(":")[0] for sentence in found] == [f"what happened in {share}" for share in said]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_was_polled_may_have_gone_on_while_nobody_looked(start: float, end:
     edges = int(start * SECOND_NS), int(end * SECOND_NS)
 
     assert [sentence.split(":")[0] for sentence in starvation.during(*edges, polled=True)] == (
-        ["whether it went on in 2.0 s beside it"] if said else []
+        ["whether it extends into 2.0 s before or after"] if said else []
     )
     assert starvation.during(*edges) == []
 

@@ -34,15 +34,15 @@ def blind_of(
     counted = [part.operations for part in candidate.parts if part.operations is not None]
     polled = level_of(candidate.parts) is not Level.TRACE
     if polled:
-        yield "offset, size and time of single operations: only their sums and means between two ticks were seen"
+        yield "offset, size and time of single operations: polling shows only their sums between two ticks"
     if any(_is_guessed(part) for part in candidate.parts):
-        yield "order of the page faults of mapped files; their bytes are those of the mapping, as far as it was touched"
+        yield "order of page faults in mapped files: their bytes are the touched parts of the mappings"
     elif pattern.class_ is None:
-        yield "order of the operations: too few looks at the positions in the files"
+        yield "order of the operations: too few samples of the positions in the files"
     elif (pattern.order_seen_share_bytes or 0.0) < SEEN_SHARE:
         yield (
-            "order of most operations: it is inferred from new files as long as what was written to them, or from few "
-            "large operations that moved each byte once"
+            "order of most operations: inferred from new files as long as what was written to them, or from a few "
+            "large operations that transferred each byte once"
         )
     yield from _of_files(candidate, files)
     if counted:
@@ -55,7 +55,7 @@ def blind_of(
 def unsettled(candidate: Candidate) -> str:
     """Limitation while it is unknown when a save became durable, or where the bytes of a restore came from."""
     if candidate.is_sent and candidate.writes:
-        return "when the object store had it on stable storage: it answers within the connections"
+        return "when the object store had it on stable storage: its answers are inside the connections"
     if candidate.is_sent:
         return "whether the object store had it in memory, or read it from a device"
     if not candidate.writes:
@@ -66,8 +66,7 @@ def unsettled(candidate: Candidate) -> str:
 
 def not_yet_durable(unwritten_bytes: int) -> str:
     """Limitation of a save that was not yet on stable storage when the recording ended."""
-    unwritten = f"{size(unwritten_bytes)} of it was not yet written"
-    return f"when it became durable: it was not yet when the watch ended: {unwritten}"
+    return f"when it became durable: {size(unwritten_bytes)} was still unwritten when the recording ended"
 
 
 def unfound(candidate: Candidate, histories: Histories, written_bytes: int | None) -> list[str]:
@@ -83,29 +82,29 @@ def unfound(candidate: Candidate, histories: Histories, written_bytes: int | Non
         return []
     share = f"{'most' if moved > 2 * found else 'a part'} of what was {done}: its processes"
     if not writes:
-        return [f"{share} read {size(moved)} about then, of the files found {size(found)}"]
-    return [f"{share} wrote {size(moved)} meanwhile, the files found hold {size(found)}"]
+        return [f"{share} read {size(moved)} around that time, {size(found)} of it from the files found"]
+    return [f"{share} wrote {size(moved)}, {size(found)} of it to the files found"]
 
 
 def _of_sent(candidate: Candidate) -> Iterator[str]:
-    yield "names, number and sizes of its objects, and its step: they are encrypted, or within what nobody reads"
+    yield "names, number and sizes of its objects, and its step: encrypted, or in data that is not read"
     if level_of(candidate.parts) is not Level.TRACE:
-        yield "size and time of single operations: only the sums of its connections between two looks were seen"
+        yield "size and time of single operations: only the sums of its connections between two samples are known"
 
 
 def _of_files(candidate: Candidate, files: int) -> Iterator[str]:
     whole = "1 file" if files == 1 else f"{files} files"
     if unseen := sum(part.is_credited for part in candidate.parts):
         yield (
-            f"{unseen} of {whole}: never caught open between two ticks, but found by the times in the folder, "
+            f"{unseen} of {whole}: not open at any tick; found by the times in the folder, "
             "and credited to the process that wrote at that time"
         )
     if lacking := lacking_pieces(candidate):
-        yield f"{lacking[0]} of the {lacking[1]} files that the names tell of: nobody was seen writing them here"
+        yield f"{lacking[0]} of the {lacking[1]} files that the names imply: no process here was observed writing them"
     if unsaid := sum(not part.is_size_said for part in candidate.parts):
         yield (
-            f"the size of {unsaid} of {whole}: the file system did not say it within a minute; "
-            "counted is what the process wrote meanwhile"
+            f"the size of {unsaid} of {whole}: the file system did not report it within a minute, "
+            "so what the process wrote in that time is counted"
         )
 
 
@@ -116,12 +115,12 @@ def _is_guessed(part: Transfer) -> bool:
 
 def _of_operations(counted: list[Operations]) -> Iterator[str]:
     if any(one.faulted_bytes for one in counted):
-        yield "what was touched within the pages that page faults brought in: whole pages are counted"
+        yield "which part of each faulted page was touched: whole pages are counted"
     if any(one.kinds & _AS_ASKED for one in counted):
-        yield "short or failed operations of io_uring and aio: they are counted as they were asked for"
+        yield "short or failed operations of io_uring and aio: they are counted with the size that was requested"
     operations = sum(one.number for one in counted)
     untimed = operations - sum(one.timed_operations for one in counted)
     if untimed > 0:
         yield f"how long {untimed:,} of {operations:,} operations took: they were not timed"
     if any(one.pooled for one in counted):
-        yield "which of several threads went first, where they filled a file together: taken as one after another"
+        yield "order of several threads that filled a file together: taken as one after another"

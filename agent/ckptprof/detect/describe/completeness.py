@@ -58,7 +58,7 @@ def ending_of(candidate: Candidate, known: Knowledge, *, is_copy: bool) -> Endin
     if not reasons:
         return Ending()
     if dead:
-        reasons.append("its writer has ended")
+        reasons.append("its writer has exited")
     text = "; ".join(dict.fromkeys(reasons))
     return Ending(Status.INCOMPLETE, (Evidence(name="incomplete", weight=0.0, text=text),))
 
@@ -91,12 +91,12 @@ def _unfinished(
     full = bool(on_full_disk(large, known))
     failed = any(part.error is not None and id(part) not in written_again for part in large)
     if smaller and (soon or full or deleted or failed):
-        yield f"it has {size(moved)}, and the saves before it have {size(usual)}"
+        yield f"it has {size(moved)}, and earlier saves have {size(usual)}"
     yield from _without_room(earlier if smaller else (), moved)
     if deleted and (smaller or any(part.temporary for part in deleted)):
         yield f"{deleted[0].file_name} was deleted again"
     if full and (smaller or (soon and usual is None)):
-        yield "its file system has no room left"
+        yield "its file system is full"
     if not dead:
         return
     ended_ns = max((known.world.ended.get(process, 0) for process in candidate.processes), default=0)
@@ -104,19 +104,19 @@ def _unfinished(
     if stuck and not earlier:  # a temporary name lasted until its writers exited
         yield f"{stuck[0].file_name} never got its final name"
     if _marker(candidate) is None and (lacking := lacking_pieces(candidate)) and _is_all_seen(candidate, known):
-        yield f"{lacking[0]} of the {lacking[1]} files that its names tell of were never written"
+        yield f"{lacking[0]} of the {lacking[1]} files that its names imply were never written"
     missing = _missing_marker(candidate, known)
     if missing is not None:
         yield f"{missing} was never written"
     elif earlier and soon and _lacks_marker([one.marker for one in earlier], candidate, known):
-        yield "the file that completed the saves before it was never written"
+        yield "the file that completed earlier saves was never written"
 
 
 def _without_room(earlier: Sequence[CompleteSave], moved: int) -> Iterator[str]:
     """Yield that the previous save left too little free space: a job that fails may delete the file that filled it."""
     usual, room = _usual_bytes(earlier), next((one.free_bytes for one in earlier[-1:]), None)
     if usual is not None and room is not None and moved <= room < WHOLE_SHARE * usual:
-        yield f"it has {size(moved)}, where the saves before it have {size(usual)} and left room for {size(room)}"
+        yield f"it has {size(moved)}, where earlier saves have {size(usual)} and left {size(room)} free"
 
 
 def _usual_bytes(earlier: Sequence[CompleteSave]) -> int | None:

@@ -21,8 +21,8 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, Evidence
 
 UNSEEN = {
-    CUT_AT_BEGIN: "what it wrote before the watch began, which was in the midst of it",
-    CUT_AT_END: "what it wrote after the watch ended, which was in the midst of it",
+    CUT_AT_BEGIN: "what it wrote before the recording started",
+    CUT_AT_END: "what it wrote after the recording ended",
 }
 
 
@@ -46,12 +46,12 @@ def _at_begin(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str
     if candidate.start_ns - since_ns > PATIENCE_NS or not older:
         return
     if (part := _begun_unseen(candidate)) is not None:
-        yield CUT_AT_BEGIN, f"{part.file_name} had bytes already when the watch began"
+        yield CUT_AT_BEGIN, f"{part.file_name} already had bytes when the recording started"
         return
     if candidate.start_ns <= known.transfers.seen_since_ns(older) + BESIDE_NS:
-        yield CUT_AT_BEGIN, "it was under way when its process was first looked at"
+        yield CUT_AT_BEGIN, "it was under way at the first sample of its process"
     elif candidate.start_ns <= since_ns + CERTAIN_GAP_NS and _lacks_others(candidate, known):
-        yield CUT_AT_BEGIN, "other files that belong to it were not seen being written since the watch began"
+        yield CUT_AT_BEGIN, "other files of it were not observed being written since the recording started"
 
 
 def _older(candidate: Candidate, known: Knowledge) -> list[ProcessKey]:
@@ -92,7 +92,7 @@ def _lacks_others(candidate: Candidate, known: Knowledge) -> bool:
 def _at_end(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]:
     failed_ns = known.world.health.failed_ns
     if failed_ns is not None and any(_is_traced_until(part, failed_ns) for part in candidate.parts):
-        yield CUT_AT_END, "the trace failed in the midst of it"
+        yield CUT_AT_END, "the trace failed during it"
         return
     over_ns = known.world.over_ns
     if over_ns is None or all(known.world.died_ns(process) is not None for process in candidate.processes):
@@ -102,7 +102,7 @@ def _at_end(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]
     if quiet_ns >= (PATIENCE_NS if still_open else candidate.patience_ns):
         return
     if still_open or not _is_whole(candidate, known, quiet_ns):
-        yield CUT_AT_END, f"the watch ended {max(0, quiet_ns) / 1e9:.1f} s after the last that was seen of it"
+        yield CUT_AT_END, f"the recording ended {max(0, quiet_ns) / 1e9:.1f} s after its last observed activity"
 
 
 def _is_traced_until(part: Transfer, failed_ns: int) -> bool:

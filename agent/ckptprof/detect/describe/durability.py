@@ -111,10 +111,10 @@ def durable_evidence(found: Durability) -> tuple[Evidence, ...]:
     """How exact the time of durability is; empty if exact."""
     if found.exact or found.at_ns is None:
         return ()
-    text = "its files were asked how much of them was unwritten: nothing was when this was first seen"
+    text = "the first sample in which none of its files was unwritten"
     if found.not_before_ns is not None:
         seconds = max(0, found.at_ns - found.not_before_ns) / 1e9
-        text = f"written back by the kernel: something was still unwritten {seconds:.1f} s before"
+        text = f"written back by the kernel: some of it was still unwritten {seconds:.1f} s before"
     return (Evidence(name="durable", weight=0.0, text=text),)
 
 
@@ -160,18 +160,18 @@ def frailties_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
     late = [] if marker is None else [part for part in data if part.active_ns > _given_ns(marker)]
     if marker is not None and late:
         ahead = duration(max(part.active_ns for part in late) - _given_ns(marker))
-        text = f"{marker.file_name} was there {ahead} before the last byte of {_named(late)}"
+        text = f"{marker.file_name} existed {ahead} before the last byte of {_named(late)}"
         yield _frailty(Frailty.MARKER_FIRST, text)
     elif unsynced := _unsynced(data, marker, known):
-        when = f"{marker.file_name} was written" if marker is not None else "it got its name"
-        text = f"{_named(unsynced)} had not been synced when {when}: after a loss of power it may be empty, or torn"
+        when = f"{marker.file_name} was written" if marker is not None else "it got its final name"
+        text = f"{_named(unsynced)} had not been synced when {when}: after a loss of power it may be empty or torn"
         yield _frailty(Frailty.COMMIT_UNSYNCED, text)
     emptied = [part.emptied_ns for part in data if part.emptied_ns is not None and part.name_given_ns is None]
     paths = frozenset(part.path for part in data)
     only = len(emptied) == len(data) and not copies_of(candidate.parts)
     if only and known.past.is_only_state(candidate.job, paths, candidate.bytes):
         torn = duration(max(part.last_data_ns(clock) for part in data) - min(emptied))
-        text = f"it was written over the only copy that was seen: for {torn} there was none that is whole"
+        text = f"it overwrote the only copy that was observed: for {torn} no complete copy existed"
         yield _frailty(Frailty.OVERWRITTEN, text)
 
 

@@ -96,8 +96,10 @@ def hidden_of(engine: str | None, world: World) -> tuple[str, ...]:
         return ()
     known = world.gpudirect.last
     off = known is not None and known.driver is not None and not known.counts
-    more = "; its statistics are off: `ckptprof doctor` tells how to enable them" if off else ""
-    return (f"offset, size and time of its operations: nvidia-fs (GPUDirect Storage) moved it past all calls{more}",)
+    more = "; its statistics are off: `ckptprof doctor` shows how to enable them" if off else ""
+    return (
+        f"offset, size and time of its operations: nvidia-fs (GPUDirect Storage) transferred it without any call{more}",
+    )
 
 
 def _is_hidden(candidate: Candidate, world: World) -> bool:

@@ -145,6 +145,6 @@ def _duplicates(parts: list[Transfer]) -> list[Transfer]:
 
 _EXPLAINED = (
     ("copy", "written in full under a further name", copies_of),
-    ("consolidation", "put together from its shards, which stay", _consolidated),
+    ("consolidation", "joined from its shards, which remain", _consolidated),
     ("duplicate", "written in full to a second folder", _duplicates),
 )

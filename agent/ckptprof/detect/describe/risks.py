@@ -45,7 +45,7 @@ def risks_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
     full = [] if failed else on_full_disk(candidate.parts, known)
     if full:
         which = full[0].file_name + _more(len(full))
-        yield _evidence(Risk.DISK_FULL, f"{which} may lack its end: no room was left beside it")
+        yield _evidence(Risk.DISK_FULL, f"{which} may be truncated: its file system was full")
 
 
 def failed_parts(candidate: Candidate, known: Knowledge) -> list[Transfer]:
@@ -150,7 +150,9 @@ def _shared(candidate: Candidate, known: Knowledge) -> str | None:
         return _replaced(candidate, known)
     path, writers = max(shared.items(), key=lambda pair: len(pair[1]))
     name, who = path.rpartition("/")[2], _named(writers, known.world.jobs)
-    return f"{who} wrote {name}{_more(len(shared))} at once: it holds whatever came last of each of its bytes"
+    return (
+        f"{who} wrote {name}{_more(len(shared))} at the same time: each of its bytes is the one that was written last"
+    )
 
 
 def _is_written_twice(one: Transfer, other: Transfer, wholes: Wholes) -> bool:
@@ -194,7 +196,7 @@ def _replaced(candidate: Candidate, known: Knowledge) -> str | None:
             continue
         if candidate.start_ns - before.end_ns <= BESIDE_NS:
             earlier, later = (_named(one, known.world.jobs) for one in (before.processes, candidate.processes))
-            return f"{earlier} wrote {part.file_name}, and {later} right after: of the first nothing is left"
+            return f"{earlier} wrote {part.file_name}, and {later} overwrote it right after"
     return None
 
 

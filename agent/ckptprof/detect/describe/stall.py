@@ -42,11 +42,11 @@ _BETWEEN_NS = 1_500_000_000  # shorter gaps between own files: it serialises, ga
 GATHERED_PART = 4  # at least this part (1/4) of a save is sent to its writer
 LEAST_NS = 20_000_000  # shorter blocking is reported as none
 MAX_BLOCKED = 32  # intervals of one checkpoint
-_UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
-_REUSED = "how long it built what it wrote in memory that it had from an earlier save: that looks like training"
-_WAITED = "how long training was blocked: nothing tells since when it waited for the save, and until when"
-_AS_BEFORE = "as in the save before of its series, since nothing else tells"
-_UNTOLD = "how long training was blocked: neither its memory nor its rhythm tells whether its state was copied before"
+_UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory shows"
+_REUSED = "how long it built its state in memory left from an earlier save, which looks like training"
+_WAITED = "how long training was blocked: its wait for the save was not observed"
+_AS_BEFORE = "as in the previous save of its series, without other evidence"
+_UNTOLD = "how long training was blocked: neither its memory nor its rhythm shows whether its state was copied before"
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     before = activity.memory.built(activity.start_ns, group.bytes)
     after = _in_kernel_after(group.trainer, activity, known)
     blocked = merged([*spans, *mine, *packing, *before, *after, *_read_for_it(group.trainer, activity.start_ns, known)])
-    text = "the thread that trains wrote all of it itself"
+    text = "the training thread wrote all of it itself"
     still = merged([*spans, *standing, *before, *after])
     blind = (_REUSED,) if activity.memory.has_room(group.bytes) else ()
     verdict = _Verdict(group.bytes, Mode.SYNC, length(blocked), text, blind, still, blocked, certain=True)
@@ -335,18 +335,18 @@ def _beside(
         beside = activity.standing_beside(still, min(ends, default=None))
         still = merged([*still, *activity.standing_between(still), *beside, *group.started])
         if activity.background and not mostly_own:
-            text = f"a library wrote it in the background, and the thread that trains waited for that: {activity.seen}"
+            text = f"a library wrote it in the background, and the training thread waited for that: {activity.seen}"
             return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, still, sure)
-        text = f"{who} wrote, and the thread that trains waited: {activity.seen or 'it wrote a part itself'}"
+        text = f"{who} wrote, and the training thread waited: {activity.seen or 'it wrote a part itself'}"
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
-    text = f"{who} wrote, while the thread that trains went on: {_AS_BEFORE if untold else activity.seen}"
+    text = f"{who} wrote, while the training thread went on: {_AS_BEFORE if untold else activity.seen}"
     if staged is None or (untold and not staged):
         return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure, awaited=awaited)
     if staged and group.started and not activity.tells_by_gpu:
         born_ns = min(span[0] for span in group.started)  # it is blocked until the child is forked
         staged = merged([*staged, *([(staged[-1][1], born_ns)] if staged[-1][1] < born_ns else [])])
     if staged:
-        what = "its GPU stood still" if activity.tells_by_gpu else "its state was copied in memory"
+        what = "its GPU was idle" if activity.tells_by_gpu else "its state was copied in memory"
         text += f"; {what} for {length(staged) / 1e9:.2f} s before"
     still = merged([*still, *activity.standing_beside(foreign), *staged])
     blocked = still if length(still) >= LEAST_NS else []
@@ -356,7 +356,7 @@ def _beside(
 def _untold(group: WriterGroup, who: str, activity: TrainingActivity, before: Mode | None) -> _Verdict:
     """Classify a group without evidence on its trainer: sync as `before`, or unknown."""
     if before is Mode.SYNC:
-        text = f"{who} wrote, and the thread that trains waited: {_AS_BEFORE}"
+        text = f"{who} wrote, and the training thread waited: {_AS_BEFORE}"
         return _Verdict(group.bytes, Mode.SYNC, None, text, (_WAITED,))
     sentence = f"whether training went on while {who} wrote: {activity.reason}"
     return _Verdict(group.bytes, None, None, blind=(sentence,))

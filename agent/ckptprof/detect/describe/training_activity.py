@@ -103,10 +103,10 @@ class TrainingActivity:
     def reason(self) -> str:
         """Why it is unknown whether it was blocked."""
         if not self.book.knows(self.process):
-            return "the thread that trains was not looked at"
+            return "the training thread was not sampled"
         if self._as_usual:
-            return "it stood still, but for no longer than it does when nothing is saved"
-        return "none of its Python stacks was seen, and it has no rhythm on the CPU that it could have missed"
+            return "it paused, but for no longer than it does without a save"
+        return "none of its Python stacks was sampled, and its CPU time has no rhythm to compare with"
 
     def _looks(self) -> list[tuple[int, Doing]]:
         around = self.book.stacks(self.process, self.start_ns - 2 * REACH_NS, self.end_ns + _CALM_AFTER_NS)
@@ -170,7 +170,7 @@ class TrainingActivity:
             blocked = self._by_rhythm(stretches, frames, waits)
         self.waited = bool(waits) and length(cut(waits, frames)) * 2 >= length(frames)
         if self.waited:
-            self.seen = ", and ".join(filter(None, (self.seen, "it was met waiting for the end of a child process")))
+            self.seen = ", and ".join(filter(None, (self.seen, "it was sampled waiting for a child process to end")))
         if blocked is None and not self.waited:
             return None
         return cut(merged([*(blocked or []), *waits]), frames)
@@ -192,7 +192,7 @@ class TrainingActivity:
         if still and len(still) * 2 >= len(told) and not blocked:
             self._as_usual = True
             return None
-        self.seen = f"it stood still in {len(still)} of {len(told)} looks at its time on CPU"
+        self.seen = f"it was idle in {len(still)} of {len(told)} samples of its CPU time"
         return blocked
 
     def _idle_gpu(self) -> list[Span] | None:
@@ -205,7 +205,7 @@ class TrainingActivity:
         blocked = cut(idle, frames)
         self._by_gpus = True
         whole = self.start_ns, self.end_ns
-        self.seen = f"its GPU stood still for {length(cut(idle, [whole])) / 1e9:.1f} of {length([whole]) / 1e9:.1f} s"
+        self.seen = f"its GPU was idle for {length(cut(idle, [whole])) / 1e9:.1f} of {length([whole]) / 1e9:.1f} s"
         return blocked
 
     def _by_stacks(self, stretches: Sequence[Stretch]) -> list[Span]:
@@ -216,7 +216,7 @@ class TrainingActivity:
         """
         times = [at_ns for at_ns, _ in self._doings]
         saving = [self._is_blocked(at_ns, what, stretches) for at_ns, what in self._doings]
-        self.seen = f"{sum(saving)} of {len(saving)} looks at its Python stack met it in the save"
+        self.seen = f"{sum(saving)} of {len(saving)} samples of its Python stack were in the save"
         edges = {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
         still = [span for span in self._still_spans(self.start_ns, self.end_ns) if self._is_unusual(span)]
         blocked: list[Span] = []

@@ -15,7 +15,7 @@ bytes do not: they are those of the final file.
 
 Example: rank 0 writes `config.json` and starts a child that writes 2 GB of weights. Both belong to one group, with rank
 0 as trainer: the config counts for its main thread, the weights for others, and the time from the birth of the child to
-its first byte is kept, since training may wait for it.
+its first byte is recorded, since training may wait for it.
 """
 
 from __future__ import annotations

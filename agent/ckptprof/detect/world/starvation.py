@@ -7,7 +7,7 @@ from collections import deque
 from ckptprof.detect.tolerances import EDGE_NS, MAX_POINTS, NEAR_NS
 from ckptprof_collectors.samples import SamplerHealth
 
-_WHY = "the sampler came late, held by a process, on a crowded host or with too much to read"
+_WHY = "the sampler was late: blocked by a process, on an overloaded host, or with too much to read"
 
 
 class Starvation:
@@ -32,10 +32,10 @@ class Starvation:
         """Limitation of what happened in a time, if `polled` also at its edges; empty if the sampler was on time."""
         late_ns = self.late_ns(start_ns, end_ns)
         if late_ns >= max(1, min(NEAR_NS, end_ns - start_ns)):
-            return [f"what went on in {late_ns / 1e9:.1f} s of this time: {_WHY}"]
+            return [f"what happened in {late_ns / 1e9:.1f} s: {_WHY}"]
         edges = [end - start for start, end in self._spans if start <= end_ns + EDGE_NS and end >= start_ns - EDGE_NS]
         if polled and sum(edges) >= NEAR_NS:
-            return [f"whether it went on in {sum(edges) / 1e9:.1f} s beside it: {_WHY}"]
+            return [f"whether it extends into {sum(edges) / 1e9:.1f} s before or after: {_WHY}"]
         return []
 
     def forget_before(self, at_ns: int) -> None:

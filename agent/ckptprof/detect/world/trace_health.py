@@ -41,14 +41,10 @@ class TraceHealthHistory:
         found = []
         if operations > 0:
             found.append(
-                f"files of {plural(operations, 'operation')} and {size(moved)}: the trace had no room for them"
+                f"files of {plural(operations, 'operation')} and {size(moved)}: the trace had no space for them"
             )
         if sessions > 0:
-            found.append(
-                f"details of {plural(sessions, 'small file')}: there were too many at once, they were only counted"
-            )
+            found.append(f"details of {plural(sessions, 'small file')}: too many at once, they were only counted")
         if events > 0:
-            found.append(
-                f"{plural(events, 'event')} (names, syncs, renames, last operations): there were too many at once"
-            )
+            found.append(f"{plural(events, 'event')} (names, syncs, renames, last operations): too many at once")
         return found

@@ -31,7 +31,7 @@ FRAMEWORKS = (
     ),
     # torch.save (torch/serialization.py): any name, known by its ending and first bytes: zip, or pickle of old.
     # In place, no fsync, no marker. `.pth.tar` is what the examples of PyTorch and timm call it, `.tar` what its
-    # tutorial on general checkpoints does; they are no tar, and another `.tar` is one unless its first bytes tell.
+    # tutorial on general checkpoints does; they are no tar, and another `.tar` is one unless its first bytes differ.
     Framework(
         name="torch.save",
         libraries=("torch",),

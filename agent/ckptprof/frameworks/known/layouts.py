@@ -47,7 +47,7 @@ FRAMEWORKS = (
     ),
     # TensorFlow (core/kernels/save_restore_v2_ops.cc, core/util/tensor_bundle): PREFIX-N.index and
     # .data-00000-of-00001. Each shard is written as PREFIX-N_temp/part-00000-of-00001.data-*, with .tempstateN
-    # appended, and moved; the text file `checkpoint` is renamed into place last. A SavedModel has the same files as
+    # appended, and renamed; the text file `checkpoint` is renamed into place last. A SavedModel has the same files as
     # variables/variables.*.
     Framework(
         name="tensorflow",

@@ -122,7 +122,7 @@ FRAMEWORKS = (
             ),
         ),
     ),
-    # axolotl (axolotl/core/trainers/base.py): a Trainer of Hugging Face's; only the program tells them apart.
+    # axolotl (axolotl/core/trainers/base.py): a Trainer of Hugging Face's; only the program distinguishes them.
     Framework(
         name="axolotl",
         libraries=("torch",),
@@ -130,7 +130,7 @@ FRAMEWORKS = (
         directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
         programs=re.compile(r"axolotl\b"),
         extends=("transformers", "accelerate"),
-        names="the Trainer's; told by the program (`axolotl…`)",
+        names="the Trainer's; recognised by the program (`axolotl…`)",
         completed_by="`trainer_state.json`",
         saves=(
             save(
@@ -261,7 +261,7 @@ FRAMEWORKS = (
         ),
     ),
     # torchtitan (torchtitan/components/checkpointer/dcp.py): step-N/ with the files of PyTorch DCP.
-    # A job of one's own that saves by DCP to step-N/ looks the same: only the program tells that it is torchtitan.
+    # A job of one's own that saves by DCP to step-N/ looks the same: only the program identifies torchtitan.
     Framework(
         name="torchtitan",
         libraries=("torch",),
@@ -271,7 +271,7 @@ FRAMEWORKS = (
         extends=("torch-dcp",),
         durability="fsync",
         asynchronous=("thread", "child"),
-        names="`step-N/` as PyTorch DCP; told by the program (`torchtitan…`)",
+        names="`step-N/` as PyTorch DCP; recognised by the program (`torchtitan…`)",
         completed_by="`.metadata`",
         saves=(save(*dcp("checkpoint/step-{step}"), program="torchtitan.train"),),
     ),
