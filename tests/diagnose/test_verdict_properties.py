@@ -131,6 +131,15 @@ def test_no_step_takes_a_second_twice_or_loses_one(checkpoint: Checkpoint) -> No
         left = claim.left
 
 
+def test_renames_without_a_file_are_an_account() -> None:
+    """A save of no bytes in no file whose thread renames has no size of a file to name."""
+    renaming = thread(Level.TRACE, 2.0, moved=0, rename=1.9)
+    verdict = diagnose(save(Level.TRACE, 2.0, measured(renaming), bytes=0, files=0)).verdict
+
+    assert verdict is not None
+    assert Limit.METADATA in {one.limit for one in verdict.accounts}
+
+
 _SECONDS = st.floats(0, 20)
 
 

@@ -118,7 +118,7 @@ def test_a_service_that_runs_the_version_before_an_upgrade_is_restarted_once(
         """Return what is to be done if the files here are of such a time, and whether `status` says so."""
         monkeypatch.setattr(installation, "installed_at", lambda: installed_at)
         status = rendering.render(rendering.Outcome("status", False, (), standing(host)), width=120)  # noqa: FBT003 # as a struct's field
-        return texts(installation.to_install(host, HERE), tmp_path), "as root `systemctl restart ckptprof`" in status
+        return texts(installation.to_install(host, HERE), tmp_path), "root run `systemctl restart ckptprof`" in status
 
     assert [told(started - 1.0), told(started + 1.0)] == [([], False), (restart, True)]
     other = Environment(Path("/srv/p/bin/python3"), Path("/srv/p/bin/ckptprof"))
@@ -255,8 +255,8 @@ def test_both_forms_tell_how_the_service_stands(action: str, tmp_path: Path) -> 
         validate("service", json.loads(dump(of(outcome))))
         text = rendering.render(outcome, width=80)
         assert ("done: a step" in text) == (action != "status")
-        assert ("These stay: " in text) == (action == "uninstall")
-        assert ("not installed" in text) != ("service  active, watching" in text)
+        assert ("Not removed: " in text) == (action == "uninstall")
+        assert ("not installed" in text) != ("service   active, watching" in text)
     assert standing(StandIn(tmp_path, **seen)).from_here is True
     assert sys.executable in command
 
@@ -268,5 +268,5 @@ def test_a_service_that_is_stopped_says_nothing_of_itself(tmp_path: Path) -> Non
 
     text = rendering.render(outcome, width=80)
 
-    assert "service  inactive; " in text
+    assert "service   inactive; " in text
     assert "to do: systemctl daemon-reload\n" in text

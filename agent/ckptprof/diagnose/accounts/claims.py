@@ -106,8 +106,10 @@ def names(known: Known, parts: Parts) -> Claim:
     text = "creating and renaming" if sight.writes else "opening"
     if sight.writes and parts.of(Part.METADATA) > MOST * spent:
         text = "looking up"
-    many = f"{plural(int(files), 'file')} of {size(sight.moved / files)} each"
-    text = f"{text} {many if files >= MANY_FILES else 'files'}"
+    if files >= MANY_FILES:
+        text = f"{text} {plural(int(files), 'file')} of {size(sight.moved / files)} each"
+    else:
+        text = f"{text} files"
     return _claimed(parts.without(*taken), Cause.NAMES, Limit.METADATA, parts.of(*taken), text)
 
 
