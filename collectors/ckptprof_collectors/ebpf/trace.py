@@ -122,7 +122,7 @@ class Trace:
             self._blocks = BlockReader(fs, self._devices.object.map("blocks"))
         except (UnavailableError, BpfError) as error:
             self._files.degraded.append(
-                f"out of sight: requests to devices: {error.summary if isinstance(error, BpfError) else error}"
+                f"not monitored: requests to devices: {error.summary if isinstance(error, BpfError) else error}"
             )
         del types
         heap.give_back()  # of what loading took, the kernel's types alone were 6 MB, libbpf's copy of them more
@@ -167,7 +167,7 @@ class Trace:
         """What cannot be seen here, each one sentence."""
         known = self._files.degraded + (self._devices.degraded if self._devices else [])
         if self._shed_until_ns:
-            known = [*known, "out of sight for now: sizes and times of calls, of which too many are made"]
+            known = [*known, "not monitored for now: sizes and times of calls: there are too many calls"]
         return tuple(known)
 
     @property

@@ -41,7 +41,7 @@ def test_a_client_that_can_be_read_is_told_with_what_it_counts(tmp_path: Path) -
     assert (found.id, found.status, found.fix) == ("mount:/ckpt", "ok", None)
     assert found.text == (
         "nfs4 of filer: nfs 4.2 over tcp tells bytes, operations and their times, connections, requests without a "
-        "slot; out of sight: which of its data servers took what, and the connections to them (pNFS)"
+        "slot; out of sight: bytes of each data server, and the connections to them (pNFS)"
     )
 
 
@@ -110,7 +110,7 @@ def test_a_client_whose_counters_are_closed_is_a_note(tmp_path: Path, monkeypatc
     (found,) = told(tmp_path, LUSTRE)
 
     assert (before.status, found.status) == ("ok", "note")
-    assert "tells nothing; out of sight: what its client counts" in found.text
+    assert "tells nothing; out of sight: the counters of its client" in found.text
     assert "CAP_DAC_READ_SEARCH" in found.text
 
 
