@@ -11,7 +11,7 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _ABSURD = 1 << 63
 _MOST_BYTES = 64 << 10  # of a file of a few lines, whatever there is
 DEBUGFS_CLOSED = (  # why the counters of some clients are not told
-    "what its client counts: to read /sys/kernel/debug takes CAP_DAC_READ_SEARCH, and a kernel without lockdown"
+    "the counters of its client: reading /sys/kernel/debug needs CAP_DAC_READ_SEARCH and a kernel without lockdown"
 )
 
 

@@ -61,8 +61,8 @@ def test_all_else_is_refused(reader: StoreReader, db: Path, attack: str) -> None
     ("statement", "told"),
     [
         ("SELECT 1; SELECT 2", "one statement"),
-        ("", "no question"),
-        ("-- nothing", "no question"),
+        ("", "returns no rows"),
+        ("-- nothing", "returns no rows"),
         ("SELEC 1", "syntax error"),
         ("SELECT nope FROM v_ranks", "no such column"),
         ("SELECT * FROM nope", "no such table"),
@@ -84,7 +84,7 @@ def test_an_answer_is_bounded_in_rows(reader: StoreReader) -> None:
 @pytest.mark.parametrize("select", ["SELECT count(*) FROM c", "SELECT x FROM c WHERE x < 0"])
 def test_an_answer_is_bounded_in_time(reader: StoreReader, select: str) -> None:
     """Whatever SQLite works out meanwhile."""
-    with pytest.raises(CkptprofError, match="no answer within"):
+    with pytest.raises(CkptprofError, match="no result within"):
         reader.ask(endless(select), seconds=0.05)
 
 

@@ -170,7 +170,7 @@ def test_a_full_disk_stops_recording_and_loses_nothing(small_disk: Path, checkpo
             writer.add_checkpoints([checkpoint(uid=f"full-{number}", path="p" * 4000)])
             stored.append(str(number))
 
-    with pytest.raises(StoreFullError, match="no room on the disk") as caught:
+    with pytest.raises(StoreFullError, match="no space left on the disk") as caught:
         store_more()
     for _ in range(3):
         with pytest.raises(StoreFullError):

@@ -66,7 +66,7 @@ def test_a_missing_database_is_told_with_what_this_host_has(monkeypatch: pytest.
 
     location.RUNNING.symlink_to("an-invocation-that-is-no-file")
     assert "usermod -aG ckptprof USER" in location.where_to_get_data(own)
-    assert "only just begun" in location.where_to_get_data(service)
+    assert "has just started" in location.where_to_get_data(service)
     service.touch()
     assert f"records to {service}" in location.where_to_get_data(own)
 

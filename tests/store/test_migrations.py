@@ -96,7 +96,7 @@ def test_what_an_older_version_judged_is_marked(db: Path) -> None:
 
     verdict = read_all(db).verdict
     assert verdict is not None
-    assert (verdict.sentence, verdict.expected_seconds) == ("1 s in fsync. (So an older ckptprof judged.)", None)
+    assert (verdict.sentence, verdict.expected_seconds) == ("1 s in fsync. (Decided by an older ckptprof.)", None)
 
 
 def test_what_is_made_now_is_what_was_released(db: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_number_that_is_none_costs_the_diagnosis_and_not_the_checkpoint(
         found = reader.checkpoint(stored.id)
 
     assert found is not None
-    told = [sentence for sentence in found.blind if f"Its {name} held a number that is none" in sentence]
+    told = [sentence for sentence in found.blind if f"Its {name} contained an invalid number" in sentence]
     assert (getattr(found, name), len(told)) == ((Cost(gpus=1), 0) if name == "cost" else (None, 1))
     assert found.bytes == stored.bytes
 
@@ -311,7 +311,7 @@ def test_what_is_swapped_between_check_and_opening_is_not_written(
         return connect(*arguments, **options)  # type: ignore[call-overload,no-any-return]
 
     monkeypatch.setattr("ckptprof.store.connection.sqlite3.connect", swapped)
-    with pytest.raises(StoreError, match="was swapped while it was opened"):
+    with pytest.raises(StoreError, match="was replaced while it was being opened"):
         StoreWriter(db)
     assert victim.read_bytes() == before
 

@@ -373,7 +373,7 @@ def test_a_full_disk_is_waited_for(machine: Machine) -> None:
     machine.run("systemctl", "stop", "ckptprof")
     machine.run("sh", "-euc", f"rm {STATE}/*; {MOUNT.format('size=16k')}")
     machine.run("systemctl", "start", "ckptprof")
-    until("said", lambda: "no room on the disk" in machine.journal())
+    until("said", lambda: "no space left on the disk" in machine.journal())
 
     assert machine.property("ActiveState") == "active"
     machine.run("mount", "-o", "remount,size=64m", STATE)

@@ -25,7 +25,7 @@ _FUNCTION = 31
 _ALLOWED = frozenset((20, 21, _FUNCTION, 33))
 _FORBIDDEN_FUNCTIONS = frozenset(("load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"))
 # In the texts of errors that are the file's; all others are the statement's
-_NOTHING = "nothing here changes a database, or opens another one"
+_NOTHING = "a statement cannot change a database or open another one"
 _OF_THE_FILE = ("malformed", "not a database", "locked", "i/o error", "is full", "unable to open", "readonly")
 
 
@@ -81,7 +81,7 @@ def ask(raw: sqlite3.Connection, statement: str, *, seconds: float, rows: int) -
         try:
             cursor.execute(statement)
             if cursor.description is None:
-                raise UsageError("that is no question", hint="give a SELECT; without any, the tables are listed")
+                raise UsageError("this statement returns no rows", hint="give a SELECT; without it, tables are listed")
             found = cursor.fetchmany(rows + 1)
         except sqlite3.DatabaseError as error:
             raise _told(error, seconds) from error
@@ -89,7 +89,7 @@ def ask(raw: sqlite3.Connection, statement: str, *, seconds: float, rows: int) -
             raise UsageError("give one statement at a time") from error
         except MemoryError as error:
             raise CkptprofError(
-                f"the answer takes more than {_MAX_HEAP_BYTES >> 20} MiB", hint="ask for less at once"
+                f"the result needs more than {_MAX_HEAP_BYTES >> 20} MiB", hint="select fewer rows or columns"
             ) from error
         finally:
             cursor.close()
@@ -128,11 +128,11 @@ def _told(error: sqlite3.DatabaseError, seconds: float) -> Exception:
     text = str(error)
     lower = text.lower()
     if "interrupted" in lower:
-        return CkptprofError(f"no answer within {seconds:g} s", hint="ask for less: an earlier WHERE, a shorter time")
+        return CkptprofError(f"no result within {seconds:g} s", hint="select less: a stricter WHERE, a shorter time")
     if any(part in lower for part in ("not authorized", "prohibited", "cannot vacuum")):
         return UsageError("only SELECT is allowed", hint=_NOTHING)
     if "one statement" in lower:
         return UsageError("give one statement at a time")
     if any(part in lower for part in _OF_THE_FILE):
         return error
-    return UsageError(f"SQLite says: {text}", hint="`ckptprof sql` lists the tables and their columns")
+    return UsageError(f"SQLite: {text}", hint="`ckptprof sql` lists the tables and their columns")

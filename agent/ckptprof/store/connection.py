@@ -224,7 +224,7 @@ def _expect_open(path: Path, held: int) -> None:
         with contextlib.suppress(OSError):  # that of the list, or closed meanwhile
             if int(entry.name) != held and os.path.samestat(os.fstat(int(entry.name)), wanted):
                 return
-    raise StoreError(f"{shown(path)} was swapped while it was opened", hint=_ELSEWHERE)
+    raise StoreError(f"{shown(path)} was replaced while it was being opened", hint=_ELSEWHERE)
 
 
 def open_reader(path: Path, *, immutable: bool) -> Connection:

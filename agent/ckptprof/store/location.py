@@ -15,7 +15,7 @@ SERVICE_DATABASE = SERVICE_DIRECTORY / FILE_NAME
 RUNNING = Path("/run/systemd/units/invocation:ckptprof.service")  # systemd keeps it while the unit is active
 SYSTEMD = Path("/run/systemd/system")  # sd_booted(3)
 _SQLITE = "sqlite:///"
-_GROUP = "root and the group ckptprof may read the record of the service: `usermod -aG ckptprof USER` as root"
+_GROUP = "only root and the group ckptprof may read the service's database: `usermod -aG ckptprof USER` as root"
 _URL_OPTIONS = re.compile(r"\?\w+=[^/]*$")
 
 
@@ -59,9 +59,9 @@ def where_to_get_data(path: Path) -> str:
         whole = "ckptprof service install" if SYSTEMD.is_dir() else "ckptprof agent"
         return f"record one command with `ckptprof run -- CMD`, or the whole host with `{whole}` as root"
     if path == SERVICE_DATABASE:
-        return "the service has only just begun: ask again in a few seconds"
+        return "the service has just started: try again in a few seconds"
     if os.access(SERVICE_DATABASE, os.R_OK):
-        return f"the service on this host records to {SERVICE_DATABASE}: ask that with --db"
+        return f"the service on this host records to {SERVICE_DATABASE}: read that with --db"
     return _GROUP
 
 

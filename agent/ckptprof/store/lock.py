@@ -37,7 +37,7 @@ class Holder(NamedTuple):
 def log_readers(path: Path) -> str:
     """Describe the processes that read the log of a database and so keep it from being reset."""
     found = holders(path.with_name(path.name + "-shm"), _READ_BYTES)
-    return "; ".join(map(str, found)) if found else "a process that cannot be seen from here"
+    return "; ".join(map(str, found)) if found else "a process that is not visible from here"
 
 
 def holders(path: Path, of: range = range(1 << 62)) -> list[Holder] | None:
@@ -158,7 +158,7 @@ def _fresh(path: Path, judged: os.stat_result) -> int | None:
 
 def _busy(path: Path) -> StoreBusyError:
     found = holders(lock_path(path))
-    who = f" ({'; '.join(map(str, found))})" if found else ", which cannot be seen from here"
+    who = f" ({'; '.join(map(str, found))})" if found else ", which is not visible from here"
     hint = "stop that one, or give another path with --db"
     return StoreBusyError(f"{shown(path)} is being written by another ckptprof{who}", hint=hint)
 

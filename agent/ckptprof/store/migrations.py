@@ -83,7 +83,7 @@ _FROM_0_1 = (
         limit_seconds = iif(json_valid(verdict), json_extract(verdict, '$.seconds'), NULL),
         limit_confidence = iif(json_valid(verdict), json_extract(verdict, '$.confidence'), NULL),
         verdict = iif(json_valid(verdict), json_set(verdict, '$.expected_seconds', NULL, '$.sentence',
-            json_extract(verdict, '$.sentence') || ' (So an older ckptprof judged.)'), verdict)""",
+            json_extract(verdict, '$.sentence') || ' (Decided by an older ckptprof.)'), verdict)""",
     compiled.TABLES["untold"],
     compiled.TABLES["outbox"],
     """INSERT INTO outbox (checkpoint_id, revision, first_start_ns)
@@ -118,7 +118,7 @@ def check_version(connection: Connection, where: str) -> int:
     if version != LATEST and version not in STEPS:
         raise StoreDamagedError(
             f"{where} was written by a ckptprof between releases (schema {version}; 0.1.0 has 4, this one {LATEST})",
-            hint="the ckptprof that wrote it reads it; what records here next keeps it aside",
+            hint="only the ckptprof that wrote it can read it; the next recorder sets it aside",
         )
     _check_schema(connection, where)
     return version

@@ -32,7 +32,7 @@ class StoreDamagedError(StoreError):
     """The database cannot be used any more; a new one has to take its place."""
 
 
-MOVE_AWAY = "move it away; a new one is made at the next start"
+MOVE_AWAY = "move it away; the next start makes a new one"
 _READ_ONLY = "{} cannot be written: it or its directory is read-only"
 # sqlite3 gives error codes only since Python 3.11; the texts of SQLite's codes have not changed in 20 years
 _TEXTS: tuple[tuple[str, type[StoreError], str, str], ...] = (
@@ -40,14 +40,14 @@ _TEXTS: tuple[tuple[str, type[StoreError], str, str], ...] = (
     ("malformed", StoreDamagedError, "{} is damaged", MOVE_AWAY),
     ("readonly", StorePassingError, _READ_ONLY, "check its owner and the mount"),
     ("read-only", StorePassingError, _READ_ONLY, "check its owner and the mount"),
-    ("i/o error", StorePassingError, "the disk does not read or write {}", "look at the disk: `dmesg` says more"),
+    ("i/o error", StorePassingError, "the disk does not read or write {}", "check the disk: `dmesg` has details"),
     ("unable to open", StoreError, "{} cannot be opened", "check that you may read it and its directory"),
-    ("locked", StoreBusyError, "{} is locked by another program", "try again when that is done"),
+    ("locked", StoreBusyError, "{} is locked by another program", "try again when it is done"),
     ("could not decode", StoreDamagedError, "{} is damaged", MOVE_AWAY),
     ("json cannot hold", StoreDamagedError, "{} is damaged", MOVE_AWAY),
     ("too big", StoreDamagedError, "{} is damaged: one of its values is too large", MOVE_AWAY),
-    ("more text", StoreDamagedError, "{} is damaged: it tells more than there is room for in it", MOVE_AWAY),
-    ("interrupted", StoreDamagedError, "{} is damaged, or made so: to read it takes too long", MOVE_AWAY),
+    ("more text", StoreDamagedError, "{} is damaged: it contains more text than its size allows", MOVE_AWAY),
+    ("interrupted", StoreDamagedError, "{} is damaged: reading it takes too long", MOVE_AWAY),
     ("no such", StoreDamagedError, "{} is damaged: a part of its schema is missing", MOVE_AWAY),
 )
 
@@ -65,7 +65,7 @@ def translated(path: Path) -> Iterator[None]:
         raise _from_system(error, path) from error
     except MemoryError as error:
         raise StoreDamagedError(
-            f"{shown(path)} is damaged: to read it takes too much memory", hint=MOVE_AWAY
+            f"{shown(path)} is damaged: reading it takes too much memory", hint=MOVE_AWAY
         ) from error
     except (BlockError, msgspec.MsgspecError) as error:
         raise StoreError(f"{shown(path)} is damaged: {error}", hint="move it away, or query another time") from error
@@ -94,7 +94,7 @@ def _from_system(error: OSError, path: Path) -> StoreError:
 
 def full(path: Path) -> StoreFullError:
     """Error for a full disk."""
-    return StoreFullError(f"no room on the disk for {shown(path)}", hint="free some space; recording then goes on")
+    return StoreFullError(f"no space left on the disk for {shown(path)}", hint="free some space; recording continues")
 
 
 def _no_room(path: Path) -> bool:

@@ -121,8 +121,8 @@ def _copy(path: Path) -> Iterator[Path]:
                     done += moved
             except OSError as error:
                 if folder is folders[-1]:
-                    text = f"{folder} has no room for a copy of {shown(path)}: {error.strerror}"
-                    raise StoreError(text, hint="name a folder with more in TMPDIR") from error
+                    text = f"{folder} has no space for a copy of {shown(path)}: {error.strerror}"
+                    raise StoreError(text, hint="set TMPDIR to a folder with more space") from error
             else:
                 break
         yield Path(target.name)

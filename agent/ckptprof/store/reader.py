@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 1000  # rows
 _MOST_CHECKPOINTS = 100_000  # of a report: about 5 s and 400 MB
 _UPGRADE_SERVICE = "the service still runs the older version: `systemctl restart ckptprof` as root"
-_UPGRADE = "record to it once more with this version: that brings it up to date"
+_UPGRADE = "record to it once with this version: that updates it"
 
 
 class StoreReader:

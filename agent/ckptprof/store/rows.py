@@ -116,7 +116,7 @@ def _readable(checkpoint: Checkpoint) -> tuple[Checkpoint, dict[str, str | None]
             msgspec.json.decode(text, type=kind)
             texts[name] = text.decode()
         except msgspec.ValidationError:
-            blind = (*checkpoint.blind, f"Its {name} held a number that is none, and was not kept.")
+            blind = (*checkpoint.blind, f"Its {name} contained an invalid number and was not stored.")
             checkpoint = msgspec.structs.replace(checkpoint, blind=blind, **{name: None})
     return checkpoint, texts
 
@@ -129,10 +129,10 @@ def _bounded(checkpoint: Checkpoint) -> Checkpoint:
         rows = getattr(checkpoint, name)
         if len(rows) > MAX_CHILDREN:
             kept[name] = tuple(sorted(rows, key=lambda one: -one.bytes)[:MAX_CHILDREN])
-            blind = (*blind, f"Only the {MAX_CHILDREN} largest of {len(rows)} {name} are kept.")
+            blind = (*blind, f"Only the {MAX_CHILDREN} largest of {len(rows)} {name} are stored.")
     if len(checkpoint.timeline) > MAX_POINTS:
         kept["timeline"] = checkpoint.timeline[:MAX_POINTS]
-        blind = (*blind, f"Only the first {MAX_POINTS} of {len(checkpoint.timeline)} intervals are kept.")
+        blind = (*blind, f"Only the first {MAX_POINTS} of {len(checkpoint.timeline)} intervals are stored.")
     overheads = checkpoint.overheads[:MAX_OVERHEADS]
     return msgspec.structs.replace(checkpoint, blind=blind, overheads=overheads, **kept)
 

@@ -211,7 +211,7 @@ class StoreWriter:
     def _check_log(self) -> None:
         used = retention.used_bytes(self._connection) + log_bytes(self.path)
         if self._publication.is_log_held and used > self._retention.max_bytes:
-            text = f"{shown(self.path)} and its log have {used} bytes: a reader holds the log"
+            text = f"{shown(self.path)} and its log have {used} bytes: a reader keeps the log from being reset"
             raise StoreFullError(f"{text} ({log_readers(self.path)})", hint="end it, or its transaction")
 
     def _run(self, work: Callable[[Connection], _Result], *, durable: bool) -> _Result:

@@ -58,7 +58,7 @@ class WallClock:
     ) -> None:
         """Ask once; raises UnavailableError."""
         if ask is None and not fs.is_live:
-            raise UnavailableError("the clock is asked of the kernel itself, not of files")
+            raise UnavailableError("the clock is read by a system call, not from files")
         self._ask = ask or ask_kernel
         self._clock = clock
         self._next = 0.0

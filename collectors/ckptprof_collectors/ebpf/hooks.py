@@ -53,7 +53,7 @@ OPTIONAL = (
     Hook(
         "dirty-pauses",
         (("pause_of_12", b"\0btf_trace_balance_dirty_pages\0"), ("pause_of_8", b"\0btf_trace_balance_dirty_pages\0")),
-        "the time for which writers are held back because too much is dirty",
+        "how long writers are blocked because too much is dirty",
     ),
     Hook("family", (("family_grows", b"\0btf_trace_sched_process_fork\0"),), "children of the traced processes"),
     Hook("family-ends", (("family_shrinks", b"\0btf_trace_sched_process_exit\0"),), "which of them have ended"),
@@ -69,24 +69,24 @@ OPTIONAL = (
     Hook(
         "mapped-reads",
         (("fault_around", b"\0btf_trace_mm_filemap_map_pages\0"),),
-        "pages that are read through mappings (the kernel tells of them since 6.12)",
+        "pages that are read through mappings (the kernel reports them since 6.12)",
     ),
     Hook(
         "mapped-misses",
         (("fault_page", b"\0btf_trace_mm_filemap_fault\0"),),
-        "pages of mappings that were not in memory (the kernel tells of them since 6.12)",
+        "pages of mappings that were not in memory (the kernel reports them since 6.12)",
     ),
     Hook(
         "sends",
         (("sent_typed", b"\0btf_trace_sock_send_length\0"),),
-        "what processes send over TCP (the kernel tells of it since 6.3)",
+        "what processes send over TCP (the kernel reports it since 6.3)",
         on_demand=True,
         apart=True,
     ),
     Hook(
         "receives",
         (("received_typed", b"\0btf_trace_sock_recv_length\0"),),
-        "what processes receive over TCP (the kernel tells of it since 6.3)",
+        "what processes receive over TCP (the kernel reports it since 6.3)",
         on_demand=True,
         apart=True,
     ),
@@ -160,7 +160,7 @@ class KernelTypes:
         try:
             self._data = path.read_bytes()
         except OSError as error:
-            text = f"this kernel tells nothing of its types ({path}: {error.strerror}): no eBPF program can be fitted"
+            text = f"this kernel has no type information ({path}: {error.strerror}): no eBPF program can be loaded"
             raise UnavailableError(text) from None
 
     def has(self, name: bytes) -> bool:
@@ -244,7 +244,7 @@ def _attach_all(
             continue
         if hook in essential:
             hooked.close()
-            raise _unavailable(failure or BpfError(errno.ENOENT, f"the kernel has no place to see {hook.without}"))
+            raise _unavailable(failure or BpfError(errno.ENOENT, f"the kernel has no hook for {hook.without}"))
         reason = failure.summary if failure is not None else "this kernel has no tracepoint for it"
         if failure is None and refusals:
             reason = f"the kernel refused the program: {refusals[-1].summary}"

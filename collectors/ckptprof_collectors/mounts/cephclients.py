@@ -21,7 +21,7 @@ MAX_TARGETS = 256
 _KINDS = (b"read", b"write", b"metadata", b"copyfrom")
 _WAITING = re.compile(rb"^\d+\tosd(\d{1,9})\t", re.MULTILINE)
 _FSID = re.compile(r"@([0-9a-f-]{36})\.")  # of a source since 5.16: user@fsid.name=/path
-_UNSEEN = ("what each OSD was sent: its client counts that of all of them together",)
+_UNSEEN = ("bytes of each OSD: the client only counts their sum",)
 
 
 class CephClients:

@@ -279,7 +279,7 @@ class LustreClients:
         stats = [*(client.stats for client in clients), *(target.stats for target in every)]
         unseen = [DEBUGFS_CLOSED] if any(one.closed for one in stats) else []
         if left_out := len(same) - len(told):
-            unseen.append(f"what {left_out} of its {len(every)} targets did each")
+            unseen.append(f"each of {left_out} of its {len(every)} targets")
         active = (data or {}).get("req_active", Count(0, 0))
         return ClientSample(
             *device,

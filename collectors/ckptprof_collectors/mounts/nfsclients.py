@@ -119,7 +119,7 @@ def parse(device: tuple[int, int], block: bytes) -> ClientSample:
         operations=tuple(operations),
         delays=_at(fields.get(b"events", []), _DELAY),
         settings=_settings(options),
-        unseen=("which of its data servers took what, and the connections to them (pNFS)",) if has_pnfs else (),
+        unseen=("bytes of each data server, and the connections to them (pNFS)",) if has_pnfs else (),
         **_transport(transports),
     )
 

@@ -11,7 +11,7 @@ from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import ClientSample, MountInfo
 
 _WITH_THEM = "`weka stats --category ops_driver` has them"
-_UNSEEN = (f"bytes and requests of WekaFS, and over DPDK also the network that they take: {_WITH_THEM}",)
+_UNSEEN = (f"bytes and requests of WekaFS, and over DPDK also their network traffic: {_WITH_THEM}",)
 
 
 class WekaClients:

@@ -281,7 +281,7 @@ class TcpTable(Generic[S]):
         size: int
         size, kind, told = _HEAD.unpack_from(data, at)
         if size < HEADER.size or at + size > len(data):
-            raise OSError(errno.EBADMSG, "sock_diag tells what makes no sense")
+            raise OSError(errno.EBADMSG, "malformed answer of sock_diag")
         if told != self._netlink.sequence:
             pass  # of an answer that was broken off
         elif kind in (ERROR, DONE) and self._netlink.ended(kind, data[at + HEADER.size : at + size]):

@@ -51,7 +51,7 @@ class Netlink:
             return False
         number = -int.from_bytes(body[:4], "little", signed=True)
         if number > 0 or kind == ERROR:
-            raise OSError(number, f"{self._what} refuses to tell")
+            raise OSError(number, f"{self._what} refused the request")
         return True
 
     def dump(self, kind: int, message: bytes) -> Iterator[tuple[int, bytes]]:

@@ -37,7 +37,7 @@ class Qdiscs:
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Open a socket in the agent's own network namespace; raises UnavailableError."""
         if not fs.is_live:
-            raise UnavailableError("queueing disciplines are asked of the kernel itself, not of files")
+            raise UnavailableError("queueing disciplines are read by netlink, not from files")
         self._netlink = Netlink(ROUTE, "rtnetlink")
         self._clock = clock
         self._next = 0.0

@@ -224,7 +224,7 @@ class TcpSockets:
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Ask for the sockets of the agent's own network namespace; raises UnavailableError."""
         if not fs.is_live:
-            raise UnavailableError("TCP sockets are asked of the kernel itself, not of files")
+            raise UnavailableError("TCP sockets are read by netlink, not from files")
         self._table = TcpTable(_Connection)
         self._addresses = LocalAddresses(fs)
         self._clock = clock

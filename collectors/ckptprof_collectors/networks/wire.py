@@ -65,7 +65,7 @@ class Wires:
     def __init__(self, fs: KernelFs, *, ask: Ask | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """Look for interfaces; raises UnavailableError if none counts at its wire."""
         if not fs.is_live and ask is None:
-            raise UnavailableError("the numbers of the wire are asked of drivers, not of files")
+            raise UnavailableError("the numbers of the wire are read by ioctl, not from files")
         self._net = fs.sys / "class" / "net"
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._ask = ask or self._ioctl

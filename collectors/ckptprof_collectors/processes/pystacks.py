@@ -94,7 +94,7 @@ class StackLooker:
         self.looks = self.failures = 0
         self.cost_ns = 0
         if program is None:
-            self._reason = "py-spy is not installed: Python stacks are not seen"
+            self._reason = "py-spy is not installed: Python stacks are not sampled"
 
     @property
     def can_look(self) -> bool:
@@ -150,7 +150,7 @@ class StackLooker:
         self.cost_ns += found.cost_ns
         threads = parse(found.raw)
         if not threads:
-            self._fail((pid, start_ticks), found.complaint or "py-spy told nothing", for_good=found.hangs)
+            self._fail((pid, start_ticks), found.complaint or "py-spy printed nothing", for_good=found.hangs)
             return
         self._failed.pop((pid, start_ticks), None)
         self._answers.append(StackSample(found.read_ns, pid, start_ticks, found.cost_ns, threads))
@@ -216,7 +216,7 @@ def dump(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS) ->
     status, usage = ended
     cost_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
     if not done:
-        late = f"py-spy was not done within {timeout_seconds:g} s or {MAX_OUTPUT_BYTES >> 20} MiB"
+        late = f"py-spy did not finish within {timeout_seconds:g} s or {MAX_OUTPUT_BYTES >> 20} MiB"
         return Dump(b"", late, cost_ns, read_ns)
     return Dump(b"", _complaint(told), cost_ns, read_ns) if status else Dump(raw, "", cost_ns, read_ns)
 
@@ -245,7 +245,7 @@ def _complaint(told: bytes) -> str:
     lines = [line.strip() for line in text(told).splitlines() if line.strip()]
     if any("ermission" in line for line in lines):
         return _FORBIDDEN
-    return f"py-spy failed: {(lines[-1] if lines else 'it said nothing')[:200]}"
+    return f"py-spy failed: {(lines[-1] if lines else 'no output')[:200]}"
 
 
 def parse(raw: bytes) -> tuple[ThreadStack, ...]:

@@ -40,8 +40,13 @@ def test_a_client_that_can_be_read_is_told_with_what_it_counts(tmp_path: Path) -
 
     assert (found.id, found.status, found.fix) == ("mount:/ckpt", "ok", None)
     assert found.text == (
+<<<<<<< HEAD
         "nfs4 of filer: nfs 4.2 over tcp shows bytes, operations and their times, connections, requests without a "
         "slot; not observed: which of its data servers took what, and the connections to them (pNFS)"
+=======
+        "nfs4 of filer: nfs 4.2 over tcp tells bytes, operations and their times, connections, requests without a "
+        "slot; out of sight: bytes of each data server, and the connections to them (pNFS)"
+>>>>>>> store48
     )
 
 
@@ -79,8 +84,8 @@ def test_who_serves_a_fuse_mount_is_told_with_what_tells_of_it(tmp_path: Path) -
     )
     assert seen.text == (
         "fuse.sshfs of host: served by sshfs, process 50 with 70; observed: how many requests have no answer (3 have "
-        "none now), the processor time and the TCP connections of these processes; not observed: the time of each request, "
-        "what is sent after close(2) has returned"
+        "none now), the processor time and the TCP connections of these processes; not observed: the time of each "
+        "request, what is sent after close(2) has returned"
     )
 
 
@@ -110,7 +115,11 @@ def test_a_client_whose_counters_are_closed_is_a_note(tmp_path: Path, monkeypatc
     (found,) = told(tmp_path, LUSTRE)
 
     assert (before.status, found.status) == ("ok", "note")
+<<<<<<< HEAD
     assert "shows nothing; not observed: what its client counts" in found.text
+=======
+    assert "tells nothing; out of sight: the counters of its client" in found.text
+>>>>>>> store48
     assert "CAP_DAC_READ_SEARCH" in found.text
 
 

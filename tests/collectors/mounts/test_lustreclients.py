@@ -243,7 +243,7 @@ def test_only_so_many_targets_are_told_each(tmp_path: Path, monkeypatch: pytest.
     sample = seen(tree)
 
     assert (len(sample.targets), sample.wire_written_bytes) == (4, 6 * MIB)
-    assert sample.unseen == ("what 3 of its 7 targets did each",)
+    assert sample.unseen == ("each of 3 of its 7 targets",)
 
 
 @pytest.mark.parametrize(

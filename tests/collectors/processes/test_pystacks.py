@@ -135,7 +135,7 @@ def test_without_py_spy_that_is_told_once() -> None:
 
     assert not looker.ask(Process(KernelFs(), os.getpid()))
     assert [looker.take_reason(), looker.take_reason()] == [
-        "py-spy is not installed: Python stacks are not seen",
+        "py-spy is not installed: Python stacks are not sampled",
         None,
     ]
 
@@ -147,7 +147,7 @@ def test_without_py_spy_that_is_told_once() -> None:
         ("echo one >&2; echo 'Error: two' >&2; exit 1", PATIENCE_SECONDS, "py-spy failed: Error: two"),
         (f"exec sleep {LIFETIME}", 0.5, "not done within"),
         ("exec cat /dev/zero", PATIENCE_SECONDS, "not done within"),
-        ("exit 3", PATIENCE_SECONDS, "it said nothing"),
+        ("exit 3", PATIENCE_SECONDS, "no output"),
     ],
 )
 def test_a_program_that_fails_hangs_or_babbles_is_ended(

@@ -160,7 +160,7 @@ def test_a_disk_that_fills_up_costs_no_report(ckptprof: Ckptprof, small_disk: Pa
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == 9
-    assert b"no room on the disk" in err
+    assert b"no space left on the disk" in err
     assert b"not everything could be stored" in err
     assert [err.count(f"ckpt_{number}.npy".encode()) for number in range(3)] == [1, 1, 1]
     assert ckptprof.call("report", "--db", str(database)).returncode in (0, 3)

@@ -66,7 +66,7 @@ def test_a_server_is_verified_unless_it_is_this_host(url: str, parameters: dict[
         ("postgresql+psycopg://u:12/secret@h/d", "a password in a URL can be read by every user"),
         ("postgresql+psycopg://u:12#secret@h/d", "a password in a URL can be read by every user"),
         ("postgresql+psycopg://u:12?host=secret@h/d", "a password in a URL can be read by every user"),
-        ("postgresql+psycopg:///d?host=/tmp,h", "one host is asked"),
+        ("postgresql+psycopg:///d?host=/tmp,h", "name one host"),
         ("postgresql://h/d", "kind 'postgresql' is not supported"),
     ],
 )

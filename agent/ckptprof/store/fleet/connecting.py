@@ -34,7 +34,7 @@ def connected(target: Target, password_file: Path | None = None) -> Iterator[Con
         from psycopg.conninfo import make_conninfo  # noqa: PLC0415 # likewise
     except ImportError as error:
         raise UsageError(
-            "PostgreSQL is asked by psycopg, which is not installed", hint="pip install 'ckptprof[postgres]'"
+            "psycopg, the client of PostgreSQL, is not installed", hint="pip install 'ckptprof[postgres]'"
         ) from error
     secret = password(password_file)
     arguments = {**_LONGEST, **target.parameters, "application_name": "ckptprof"}
@@ -81,7 +81,7 @@ def _told(error: DBAPIError, target: Target) -> StoreError:
             f"{target.url} is not prepared: {said}", hint=f"as its owner: ckptprof ship --prepare --to {target.url}"
         )
     if code == _REFUSED:
-        return StoreError(f"{target.url} refuses: {said}", hint="docs/cluster.md tells which role a node needs")
+        return StoreError(f"{target.url} refuses: {said}", hint="docs/cluster.md names the role that a node needs")
     if not code or code[:2] in ("08", "57", "53"):
         return ServerAwayError(f"{target.url}: {said}", hint="it is tried again")
     return StoreError(f"{target.url}: {said}")

@@ -61,7 +61,7 @@ def _check_number(connection: Connection, url: str) -> None:
     if connection.execute(select(func.count()).select_from(some)).scalar_one() > MOST_READ:
         raise StoreError(
             f"{url} has more than {MOST_READ:,} checkpoints, which are not read at once",
-            hint="ask ckptprof.checkpoints there in SQL, or drop old days: SELECT ckptprof.drop_before(TIME)",
+            hint="query ckptprof.checkpoints there in SQL, or drop old days: SELECT ckptprof.drop_before(TIME)",
         )
 
 

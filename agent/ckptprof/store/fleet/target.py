@@ -54,7 +54,7 @@ def target_of(url: str) -> Target:
             dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))),
         )
     except ValueError:  # whose text has what stands after a colon, which may be a password
-        raise UsageError("that is no URL of a database", hint=_FORM) from None
+        raise UsageError("not a database URL", hint=_FORM) from None
     if parts.password is not None or "password" in options or "@" in parts.path + parts.query + parts.fragment:
         raise UsageError(
             "a password in a URL can be read by every user of this host",
@@ -69,7 +69,7 @@ def target_of(url: str) -> Target:
         raise UsageError(f"{url}: {what}", hint=f"{_FORM}; options after a ? are {', '.join(_OPTIONS)}")
     host = options.pop("host", None) or unquote(parts.hostname or "")
     if "," in host:  # libpq would ask each, and of the second one we know nothing
-        raise UsageError(f"{url}: one host is asked", hint=_FORM)
+        raise UsageError(f"{url}: name one host", hint=_FORM)
     found = {"dbname": name, **options}
     found |= {"host": host} if host else {}
     found |= {"user": unquote(parts.username)} if parts.username else {}

@@ -80,7 +80,7 @@ class _Source:
             strip = strips.unpack(layout, data, self._layouts)
             self._values += len(strip.times_ns) * (1 + len(strip.columns))
             if self._values > MAX_VALUES:
-                raise StoreError("that is too much for one answer", hint="ask for a shorter time or a step of minutes")
+                raise StoreError("too many values for one result", hint="query a shorter time or a step of minutes")
             found.append(strip)
         return found
 
