@@ -167,11 +167,7 @@ class Trace:
         """What cannot be seen here, each one sentence."""
         known = self._files.degraded + (self._devices.degraded if self._devices else [])
         if self._shed_until_ns:
-<<<<<<< HEAD
-            known = [*known, "not monitored for now: sizes and times of calls, which are too frequent"]
-=======
             known = [*known, "not monitored for now: sizes and times of calls: there are too many calls"]
->>>>>>> store48
         return tuple(known)
 
     @property

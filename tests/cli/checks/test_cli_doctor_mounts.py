@@ -40,13 +40,8 @@ def test_a_client_that_can_be_read_is_told_with_what_it_counts(tmp_path: Path) -
 
     assert (found.id, found.status, found.fix) == ("mount:/ckpt", "ok", None)
     assert found.text == (
-<<<<<<< HEAD
         "nfs4 of filer: nfs 4.2 over tcp shows bytes, operations and their times, connections, requests without a "
-        "slot; not observed: which of its data servers took what, and the connections to them (pNFS)"
-=======
-        "nfs4 of filer: nfs 4.2 over tcp tells bytes, operations and their times, connections, requests without a "
-        "slot; out of sight: bytes of each data server, and the connections to them (pNFS)"
->>>>>>> store48
+        "slot; not observed: bytes of each data server, and the connections to them (pNFS)"
     )
 
 
@@ -115,11 +110,7 @@ def test_a_client_whose_counters_are_closed_is_a_note(tmp_path: Path, monkeypatc
     (found,) = told(tmp_path, LUSTRE)
 
     assert (before.status, found.status) == ("ok", "note")
-<<<<<<< HEAD
-    assert "shows nothing; not observed: what its client counts" in found.text
-=======
-    assert "tells nothing; out of sight: the counters of its client" in found.text
->>>>>>> store48
+    assert "shows nothing; not observed: the counters of its client" in found.text
     assert "CAP_DAC_READ_SEARCH" in found.text
 
 
