@@ -1,4 +1,4 @@
-"""What the recorder tells the sampler: once on its command line, and then in lines on its standard input."""
+"""Options of the sampler: once on its command line, later as lines on its standard input."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ Wish = Literal["auto", "trace", "poll"]
 
 
 class SamplerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to sample; handed to the sampler process as JSON."""
+    """How to sample; passed to the sampler process as JSON."""
 
     uid: str
-    level: Wish = "poll"  # the header says what became of it
-    base_hz: float = 10.0  # while something that trains is there
-    burst_hz: float = 25.0  # while it moves bytes
+    level: Wish = "poll"  # requested; the header has the level in force
+    base_hz: float = 10.0  # while a training process exists
+    burst_hz: float = 25.0  # while it transfers bytes
     idle_hz: float = 1.0
     monitor_pids: tuple[int, ...] = ()
-    only_family: bool = False  # `ckptprof run`: watch nothing until a root process is named
-    among_others: bool = False  # that one runs already: the trace cannot tell it by who starts it, and sees all
+    only_family: bool = False  # `ckptprof run`: watch only descendants of a root process, named later
+    among_others: bool = False  # the root process is already running: the trace covers all processes
     note: str = ""
-    witness_fd: int | None = None  # where the number of each of these signals is written as it comes
+    witness_fd: int | None = None  # receives the number of each of these signals
     witness_signals: tuple[int, ...] = ()
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that the recorder writes to the sampler's standard input."""
+    """A line on the sampler's standard input."""
 
     root_pid: int | None = None
     subreaper_pid: int | None = None

@@ -1,4 +1,4 @@
-"""What is going on, in one line on a terminal that the next one replaces; in a pipe nothing is written."""
+"""Progress in one line of a terminal; nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from contextlib import contextmanager
 
 from ckptprof.report.clean import clean, shorten_end
 
-LONG_SECONDS = 1.0  # after which one wonders whether anything goes on
-_PAUSE_SECONDS = 0.1  # between two lines: nobody reads faster
-_NARROW = 80  # cells, where the terminal does not say
+LONG_SECONDS = 1.0  # then a waiting user needs a message
+_PAUSE_SECONDS = 0.1  # between two lines
+_NARROW = 80  # cells, if the terminal does not report its width
 _ERASE = "\r\x1b[K"
 
 
 class Progress:
-    """The line; `clear` takes it away before anything else is printed."""
+    """The line; `clear` removes it before other output."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         """Write to stderr if that is a terminal, and not at all if `quiet`."""
@@ -28,7 +28,7 @@ class Progress:
         self._dirty = False
 
     def tell(self, text: str) -> None:
-        """Replace the line, unless the last one came a moment ago."""
+        """Replace the line, at most ten times a second."""
         now = time.monotonic()
         if not self.shown or now < self._next_at:
             return
@@ -37,21 +37,21 @@ class Progress:
         self._write(_ERASE + shorten_end(clean(text), _width() - 1))
 
     def clear(self) -> None:
-        """Take the line away; a second call does nothing."""
+        """Remove the line; a second call does nothing."""
         if self._dirty:
             self._dirty = False
             self._write(_ERASE)
 
     def _write(self, text: str) -> None:
         encoding = sys.stderr.encoding or "ascii"
-        with contextlib.suppress(OSError, ValueError):  # a closed terminal stops nobody
+        with contextlib.suppress(OSError, ValueError):  # a closed terminal is no error
             sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
             sys.stderr.flush()
 
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Show what takes so long while the block runs, if it does."""
+    """Show `text` if the block runs for longer than a second."""
     progress = Progress()
     timer = threading.Timer(LONG_SECONDS, progress.tell, (text,))
     timer.daemon = True

@@ -1,4 +1,4 @@
-"""The title of a process, as `ps` and `top` show it (PR_SET_NAME in prctl(2), cmdline in proc(5)).
+"""Title of a process in `ps` and `top` (PR_SET_NAME in prctl(2), cmdline in proc(5)).
 
 By hand and not by setproctitle, which is a compiled module: where it has no wheel yet, as for a new Python, installing
 ckptprof would take a compiler. It also moves the environment. A title that fits into the arguments needs neither.
@@ -17,7 +17,7 @@ _BEFORE_STATE = 2
 
 
 def set_title(role: str) -> bool:
-    """Show this process as "ckptprof: ROLE"; return whether there was room. To be called by the main thread."""
+    """Show this process as "ckptprof: ROLE"; return whether the title fitted. Call it in the main thread."""
     name = f"ckptprof:{role}".encode()[:_COMM_BYTES]
     ctypes.CDLL(None).prctl(_PR_SET_NAME, ctypes.c_char_p(name), 0, 0, 0)
     try:

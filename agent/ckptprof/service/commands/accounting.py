@@ -1,7 +1,7 @@
-"""Reads and writes the AdminComment of jobs by Slurm's own programs, which know where its accounting is and who may.
+"""Reads and writes the AdminComment of jobs with Slurm's own programs, which find its accounting and authenticate.
 
-`sacct` and `sacctmgr` of Slurm 22.05 and newer (`man sacct`, `man sacctmgr`: "SPECIFICATIONS FOR JOB"). No shell is
-between, and each call has a time limit: accounting that does not answer holds nobody.
+`sacct` and `sacctmgr` of Slurm 22.05 and newer (`man sacct`, `man sacctmgr`: "SPECIFICATIONS FOR JOB"). Without a
+shell, and with a timeout for each call.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _WRITES = (Action.WRITE, Action.RENEW)
 
 
 class SlurmError(CkptprofError):
-    """Slurm's accounting could not be asked, or refused."""
+    """Slurm's accounting could not be queried, or refused."""
 
 
 def comments(jobs: Iterable[JobId]) -> dict[JobId, str]:
-    """Return the AdminComment of those jobs that the accounting of this cluster knows; raises SlurmError.
+    """Return the AdminComment of the jobs that this cluster's accounting knows; raises SlurmError.
 
-    What says that it is of another cluster is none of them, whatever number it has.
+    Jobs of another cluster are left out, even with the same number.
     """
     asked: dict[str, list[JobId]] = {}
     for job in jobs:
@@ -43,10 +43,10 @@ def comments(jobs: Iterable[JobId]) -> dict[JobId, str]:
 
 
 def annotated(made: Mapping[JobId, str], *, write: bool) -> tuple[list[Annotation], str | None]:
-    """Return what is to be done with each job's comment, done if `write`, and why Slurm could not be asked.
+    """Return the action for each job's comment, done if `write`, and why Slurm could not be queried (None: it was).
 
-    Comments are read right before they are written, for so few jobs at a time that little can come between. Raises
-    SlurmError where they are to be written and cannot be read.
+    Comments are read right before they are written, in small batches, so that little can change in between. Raises
+    SlurmError if they are to be written and cannot be read.
     """
     found: list[Annotation] = []
     jobs = list(made)
@@ -66,7 +66,7 @@ def annotated(made: Mapping[JobId, str], *, write: bool) -> tuple[list[Annotatio
 
 
 def _proven(jobs: Sequence[JobId], told: Sequence[Annotation]) -> list[Annotation]:
-    """Return them with an error where Slurm was content, and the comment is another one all the same."""
+    """Add an error where Slurm reported none, but the comment differs."""
     kept = comments(jobs)
     lost = "sacctmgr reported no error, but the comment was not written"
     return [

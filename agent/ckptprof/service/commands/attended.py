@@ -1,7 +1,7 @@
-"""One command beside a sampler, for `ckptprof run` and `ckptprof capture`: with whatever privileges there are.
+"""A command with a sampler, for `ckptprof run` and `ckptprof capture`, with the privileges of the caller.
 
-The command comes first: when the sampler or what takes its frames fails, it goes on unwatched, and its exit code is
-always handed through.
+The command comes first: when the sampler or the consumer of its frames fails, the command continues without
+monitoring, and its exit code is always returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ckptprof.service.recorder.signals import Caught, Relay, SignalTrap
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 SHELL = "/bin/sh"
-OUR_STREAMS: Mapping[int, int] = MappingProxyType({})  # it has all of ours
+OUR_STREAMS: Mapping[int, int] = MappingProxyType({})  # it inherits all of ours
 _PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
 _PROC = Path("/proc")
 FORWARDED: set[signal.Signals] = {
@@ -38,15 +38,15 @@ FORWARDED: set[signal.Signals] = {
     signal.SIGALRM, signal.SIGXCPU,
 }  # fmt: skip
 TRAPPED = {*FORWARDED, signal.SIGCHLD}
-START_SECONDS = 10.0  # in which the sampler does not run at all: it hangs
-MOST_START_SECONDS = 60.0  # beside busy neighbours it takes long, and nobody's training waits longer
+START_SECONDS = 10.0  # without any CPU time of the sampler: it hangs
+MOST_START_SECONDS = 60.0  # a busy host makes the start slow; training never waits longer
 DRAIN_SECONDS = 10.0
 BASE_HZ = 25.0
 BURST_HZ = 50.0
 
 
 class NotStartedError(CkptprofError):
-    """The command could not be started; the exit code is the one that a shell would give."""
+    """The command could not be started; its exit code is that of a shell."""
 
 
 class Command:
@@ -60,12 +60,12 @@ class Command:
         blocked: Iterable[int] = (),
         streams: Mapping[int, int] = OUR_STREAMS,
     ) -> None:
-        """Start it; `others` are children that somebody else waits for, `blocked` the signals that it is to block.
+        """Start it; `others` are children that it does not reap, `blocked` the signals blocked in the command.
 
-        `streams` are descriptors of ours by the number that each is to have in it. Raises NotStartedError.
+        `streams` maps descriptors in the command to ours. Raises NotStartedError.
         """
         self._others = others
-        # Who ignored it before us (`trap '' CHLD`) would have the kernel throw the exit code away
+        # If a parent ignored it (`trap '' CHLD`), the kernel would discard the exit code
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
             if not arguments[0]:
@@ -75,7 +75,7 @@ class Command:
             raise _not_started(arguments[0], error) from error
 
     def ended(self) -> bool:
-        """Return whether it has ended; it stays a zombie, whose counters can still be read, until `reap`."""
+        """Whether it has ended; it stays a zombie, whose counters can still be read, until `reap`."""
         self._reap_orphans()
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
@@ -87,13 +87,13 @@ class Command:
             os.waitpid(child.si_pid, os.WNOHANG)
 
     def reap(self) -> int:
-        """Return its exit code, 128 and the signal's number if it was killed by one."""
+        """Return its exit code; 128 plus the number of the signal that killed it."""
         _, status = os.waitpid(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
 
     def send(self, number: int) -> None:
-        """Send it a signal; one that has just ended does not mind."""
+        """Send it a signal; ignored if it has just ended."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
@@ -143,12 +143,12 @@ def _not_started(argument: str, error: OSError) -> NotStartedError:
 
 
 class Joined:
-    """A process that runs already; it stands where `run` has its command, and is sent nothing."""
+    """A running process in place of a command; it receives no signals from us."""
 
     def __init__(self, pid: int) -> None:
-        """Take hold of it, so that no later process can take its number.
+        """Open a pidfd, so that its pid is not reused meanwhile.
 
-        Raises CkptprofError where there is no such process, and PermissionDeniedError where this user may not see it.
+        Raises CkptprofError if there is no such process, PermissionDeniedError if this user cannot read it.
         """
         self.pid = pid
         try:
@@ -156,13 +156,13 @@ class Joined:
         except ProcessLookupError as error:
             raise _none(pid) from error
         except OSError as error:
-            if error.errno == errno.EINVAL or (_PROC / str(pid)).exists():  # 6.9 has another word for it
+            if error.errno == errno.EINVAL or (_PROC / str(pid)).exists():  # Linux 6.9 has another errno
                 raise CkptprofError(
                     f"{pid} is a thread, not a process", hint="give the pid of its process, as `ps` shows it"
                 ) from error
             raise CkptprofError(f"process {pid} cannot be watched: {error.strerror}") from error
         try:
-            (_PROC / str(pid) / "io").read_bytes()  # what its checkpoints are found by
+            (_PROC / str(pid) / "io").read_bytes()  # the counters that detection needs
         except PermissionError as error:
             os.close(self._fd)
             raise PermissionDeniedError(
@@ -171,21 +171,21 @@ class Joined:
         except OSError as error:
             os.close(self._fd)
             raise _none(pid) from error
-        self.left = False  # we were told to go
+        self.left = False  # a signal ended the monitoring
 
     def ended(self) -> bool:
-        """Return whether it is over, for it or for us."""
+        """Whether the process or its monitoring has ended."""
         return self.left or bool(select.select([self._fd], [], [], 0)[0])
 
     def take(self, caught: list[Caught]) -> None:
-        """Take signals in: they are for us, and none is handed on."""
+        """Ingest signals; none is forwarded."""
         self.left |= any(one.number in HASTE for one in caught)
 
     def turn(self) -> None:
-        """Hand on nothing."""
+        """Forward nothing."""
 
     def reap(self) -> int:
-        """Let it go; how it ended is for its own parent to know."""
+        """Close the pidfd; the exit code is 0, only its parent can read the real one."""
         os.close(self._fd)
         return 0
 
@@ -195,7 +195,7 @@ def _none(pid: int) -> CkptprofError:
 
 
 def start_sampler(options: SamplerOptions) -> SamplerProcess | None:
-    """Start the sampler of a command; None if it cannot be started, which is told."""
+    """Start the sampler of a command; None, with a warning, if that fails."""
     try:
         return SamplerProcess(options, witness=FORWARDED)
     except OSError as error:
@@ -204,7 +204,7 @@ def start_sampler(options: SamplerOptions) -> SamplerProcess | None:
 
 
 class Attended:
-    """A command, its sampler, and the signals that are for the command."""
+    """A command, its sampler, and the signals for the command."""
 
     def __init__(
         self,
@@ -215,16 +215,16 @@ class Attended:
         level: Wish = "auto",
         keep_house: Callable[[], None] = lambda: None,
     ) -> None:
-        """`take` is given each message, and `keep_house` is called about once a second; either may fail."""
+        """`take` gets each message, `keep_house` is called about once a second; either may fail."""
         self._sampler = sampler
         self._trap = trap
         self._take_message = take
         self._level: Wish = level
         self._keep_house = keep_house
         self._loop = Loop(sampler, trap, self._take) if sampler is not None else None
-        self._header: Header | None = None  # of the sampler, when it is up
+        self._header: Header | None = None  # of the sampler
         self._begun = False  # the command has been started, or is about to be
-        self.lost = ""  # why the command runs unwatched, if it does
+        self.lost = ""  # why the command is not monitored, empty if it is
 
     def execute(
         self,
@@ -234,14 +234,14 @@ class Attended:
         ready: Callable[[Header | None], None],
         streams: Mapping[int, int] = OUR_STREAMS,
     ) -> int:
-        """Run the command to its end and return its exit code; or follow what runs already.
+        """Run the command to its end, or monitor a running process, and return its exit code.
 
-        `ready` is called just before it starts, with the header of the sampler, None if that is not up; `streams` are
-        for the command, as `Command` takes them.
+        `ready` is called just before it starts, with the header of the sampler, None without a sampler; `streams` as
+        for `Command`.
 
         Raises NotStartedError and what `levels` refuses, nothing once it runs.
         """
-        # The parent of descendants whose own parent ends, so that they are still seen as descendants
+        # Become the parent of orphaned descendants, so that they are still known as descendants
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._await_sampler()
         self._begun = True
@@ -263,16 +263,16 @@ class Attended:
             self._header = message
             refused = levels.refusal(self._level, message)
             if refused is not None and not self._begun:
-                return  # nothing begins
+                return  # nothing starts
             if refused is not None:
                 messages.warn(f"recorded at {message.level}: {refused}")
         self._take_message(message)
 
     def _await_sampler(self) -> None:
-        """Let the sampler come up; raises NotStartedError if a signal asks us to end before the command runs.
+        """Wait for the sampler; raises NotStartedError if a signal arrives before the command runs.
 
-        Raises CkptprofError too if nothing but the trace level would do, and it says that it cannot be had. One that
-        says nothing is waited for as long as it runs, for a minute at most: then the command begins before it.
+        Raises CkptprofError if the trace level is required and not available. A silent sampler is waited for while it
+        uses CPU time, a minute at most: then the command starts without it.
         """
         began = ran = time.monotonic()
         cpu_seconds = 0.0
@@ -295,7 +295,7 @@ class Attended:
             raise refused
 
     def _look(self, loop: Loop, timeout_seconds: float) -> list[Caught]:
-        """Take in what comes; go on without the sampler if that is lost, and without what takes frames if it fails."""
+        """Process messages; continue without monitoring if the sampler is lost or the consumer fails."""
         try:
             caught = loop.turn(timeout_seconds)
             if loop.ended:

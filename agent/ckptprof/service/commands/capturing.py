@@ -35,7 +35,7 @@ _NAME_CELLS = 60  # of the command that is recorded
 
 @dataclass(frozen=True)
 class Wanted:
-    """How to record; the rate is `ckptprof run`'s own, or 10 per second for a whole host, if none is given."""
+    """How to record; by default at the rate of `ckptprof run`, or 10 per second for a whole host."""
 
     seconds: float | None = None  # None: until a signal, or until the command ends
     note: str = ""
@@ -45,7 +45,7 @@ class Wanted:
     level: Wish = "auto"
 
     def sampling(self, *, base_hz: float, burst_hz: float, only_family: bool) -> SamplerOptions:
-        """Return the options of the sampler."""
+        """Options of the sampler."""
         return SamplerOptions(
             uid=new_uid(),
             level=self.level,
@@ -58,9 +58,9 @@ class Wanted:
 
 
 class _Recording:
-    """One recording, from the line that says that it begins to the line that says what came of it.
+    """One recording, from its first line on stderr to its summary.
 
-    Until the header comes, what is in the file stays.
+    An existing file keeps its contents until the header arrives.
     """
 
     def __init__(self, path: Path, wanted: Wanted, what: str) -> None:
@@ -90,7 +90,6 @@ class _Recording:
 
     @property
     def _is_empty(self) -> bool:
-        """Whether there is nothing to replay."""
         return not self.begun or (self._failed and not self._size_bytes)
 
     @property
@@ -99,22 +98,19 @@ class _Recording:
 
     @property
     def over(self) -> bool:
-        """Return whether its time is over."""
         return self._wanted.seconds is not None and self._seconds >= self._wanted.seconds
 
     @property
     def patience_seconds(self) -> float:
-        """Return how long to wait for the next frame, so that neither the end nor a flush is late."""
+        """Timeout for the next frame, so that neither the end nor a flush is late."""
         return 1.0 if self._wanted.seconds is None else min(1.0, max(0.0, self._wanted.seconds - self._seconds))
 
     def so_far(self) -> str:
-        """Return what was recorded until now."""
         seconds, frames = f"{self._seconds:.0f} s", units.plural(self._frames, "frame")
         return f"recorded {seconds}, {frames}, {units.size(self._size_bytes)}"
 
     def begin(self, header: Header, until: str) -> None:
-        """Tell what is recorded, how, where, and how it ends."""
-        self._started = time.monotonic()  # until now the sampler came up
+        self._started = time.monotonic()  # without the start of the sampler
         level, *reasons = levels.describe(header)
         for line in (f"recording {self._what} at {level} to {self._path}, {until}", *reasons):
             self._say(line)
@@ -133,7 +129,7 @@ class _Recording:
                 self._frames += 1
 
     def flush(self) -> None:
-        """Have in the file what has come; raises CkptprofError."""
+        """Flush to the file; raises CkptprofError."""
         with self._writing():
             if self._writer is not None:
                 self._writer.flush()
@@ -149,12 +145,11 @@ class _Recording:
             self._stream.close()
 
     def clear_away(self) -> None:
-        """Remove the file that was made for a recording that did not begin."""
+        """Remove the file of a recording that did not start."""
         if self._new and not self.begun:
             self._path.unlink(missing_ok=True)
 
     def end(self) -> None:
-        """Tell what was recorded."""
         if self._is_empty:
             self._say("nothing was recorded")
             return
@@ -176,7 +171,7 @@ class _Recording:
 
 
 def capture_host(path: Path, wanted: Wanted) -> None:
-    """Write frames of the whole host to `path` until the time is over or a signal comes; raises CkptprofError."""
+    """Write frames of the whole host to `path` until the time has passed or a signal arrives; raises CkptprofError."""
     recording = _Recording(path, wanted, "this host")
     trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
     sampler = SamplerProcess(wanted.sampling(base_hz=HOST_HZ, burst_hz=2.5 * HOST_HZ, only_family=False))
@@ -227,7 +222,7 @@ def _record(loop: Loop, recording: _Recording, progress: Progress) -> None:
 def capture_command(path: Path, wanted: Wanted, arguments: Sequence[str]) -> int:
     """Write frames of one command and its descendants to `path` until it ends; return its exit code.
 
-    If the time is over before, the command goes on. Raises NotStartedError and CkptprofError, nothing once it runs.
+    If the time passes before, the command continues. Raises NotStartedError and CkptprofError, nothing once it runs.
     """
     name = shorten_end(clean(shlex.join(arguments)), _NAME_CELLS)
     recording = _Recording(path, wanted, f"{name} and its descendants")

@@ -1,7 +1,7 @@
 """The environment that this program runs from, and whether a service with capabilities may run from it too.
 
-Who can write to it could have the service, which sees every user's processes, run what he likes. So it is root's, and
-nobody else writes to it or to a folder above it. And everybody reads it: the service's user is no owner of it.
+A user who can write to it controls the service, which reads the processes of all users. So only root may write to it or
+to a folder above it. All users can read it: the service's user does not own it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import ckptprof
 import ckptprof_collectors
 from ckptprof.errors import CkptprofError
 
-_PLAIN = re.compile(r"[\w./+@:,=-]+", re.ASCII)  # what means nothing else in a unit
+_PLAIN = re.compile(r"[\w./+@:,=-]+", re.ASCII)  # no special meaning in a unit
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Environment:
 
     @property
     def command(self) -> str:
-        """Return the beginning of a command line: -I keeps the environment and users' packages out."""
+        """Start of a command line; -I ignores PYTHON* variables and users' packages."""
         return f"{self.python} -I {self.program}"
 
 
 def here() -> Environment:
-    """Return the one that runs this."""
+    """Return the environment of this process."""
     return Environment(Path(sys.executable), Path(sysconfig.get_path("scripts")) / "ckptprof")
 
 
@@ -52,12 +52,12 @@ def fit(environment: Environment) -> None:
 
 
 def changeable(environment: Environment) -> str | None:
-    """Return where others than root can change this environment, from which root must run nothing then; else None."""
+    """Return why root must not run this environment: where other users can change it; None if only root can."""
     return next((found for path in _parts(environment) if (found := unfit(path, read_by_all=False)) is not None), None)
 
 
 def refused(environment: Environment) -> str | None:
-    """Return why the service cannot, or must not, run from this environment; None: all is well."""
+    """Return why the service cannot, or must not, run from this environment; None if it can."""
     reason = next((found for path in _parts(environment) if (found := unfit(path)) is not None), None)
     if reason is None and not _PLAIN.fullmatch(environment.command.replace(" -I ", "")):
         reason = f"{environment.program} contains characters that a unit does not accept"
@@ -65,13 +65,13 @@ def refused(environment: Environment) -> str | None:
 
 
 def elsewhere(arguments: str) -> str:
-    """Return the line by which root makes an environment of his own, and runs this program out of it."""
+    """Command line that installs this program for root and runs it."""
     make = "python3 -m venv /opt/ckptprof && /opt/ckptprof/bin/pip install"
     return f"{make} {origin()} && /opt/ckptprof/bin/ckptprof {arguments}"
 
 
 def unfit(path: Path, *, read_by_all: bool = True) -> str | None:
-    """Return why not root alone has a say in a path, or not everybody can read it; None: all is well."""
+    """Return why other users can change a path, or not all can read it; None if it is fine."""
     real = path.resolve()
     for place in dict.fromkeys((real, *real.parents, path, *path.parents)):
         try:
@@ -87,7 +87,7 @@ def unfit(path: Path, *, read_by_all: bool = True) -> str | None:
 
 
 def origin() -> str:
-    """Return what pip was told when this was installed: the name, or the path of a checkout or wheel (PEP 610)."""
+    """Return the argument of `pip install` for this installation: a name, checkout or wheel (PEP 610)."""
     try:
         text = importlib.metadata.distribution("ckptprof").read_text("direct_url.json")
         url = urlsplit(json.loads(text or "{}").get("url", ""))

@@ -1,7 +1,7 @@
 """`ckptprof service`: unit, user and group, for the environment that this program runs from.
 
-A step is a file that is written or removed, or one call of a program of systemd's. What is as it should be is no step,
-so a second `install` does nothing. The unit itself is that of `systemd/`, with the paths of this environment.
+A step writes or removes a file, or runs a program of systemd. What is already in place is no step, so a second
+`install` does nothing. The unit is that of `systemd/`, with the paths of this environment.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from ckptprof.store.location import SERVICE_DATABASE, SYSTEMD, service_runs
 from ckptprof_collectors.abandoned import run
 
 NAME = "ckptprof"
-START_SECONDS = 90.0  # the unit allows itself 30, after up to 40 for the end of the one before
+START_SECONDS = 90.0  # the unit allows 30, after up to 40 to stop the previous process
 _KNOWN = (
     "LoadState", "ActiveState", "UnitFileState", "StatusText", "FragmentPath", "NeedDaemonReload", "ExecStart",
     "MainPID",
 )  # fmt: skip
 _EXEC = re.compile(r"(?m)^ExecStart=.*$")
-_OURS = re.compile(r"(?m)^(ExecStart=).* (agent .*)$")  # the interpreter and the program go, the rest stays
+_OURS = re.compile(r"(?m)^(ExecStart=).* (agent .*)$")  # interpreter and program are replaced
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something to do, in words that are the command if it is one."""
+    """One step; `text` is its command line if it runs a program."""
 
     text: str
     act: Callable[[], object] = field(compare=False, repr=False)
 
 
 class Host:
-    """What systemd and the tables of users say, and how systemd is told."""
+    """State of systemd and the user tables, and the calls that change it."""
 
     def __init__(self, root: Path = Path("/")) -> None:
-        """`root` is where files are put: another folder in tests."""
+        """`root`: the folder for the files, another one in tests."""
         self.unit = root / "etc/systemd/system/ckptprof.service"
         self.sysusers = root / "etc/sysusers.d/ckptprof.conf"
         self.config = root / "etc/ckptprof/config.toml"
 
     def check(self) -> None:
-        """Raise CkptprofError where systemd is not in charge."""
+        """Raise CkptprofError if this host does not run systemd."""
         if not SYSTEMD.is_dir():
             raise CkptprofError(
                 "this host does not run systemd", hint="`ckptprof agent` watches until Ctrl-C, without a service"
             )
 
     def call(self, *command: str) -> str:
-        """Run a program of systemd's and return what it printed; raises CkptprofError with what it said."""
+        """Run a program of systemd and return its output; raises CkptprofError with its error message."""
         try:
             done = run(command, timeout_seconds=START_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -70,13 +70,13 @@ class Host:
         return done.stdout
 
     def state(self) -> dict[str, str]:
-        """Return systemd's properties of the service."""
+        """Properties that systemd has of the service."""
         try:
             told = self.call("systemctl", "show", f"--property={','.join(_KNOWN)}", NAME)
         except CkptprofError:
             if os.geteuid() == 0:
                 raise
-            return self._seen()  # a user's systemctl asks over D-Bus, which a minimal host does not have
+            return self._seen()  # a user's systemctl needs D-Bus, which a minimal host lacks
         return dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
 
     def _seen(self) -> dict[str, str]:
@@ -93,7 +93,7 @@ class Host:
         }
 
     def has_user(self) -> bool:
-        """Return whether the user and the group are there."""
+        """Whether both user and group exist."""
         try:
             pwd.getpwnam(NAME)
             grp.getgrnam(NAME)
@@ -103,10 +103,10 @@ class Host:
 
 
 def to_install(host: Host, environment: Environment) -> list[Step]:
-    """Return what is still to be done for a service that runs out of this environment, and starts with the host."""
+    """Return the steps for a service that runs from this environment, and starts with the host."""
     unit = _OURS.sub(rf"\1{environment.command} \2", asset("systemd/ckptprof.service").read_text())
     steps = list(_written(host.sysusers, asset("systemd/ckptprof.sysusers.conf").read_text()))
-    if not os.path.lexists(host.config):  # what is there is the administrator's
+    if not os.path.lexists(host.config):  # an existing file belongs to the administrator
         steps += _written(host.config, asset("systemd/config.toml").read_text())
     if not host.has_user():
         steps.append(_called(host, "systemd-sysusers", str(host.sysusers)))
@@ -125,12 +125,12 @@ def to_install(host: Host, environment: Environment) -> list[Step]:
 
 
 def installed_at() -> float:
-    """Return when this version was installed, in seconds since the epoch; raises OSError."""
+    """Time of installation of this version, in seconds since the epoch; raises OSError."""
     return Path(__file__).stat().st_ctime
 
 
 def is_outdated(state: Mapping[str, str]) -> bool:
-    """Return whether the service was started before this version was installed; False if that is not known."""
+    """Whether the service was started before this version was installed; False if unknown."""
     try:
         return psutil.Process(int(state.get("MainPID", "0"))).create_time() < installed_at()
     except (psutil.Error, OSError, ValueError):
@@ -138,7 +138,7 @@ def is_outdated(state: Mapping[str, str]) -> bool:
 
 
 def to_uninstall(host: Host) -> list[Step]:
-    """Return what takes the service away; the record, the settings, the user, the group and drop-ins stay."""
+    """Return the steps that remove the service; the record, the settings, user, group and drop-ins stay."""
     state = host.state()
     steps = []
     if host.unit.exists() and (state.get("UnitFileState") == "enabled" or state.get("ActiveState") != "inactive"):
@@ -153,7 +153,7 @@ def to_uninstall(host: Host) -> list[Step]:
 
 
 def do(steps: list[Step]) -> None:
-    """Take the steps in their order; raises PermissionDeniedError, and CkptprofError at the first that fails."""
+    """Run the steps in order; raises PermissionDeniedError, and CkptprofError at the first failure."""
     if steps and os.geteuid() != 0:
         raise PermissionDeniedError("only root can change services", hint="--dry-run lists the steps")
     try:
@@ -186,7 +186,7 @@ def _called(host: Host, *command: str) -> Step:
 
 
 def standing(host: Host) -> Standing:
-    """Return it; raises CkptprofError if systemd does not answer."""
+    """Status of the service; raises CkptprofError if systemd does not answer."""
     state = host.state()
     runs = state.get("ExecStart", "").partition("argv[]=")[2].partition(" ;")[0] or None
     from_here = None if runs is None else runs.startswith(f"{here().command} ")

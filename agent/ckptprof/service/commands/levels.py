@@ -1,4 +1,4 @@
-"""What became of the wish for a level, as the header of a sampler tells it, in words for a person."""
+"""The level in force, and why, in words; from the header of a sampler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckptprof.recording import Header
 from ckptprof.service.options import Wish
 from ckptprof_collectors.privileges import CAP_BPF, CAP_PERFMON, within_bounds
 
-# What is missing in a container comes from who starts it: nothing that is typed inside gives it
+# Only the container runtime can grant these
 CONTAINER = (
     "start this container with both CAP_BPF and CAP_PERFMON for its root user "
     "(--cap-add=BPF --cap-add=PERFMON, --capability=CAP_BPF,CAP_PERFMON)"
@@ -27,19 +27,19 @@ _ANYWAY = "`--level poll` works without; `ckptprof doctor` shows details"
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """At which level an agent watches now: the document of its page /status."""
+    """The document of /status: the level of an agent, and why."""
 
     program: str = "ckptprof"
     version: str
     pid: int
     wish: Wish
     level: str  # trace | poll
-    reasons: tuple[str, ...]  # of poll: why there is no trace, empty if none was wished; of trace: what it does not see
-    denied: bool  # nothing but a privilege is missing
+    reasons: tuple[str, ...]  # poll: why there is no trace, empty if none was requested; trace: its limitations
+    denied: bool  # only a privilege is missing
 
 
 def standing(header: Header, wish: Wish, sight: tuple[bool | None, tuple[str, ...]], *, pid: int) -> Standing:
-    """Return it; `sight`: whether it is traced now, and what the trace told last, which may have failed meanwhile."""
+    """`sight`: whether the trace runs now (None: not known yet), and its latest limitations."""
     tracing, told = sight
     begun = header.level == "trace"
     level = "trace" if (begun if tracing is None else tracing) else "poll"
@@ -49,15 +49,15 @@ def standing(header: Header, wish: Wish, sight: tuple[bool | None, tuple[str, ..
         pid=pid,
         wish=wish,
         level=level,
-        reasons=reasons if level == header.level else reasons[-1:],  # the last: that it failed, and why
+        reasons=reasons if level == header.level else reasons[-1:],  # the last: why the trace failed
         denied=header.level_denied,
     )
 
 
 def refusal(wish: Wish, header: Header | None) -> CkptprofError | None:
-    """Return the error to end with if nothing but the trace was wanted and it cannot be had; None: go on.
+    """Return the error if the trace level is required and not available; None: continue.
 
-    No header at all, from a sampler that does not come up, is a fault of ours, which keeps nobody from training.
+    No header at all, from a sampler that does not start, is our fault and must not stop training.
     """
     if wish != "trace" or header is None or header.level == "trace":
         return None
@@ -69,7 +69,7 @@ def refusal(wish: Wish, header: Header | None) -> CkptprofError | None:
 
 
 def of_container(reason: str) -> str | None:
-    """Return how this container is to be started for a trace that is missing for this reason; None: it is not that."""
+    """Return how to start this container so that the trace works; None if the container is not the reason."""
     foreign = needs_the_hosts_pids(reason)
     if within_bounds(CAP_BPF, CAP_PERFMON):
         return SHARE_PIDS if foreign else None
@@ -77,24 +77,24 @@ def of_container(reason: str) -> str | None:
 
 
 def needs_the_hosts_pids(reason: str) -> bool:
-    """Return whether that is why there is no eBPF: this is a container with pids of its own."""
+    """Whether a PID namespace of its own is the reason for no eBPF."""
     return "share them" in reason
 
 
 def status(header: Header) -> str:
-    """Return one line for a service manager: the level and, of poll, why there is no better one."""
+    """One line for the service manager: the level and, for poll, the reason."""
     why = f": {header.level_reason}" if header.level != "trace" and header.level_reason else ""
     return f"watching at {header.level} level{why}"
 
 
 def of_status(line: str) -> str | None:
-    """Return the level that the line of `status` tells, None if it tells none."""
+    """Parse the level from a line of `status`; None if there is none."""
     told = _STATUS.match(line)
     return None if told is None else told[1]
 
 
 def describe(header: Header) -> list[str]:
-    """Return which level works, and then what is not as good as it could be: one fact each."""
+    """Return the level, then its limitations, one line each."""
     lines = [f"{header.level} level"]
     for reason in header.level_reason.split("; ") if header.level_reason else ():
         if header.level == "trace":

@@ -25,24 +25,24 @@ from ckptprof.store.writer import StoreWriter
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a recording holds."""
+    """Result of a replay."""
 
     report: Report
     rejected: tuple[str, ...]  # a line each, clean
-    damage: RecordingError | None = None  # where the file could not be read on: what came before is in the report
-    judged: tuple[Judged, ...] = ()  # every event that was judged, for `--why`
+    damage: RecordingError | None = None  # where reading failed: the report has the part before
+    judged: tuple[Judged, ...] = ()  # every decision, for `--why`
 
     @property
     def unexplained(self) -> int:
-        """Return how many events are not in `judged`: so many were judged at once that the detector forgot some."""
+        """Number of events missing in `judged`: the detector forgets some if too many are decided at once."""
         return self.judged[-1].number - len(self.judged) if self.judged else 0
 
 
 def replay(path: Path, db: str | None, *, told: Callable[[float], None] = lambda _: None) -> Replayed:
-    """Read a recording, and store what is found if a database is given; raises RecordingError, StoreError.
+    """Replay a recording, and store its checkpoints if a database is given; raises RecordingError, StoreError.
 
-    One that breaks off, as a kill or a power loss leaves it, is used up to there. `told` is called with the share of
-    the file that was read.
+    A truncated recording (a kill, a power loss) is used up to its end. `told` is called with the share of the file read
+    so far.
     """
     header, frames = read_file(path, told=told)
     detector = Detector(header)
@@ -88,7 +88,7 @@ def replay(path: Path, db: str | None, *, told: Callable[[float], None] = lambda
 
 @contextmanager
 def _judging(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever a recording makes detection stumble over into a RecordingError."""
+    """Turn any failure of detection into a RecordingError."""
     try:
         yield
     except Exception as error:

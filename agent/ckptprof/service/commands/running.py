@@ -1,4 +1,4 @@
-"""`ckptprof run`: one command, watched from its first byte to its last, and reported."""
+"""`ckptprof run`: one command, recorded from start to end, and reported."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ STORE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run."""
+    """Result of a run."""
 
     exit_code: int
     report: Report
     stored: bool  # everything reached the database
-    rejected: tuple[Judged, ...] = ()  # what was judged and was no checkpoint
+    rejected: tuple[Judged, ...] = ()  # events classified as no checkpoint
 
 
 def record(
     what: Sequence[str] | int, db: str | None, *, level: Wish = "auto", screen: Audience | None = None
 ) -> Outcome:
-    """Run a command and record it, in the database of this user if none is named; a number: the process of that pid.
+    """Run a command (or attach to a pid) and record it, by default in the database of this user.
 
-    Raises NotStartedError, StoreError for a named database that cannot be one, and CkptprofError for a level that
-    cannot be had; then the command was not started.
+    Raises NotStartedError, StoreError for an unusable named database, and CkptprofError for an unavailable level; the
+    command was not started then.
     """
     target = Joined(what) if isinstance(what, int) else what
-    trap = SignalTrap(TRAPPED)  # before the store's thread: one that does not block them would take them
+    trap = SignalTrap(TRAPPED)  # before the store's thread: a thread that does not block them would receive them
     options = SamplerOptions(
         uid=new_uid(),
         level=level,
@@ -78,11 +78,11 @@ def _open(db: str | None) -> tuple[WriterThread | None, tuple[str, ...]]:
         return open_writer(default_path() if db is None else db, shared=True)
     except StoreFullError as error:  # training goes first
         messages.warn(f"checkpoints are not stored, only reported at the end: {error}")
-    except StoreBusyError as error:  # an agent, which sees this command too
+    except StoreBusyError as error:  # an agent, which records this command too
         messages.say(f"{error}: it stores the checkpoints of this run")
         messages.say("they are also reported at the end of this run; --db PATH stores them separately")
     except StoreError as error:
-        if db is not None:  # a mistake of who named it
+        if db is not None:  # a mistake of the user
             raise
         messages.warn(f"checkpoints are not stored, only reported at the end: {error}; {error.hint}")
     return None, ()
@@ -112,9 +112,9 @@ class Run:
         self._lost = ""
 
     def execute(self, what: Sequence[str] | Joined, sampler: SamplerProcess | None, trap: SignalTrap) -> Outcome:
-        """Run the command to its end, or follow what runs already; `sampler` is None when nothing can be seen.
+        """Run the command to its end, or monitor a running process; `sampler` None: without monitoring.
 
-        Raises NotStartedError and what `levels` refuses, nothing once it runs.
+        Raises NotStartedError and the errors of `levels.refusal`, nothing once it runs.
         """
         attended = Attended(
             sampler,
@@ -125,7 +125,7 @@ class Run:
         )
 
         def ready(header: Header | None) -> None:
-            # What root, who could see more, does not see; who is not root knows to see less
+            # Only root, which could have the trace level, gets the reason
             if header is not None and self._level == "auto" and os.geteuid() == 0 and header.level != "trace":
                 level, *reasons = levels.describe(header)
                 for line in (f"recorded at {level}", *reasons):

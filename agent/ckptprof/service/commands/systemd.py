@@ -2,11 +2,11 @@
 
 Without NOTIFY_SOCKET every method does nothing, so that the agent runs the same in a terminal.
 
-`Pulse` feeds the watchdog, and tells a slow recorder from a dead one. A crowded host may leave the recorder without a
-CPU for longer than the watchdog waits, and a long frame may take as long to judge. Neither is a reason to kill it. So a
-thread of its own looks at a count of steps, and at where the time went in which that stood still: waiting for a CPU
-does not count, computing counts a quarter, everything else counts whole. If this thread does not come to its turn
-either, the process as a whole has stopped, and systemd ends it.
+`Pulse` feeds the watchdog, and distinguishes a slow recorder from a dead one. On a loaded host the recorder may wait
+for a CPU longer than the watchdog allows, and a long frame may take as long to process. Neither is a reason to kill it.
+So a separate thread polls a count of steps, and where the time without a step went: waiting for a CPU does not count,
+computing counts a quarter, everything else counts whole. If this thread does not run either, the whole process has
+stopped, and systemd ends it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Times = dict[int, tuple[int, int]]  # thread: nanoseconds on a CPU, and waiting 
 
 
 class Notifier:
-    """Tells the service manager how the service is."""
+    """Sends states to the service manager."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
-        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; nothing is opened before the first message."""
+        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; the socket is opened for each message."""
         environ = os.environ if environ is None else environ
         address = environ.get("NOTIFY_SOCKET", "")  # vsock: and others are for virtual machines
         self._address: str | bytes | None = address if address.startswith("/") else None
@@ -47,7 +47,7 @@ class Notifier:
         self._status: tuple[str, ...] = ()
 
     def ready(self, status: str = "") -> bool:
-        """Say that the service has started; True if it was heard."""
+        """Report that the service has started; return whether it was sent."""
         return self._send("READY=1", *self._status_line(status))
 
     def status(self, text: str) -> bool:
@@ -60,11 +60,11 @@ class Notifier:
         return heard
 
     def stopping(self, status: str = "") -> bool:
-        """Say that the service ends by itself."""
+        """Report that the service is ending."""
         return self._send("STOPPING=1", *self._status_line(status))
 
     def watchdog(self) -> bool:
-        """Show that the loop is alive; to be called on every turn, sent when a third of the limit has passed."""
+        """Report that the loop is alive; call it each turn, it is sent once a third of the limit."""
         if self.watchdog_seconds is None:
             return False
         now = time.monotonic()
@@ -74,12 +74,12 @@ class Notifier:
         return self._send("WATCHDOG=1")
 
     def give_up(self) -> bool:
-        """Ask to be treated as if the watchdog had not been fed in time."""
+        """Trigger the watchdog now."""
         return self._send("WATCHDOG=trigger")
 
     @staticmethod
     def _status_line(text: str) -> tuple[str, ...]:
-        # A newline would begin a new assignment: a process's name in a status must not be able to say MAINPID=1.
+        # A newline would start a new assignment: a process name in a status must not inject MAINPID=1.
         line = "".join(char if char.isprintable() else " " for char in text[:MAX_STATUS_CHARS])
         return (f"STATUS={line}",) if line else ()
 
@@ -92,13 +92,13 @@ class Notifier:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
                 sock.settimeout(1)
                 sock.sendto(message, self._address)
-        except OSError:  # nobody listens any more: the service goes on without
+        except OSError:  # no listener any more: the service continues without
             return False
         return True
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
-    """Return the limit if it is meant for this process, not for its parent."""
+    """Return the limit, None if it is not for this process (WATCHDOG_PID)."""
     pid = environ.get("WATCHDOG_PID", "")
     limit = environ.get("WATCHDOG_USEC", "")
     if re.fullmatch(r"0*[1-9][0-9]{0,17}", limit) is None or (pid and pid != str(os.getpid())):
@@ -107,12 +107,12 @@ def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
 
 
 class Pulse:
-    """Feeds the watchdog as long as `step` is called often enough; without a watchdog it does nothing."""
+    """Feeds the watchdog while `step` is called often enough; without a watchdog it does nothing."""
 
     def __init__(
         self, notifier: Notifier, warn: Callable[[str], None], *, least_seconds: float = LEAST_SECONDS
     ) -> None:
-        """Nothing runs before `start`; `warn` is told once where a dead loop stands."""
+        """`warn` gets one line with the position of a dead loop."""
         self._least_seconds = least_seconds
         self._notifier = notifier
         self._warn = warn
@@ -122,11 +122,11 @@ class Pulse:
         self._watched = 0
 
     def step(self) -> None:
-        """Take note that the calling loop has done something."""
+        """Record progress of the calling loop."""
         self._steps += 1
 
     def start(self) -> None:
-        """Watch the calling thread from now on; a second call does nothing."""
+        """Watch the calling thread; a second call does nothing."""
         if self._thread is None and self._notifier.watchdog_seconds is not None:
             self._watched = threading.get_ident()
             self._thread = threading.Thread(
@@ -135,7 +135,7 @@ class Pulse:
             self._thread.start()
 
     def stop(self) -> None:
-        """Watch no longer; after that nothing more is told."""
+        """Stop watching."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(JOIN_SECONDS)
@@ -145,7 +145,7 @@ class Pulse:
         seen, stood, times, at = self._steps, 0.0, thread_times(), time.monotonic()
         while not self._end.wait(beat_seconds):
             now, times_now, steps = time.monotonic(), thread_times(), self._steps
-            # After Ctrl-Z or a pause of the machine the clock has run, nobody else has
+            # After Ctrl-Z or a pause of the machine only the clock has advanced
             passed = min(now - at, 2 * beat_seconds)
             stood = 0.0 if steps != seen else stood + counted_seconds(passed, times, times_now)
             seen, times, at = steps, times_now, now
@@ -163,7 +163,7 @@ class Pulse:
 
 
 def counted_seconds(passed_seconds: float, before: Times, after: Times) -> float:
-    """Return how much of the time between two looks at the threads speaks for a dead loop."""
+    """Return the seconds between two samples of thread times that are evidence of a dead loop."""
     ran = waited = 0
     for thread, (running_ns, waiting_ns) in after.items():
         ran_before, waited_before = before.get(thread, (0, 0))
@@ -175,7 +175,7 @@ def counted_seconds(passed_seconds: float, before: Times, after: Times) -> float
 
 
 def thread_times() -> Times:
-    """Return the times of the threads of this process; of a kernel that does not count them nothing (schedstat)."""
+    """Return the times of the threads of this process; empty if the kernel does not count them (schedstat)."""
     found: Times = {}
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError, ValueError):

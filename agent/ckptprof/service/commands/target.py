@@ -1,4 +1,4 @@
-"""Opening a file that a person named, to write into it; what is in it stays, and nobody is waited for."""
+"""Opening an output file named by the user; it is not truncated, and opening never blocks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ckptprof.errors import CkptprofError, PermissionDeniedError
 
 
 def open_target(path: Path, mode: int, *, new: bool = False, appends: bool = False) -> int:
-    """Return a descriptor; raises CkptprofError, and FileExistsError where the file is to be a new one and is none."""
+    """Return a descriptor; raises CkptprofError, and FileExistsError if `new` and the file exists."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     flags |= (os.O_EXCL if new else 0) | (os.O_APPEND if appends else 0)
-    if path.absolute().parts[1:2] != ("dev",):  # /dev/stdout is a link; elsewhere one may be anybody's, to any file
+    if path.absolute().parts[1:2] != ("dev",):  # /dev/stdout is a link; others may lead to a file of another user
         flags |= os.O_NOFOLLOW
     try:
         fd = os.open(path, flags, mode)

@@ -1,4 +1,4 @@
-"""`ckptprof agent`: the whole host, until it is told to end; restarts a sampler that was lost, and says so."""
+"""`ckptprof agent`: records the whole host until a signal; restarts a lost sampler, and reports that."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
     from ckptprof.export.pages import Pages, Textfile
 
 DRAIN_SECONDS = 2.0  # for the last frames
-END_SECONDS = 3.0  # and to judge them: what is not judged by then the next start reports
-GIVE_UP_SECONDS = 4.0  # then what is still being judged is left as it was kept last
-LAST_SECONDS = 1.0  # to store what waits then
+END_SECONDS = 3.0  # to process them: the next start reports the rest
+GIVE_UP_SECONDS = 4.0  # after a signal: then the process exits, and the next start continues from the stored state
+LAST_SECONDS = 1.0  # to store the queue then
 STORE_SECONDS = 20.0
 HURRIED_SECONDS = 2.0
-MAX_STUCK = 3  # samplers that do not end when killed: then no other is started
-STEADY_SECONDS = 600.0  # a sampler that lived so long was fine: the next one is started as soon as the first was
+MAX_STUCK = 3  # samplers that do not exit when killed: then no other is started
+STEADY_SECONDS = 600.0  # a sampler that ran this long was fine: the next one starts without a backoff
 _BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-_YOUNG = 10_000  # objects more than were given back: a save of thousands of files makes as many in a second, all in use
+_YOUNG = 10_000  # net new objects: a save of thousands of files makes as many in a second, all in use
 
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """How the agent watches and where it serves."""
+    """Sampling, storage and endpoints of the agent."""
 
     db: str | Path
     host: str = "127.0.0.1"
-    port: int | None = None  # None: the default port, given up with a warning if it is taken
+    port: int | None = None  # None: the default port; if it is in use, a warning and no metrics
     serve: bool = True
     job_names: bool = False  # in the metrics
     minimal: bool = False  # the fewest metrics
@@ -74,25 +74,24 @@ class Agent:
     """The service."""
 
     def __init__(self, options: AgentOptions) -> None:
-        """Nothing is started yet."""
         self._options = options
         self._notifier = Notifier()
         self._pulse = Pulse(self._notifier, messages.warn)
         self._complained: set[str] = set()
         self._restarts = 0
-        self._stuck: list[SamplerProcess] = []  # were killed and have not ended: a call of theirs hangs in the kernel
+        self._stuck: list[SamplerProcess] = []  # killed, but not ended: they hang in a system call
         self._failures = 0  # in a row
         self._started = 0.0
         self._ready = False
         self._saved_paths: tuple[str, ...] = ()
         self._url: str | None = None
-        self._header: Header | None = None  # of the sampler that runs
+        self._header: Header | None = None  # of the current sampler
         self._writer: WriterThread | None = None
         self._watches = False
-        self._judged = threading.Event()  # all that there was time for
+        self._judged = threading.Event()  # processing has finished
 
     def run(self) -> bool:
-        """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
+        """Record until a signal; return whether everything was stored. Raises CkptprofError at the start."""
         set_title("recorder")
         heap.hold_small()
         hide()
@@ -103,7 +102,7 @@ class Agent:
         writer: WriterThread | None = None
         server: MetricsServer | None = None
         textfile: Textfile | None = None
-        hurried = True  # unless it ends as it should
+        hurried = True  # unless it ends normally
         try:
             writer, self._saved_paths = open_writer(self._options.db, waits=self._notifier.is_active, kept=self._kept())
             self._writer = writer
@@ -202,14 +201,14 @@ class Agent:
         return textfile
 
     def _status(self, metrics: Metrics) -> bytes:
-        """Return the document of /status; an empty one until the sampler has told what it can."""
+        """Return the document of /status as JSON; empty until the header of the sampler."""
         header = self._header
         if header is None:
             return b"{}"
         return msgspec.json.encode(levels.standing(header, self._options.level, metrics.sight(), pid=os.getpid()))
 
     def _greet(self, header: Header) -> None:
-        """Say once what we do and at which level, and later if that has changed; raises CkptprofError."""
+        """Report level, database and metrics once, and each later change of level; raises CkptprofError."""
         options = self._options
         known, self._header = self._header, header
         if known is None:
@@ -225,13 +224,13 @@ class Agent:
                 messages.warn(line)
 
     def _watch(self, sampler: SamplerProcess, recorder: Recorder, trap: SignalTrap) -> bool:
-        """Go on until a signal; return whether another signal asked for haste."""
+        """Run until a signal; return whether a second signal arrived."""
 
         def take(message: Header | Frame) -> None:
             if isinstance(message, Header):
                 self._greet(message)
             recorder.take(message)
-            self._pulse.step()  # after each, so that a heap of them is not one long step
+            self._pulse.step()  # after each, so that a backlog is not one long step
 
         loop = Loop(sampler, trap, take)
         self._watches = True
@@ -260,13 +259,13 @@ class Agent:
         return loop.hurried
 
     def _heard(self) -> None:
-        """Begin to count at the first signal, whatever is being judged."""
+        """Start the exit timer at the first signal, in a thread of its own."""
         if self._watches:
             self._watches = False
             threading.Thread(target=self._give_up, name="end", daemon=True).start()
 
     def _give_up(self) -> None:
-        """End in the midst of judging one thing, if that takes too long: a service that stays is killed."""
+        """Exit during analysis if that takes too long: systemd would kill the service."""
         if self._judged.wait(GIVE_UP_SECONDS):
             return
         messages.warn("exit during analysis: the next start continues from the checkpoints in progress stored last")
@@ -287,7 +286,7 @@ class Agent:
         recorder.housekeeping(time.time_ns(), sampler_restarts=self._restarts, samplers_stuck=len(self._stuck))
 
     def _replace(self, loop: Loop, reason: str, trap: SignalTrap, recorder: Recorder) -> SamplerProcess | None:
-        """Start another sampler after a while; None if a signal came first."""
+        """Start another sampler after a backoff; None if a signal came first."""
         messages.warn(f"{reason}: restarting the sampler")
         messages.warn("nothing is recorded until the new sampler runs")
         loop.sampler.kill()
@@ -324,7 +323,7 @@ class Agent:
 
 
 def collect_seldom() -> None:
-    """Look for garbage seldom, and never in what the start has made; to be called when all is imported and opened."""
+    """Collect garbage rarely, and never in objects of the start; call it after all imports and opens."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG, 10, 10)

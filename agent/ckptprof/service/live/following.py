@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _COLLECTORS: tuple[Callable[[KernelFs], Collector], ...] = (BlockDevices, Nics, RdmaPorts)
 _HIDDEN_KINDS = frozenset({"partition", "ram"})  # the disk counts their bytes, or they are no storage
-_SHORTEST_NS = 200_000_000  # between two readings: a rate over less says little
+_SHORTEST_NS = 200_000_000  # between two readings: a shorter rate is noise
 _ENTITIES = {one.counted.gone: one.counted.entity for one in (DiskSample, NicSample, RdmaSample)}
 _Key = tuple[str, str]  # kind and name
 _Counts = tuple[int | None, int | None, int | None]  # read and written bytes, milliseconds busy
@@ -35,10 +35,10 @@ STOPPED = "no recorder is running for this database: this is the last stored sta
 
 
 class DeviceRates:
-    """Rates between two readings; a device that was read once, or whose counters went back, has none."""
+    """Rates between two readings; none for a device read once, or whose counters were reset."""
 
     def __init__(self, fs: KernelFs | None = None, clock: Callable[[], int] = time.time_ns) -> None:
-        """Read the counters for the first time; `clock` returns epoch nanoseconds."""
+        """`clock` returns epoch nanoseconds."""
         fs = KernelFs() if fs is None else fs
         self.boot_id = read_text(fs.proc / "sys/kernel/random/boot_id")
         self._clock = clock
@@ -58,7 +58,7 @@ class DeviceRates:
             collector.close()
 
     def read(self) -> tuple[Device, ...]:
-        """Return the rates since the reading before; those of that reading if it was a moment ago."""
+        """Return the rates since the previous reading; the previous rates if that was less than 0.2 s ago."""
         now_ns = self._clock()
         if 0 <= now_ns - self._read_ns < _SHORTEST_NS:
             return self._rates
@@ -116,7 +116,7 @@ def _device(key: _Key, before: _Counts | None, now: _Counts, seconds: float, now
 
 
 class Follower:
-    """Reads one database again and again."""
+    """Reads one database repeatedly."""
 
     def __init__(self, reader: StoreReader, devices: DeviceRates, *, job: str | None = None) -> None:
         """`job` is a name or a shell pattern; None: all of them."""
@@ -125,7 +125,7 @@ class Follower:
         self._job = job
 
     def state(self, now_ns: int) -> State:
-        """Return what goes on; raises StoreError."""
+        """Return the current state; raises StoreError."""
         self._reader.renew()
         sessions = self._reader.sessions()
         session = sessions[-1] if sessions else None
@@ -148,7 +148,7 @@ class Follower:
         )
 
     def checkpoint(self, one: Checkpoint) -> Checkpoint | None:
-        """Return all that is known of a checkpoint; None if it was deleted since. Raises StoreError."""
+        """Return a checkpoint with all details; None if it was deleted since. Raises StoreError."""
         return self._reader.checkpoint(one.id)
 
     def _last(self) -> tuple[Checkpoint, ...]:

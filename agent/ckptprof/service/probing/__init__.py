@@ -1,1 +1,1 @@
-"""`ckptprof ceiling`: a short, bounded probe of a directory that leaves nothing behind."""
+"""`ckptprof ceiling`: a short, bounded probe of a directory that leaves no files."""

@@ -1,7 +1,7 @@
-"""Touches a directory in a process of its own, so that who waits for it goes on if its file system does not answer.
+"""Work on a directory in a separate process, so that the caller can continue if the file system does not answer.
 
-A call to a server that hangs cannot be interrupted, and once the server has taken it not even be killed (NFS, FUSE).
-What it holds is left behind then, and is gone when the server answers or its mount ends.
+A call to a hanging server cannot be interrupted, and once the server has received it not even be killed (NFS, FUSE).
+The process is then abandoned, and ends when the server answers or its mount ends.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Tells the work to end, and who waits for it to leave it behind."""
+    """`halt` ends the work, `give_up` ends waiting for it."""
 
     halt: threading.Event = field(default_factory=threading.Event)
     give_up: threading.Event = field(default_factory=threading.Event)
 
 
 class NoAnswerError(CkptprofError):
-    """A directory was not read in time: its file system hangs, or this host is too busy to tell."""
+    """A directory was not read in time: its file system hangs, or this host is too busy to know."""
 
     def __init__(self, directory: str | bytes, seconds: float, *, hangs: bool) -> None:
         """`hangs`: the process that reads it sleeps in one call (`sleep_of`)."""
@@ -59,10 +59,10 @@ def apart(
     patience_seconds: float,
     stop: Stop | None = None,
 ) -> T:
-    """Return what `work` does, or raise what it raises; what it says meanwhile is `heard`.
+    """Return the result of `work`, or raise its exception; its messages go to `heard`.
 
-    Raises NoAnswerError if it says nothing for so many seconds, or does not end within as many after `stop.halt` was
-    set: it removes what it made then. It is not waited for once `stop.give_up` is.
+    Raises NoAnswerError if it sends none for `patience_seconds`, or does not end within as many after `stop.halt` was
+    set, in which it removes its files; also at once when `stop.give_up` is set.
     """
     ours, theirs = Pipe(duplex=False)
     pid = os.fork()
@@ -92,12 +92,12 @@ def _work(work: Callable[[Say], T], theirs: Connection) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     hostfacts.own.cache_clear()  # it is another one
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):  # whoever reads what the command prints does not wait for this one
+    for standard in range(3):  # readers of the command's output must not wait for this process
         os.dup2(nowhere, standard)
     try:
         try:
             theirs.send((True, work(lambda said: theirs.send((None, said)))))
-        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+        except Exception as error:  # noqa: BLE001 - the parent raises it
             theirs.send((False, error))
     finally:
         os._exit(0)
@@ -112,7 +112,7 @@ def _heard(ours: Connection, pid: int, heard: Say, patience_seconds: float, stop
                 os.kill(pid, signal.SIGTERM)
                 silent_seconds, is_ending = 0.0, True
             before, looked = looked, time.monotonic()
-            passed_seconds = min(looked - before, 2 * _LOOK_SECONDS)  # if it was longer, both were stopped
+            passed_seconds = min(looked - before, 2 * _LOOK_SECONDS)  # more means that both were stopped
             silent_seconds += passed_seconds
             slept, sleep = sleep, sleep_of(pid)
             slept_seconds = slept_seconds + passed_seconds if sleep is not None and sleep == slept else 0.0

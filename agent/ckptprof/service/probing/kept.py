@@ -1,4 +1,4 @@
-"""Ceilings are kept beside the database, one file for each mount, so that later verdicts can be held against them."""
+"""Measured ceilings, a file for each mount in the folder of the database; later verdicts compare with them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ckptprof.diagnose.ceilings import FORMAT, Ceilings
 from ckptprof.store.location import default_path, to_path
 
 FOLDER = "ceilings"
-MOST_FILES = 64  # mounts; of more the ones that were measured longest ago go
-_MOST_BYTES = 256 << 10  # a file of ours has some 6 KiB
+MOST_FILES = 64  # mounts; the oldest are deleted
+_MOST_BYTES = 256 << 10  # a file has about 6 KiB
 _SUFFIX = ".json"
 
 
 def state_directory(db: str | None) -> Path:
-    """Return the directory that the database is in, which is the state directory; raises StoreError."""
+    """Return the folder of the database, which is the state directory; raises StoreError."""
     return to_path(default_path() if db is None else db).parent
 
 
 def keep(state_dir: Path, ceilings: Ceilings) -> Path | None:
-    """Write what a probe found and return the file; raises OSError.
+    """Write the result of a probe and return its file; raises OSError.
 
-    A probe that was broken off does not take the place of a whole one: then nothing is written, and None returned.
+    An incomplete probe does not replace a complete one: then nothing is written, and None returned.
     """
     folder = state_dir / FOLDER
     for missing in [one for one in (*reversed(folder.parents), folder) if not one.exists()]:
@@ -41,7 +41,7 @@ def keep(state_dir: Path, ceilings: Ceilings) -> Path | None:
 
 
 def load_ceilings(state_dir: Path) -> tuple[Ceilings, ...]:
-    """Return all that is kept, the newest last; what is damaged, or of another format, is left out."""
+    """Return all, the newest last; damaged files and other formats are left out."""
     try:
         paths = sorted(path for path in (state_dir / FOLDER).iterdir() if path.suffix == _SUFFIX)
     except OSError:
@@ -92,7 +92,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _thin(folder: Path, newest: Path) -> None:
-    """Remove the oldest files beyond the bound, and what a killed writer left of files without a name."""
+    """Remove the oldest files above the limit, and temporary files of killed writers."""
     entries = []
     for path in folder.iterdir():
         with contextlib.suppress(OSError):

@@ -1,8 +1,7 @@
-"""What a probe of a directory may write, on what it would write it, and the files that it writes into.
+"""The plan of a probe (how much it may write, and on which device), and its files.
 
-The files have no name, or one that the next probe knows. All are reached by the directory's descriptor, so that nobody
-who may rename it can lead us elsewhere. A file that has a name is locked by its owner as long as that lives: what a
-killed probe left is not.
+The files have no name, or one that the next probe recognises. All are reached by the directory's descriptor, so that a
+rename of the directory cannot redirect us. A named file is locked while its probe lives: an unlocked one is stale.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from ckptprof_collectors.mounts import mountinfo
 from ckptprof_collectors.mounts.remotefs import server_of
 from ckptprof_collectors.samples import text
 
-LEAST_BYTES = 32 << 20  # less says nothing about large writes
-FREE_SHARE = 10  # one part in so many of the free space is taken at most,
-_RESERVE_BYTES, _RESERVE_SHARE = 1 << 30, 20  # and so much stays free: a part of the whole, or 1 GiB if that is less
+LEAST_BYTES = 32 << 20  # fewer do not measure large writes
+FREE_SHARE = 10  # a probe uses at most 1/10 of the free space,
+_RESERVE_BYTES, _RESERVE_SHARE = 1 << 30, 20  # and leaves 1 GiB or 1/20 of the whole, whichever is less
 _LEAST_FOOTPRINT = 4 << 20
 _LOOK_SECONDS = 0.25
 _MS_WRAP = 1 << 32
-PREFIX = ".ckptprof-ceiling-"  # the host, whose locks others may not see, and a number follow
-# What file systems without O_TMPFILE answer: EOPNOTSUPP, or the errors that kernels before 3.11 gave for a directory
+PREFIX = ".ckptprof-ceiling-"  # followed by the host (other hosts may not see its locks) and a number
+# Errors of file systems without O_TMPFILE: EOPNOTSUPP, or those of kernels before 3.11 for a directory
 _NO_TMPFILE = frozenset((errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.ENOSYS, errno.EPERM))
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be done."""
+    """What a probe would do."""
 
     path: str
     directory: bytes  # the path as the kernel takes it
@@ -47,14 +46,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     device: str | None
     server: str | None
-    size_bytes: int  # written in all, at most
-    footprint_bytes: int  # taken at any time, at most
+    size_bytes: int  # written in total, at most
+    footprint_bytes: int  # used at any time, at most
     phase_seconds: float
-    busy: float | None  # share of the last moments in which the device had work
+    busy: float | None  # share of a short sample in which the device was busy
 
 
 def plan(directory: str | Path, *, size_bytes: int, phase_seconds: float, fs: KernelFs) -> Plan:
-    """Return what a probe would do; raises UsageError, PermissionDeniedError, and CkptprofError if there is no room."""
+    """Plan a probe; raises UsageError, PermissionDeniedError, and CkptprofError without enough free space."""
     path = _checked(directory)
     footprint = min(room_bytes(path), size_bytes)
     if footprint < _LEAST_FOOTPRINT:
@@ -100,7 +99,7 @@ def _checked(directory: str | Path) -> bytes:
 
 
 def room_bytes(directory: bytes | int) -> int:
-    """Return how much a probe may take now: a part of what is free for this user, leaving a reserve."""
+    """Bytes that a probe may use now: a part of the space free for this user, leaving a reserve."""
     state = os.statvfs(directory)
     free = state.f_bavail * state.f_frsize
     reserve = min(_RESERVE_BYTES, state.f_blocks * state.f_frsize // _RESERVE_SHARE)
@@ -108,7 +107,7 @@ def room_bytes(directory: bytes | int) -> int:
 
 
 def busy_share(fs: KernelFs, device: str, seconds: float = _LOOK_SECONDS) -> float | None:
-    """Return the share of the next moments in which the device had work to do, None if it cannot be seen."""
+    """Share of the next `seconds` in which the device is busy, None if unknown; blocks for that time."""
     before, began = _io_ms(fs, device), time.monotonic()
     time.sleep(seconds)
     after, spent = _io_ms(fs, device), time.monotonic() - began
@@ -132,7 +131,7 @@ class Place:
     """The files of one probe below a directory, readable by their owner only."""
 
     def __init__(self, directory: str | bytes) -> None:
-        """Open it, and remove what earlier probes of this user left; raises OSError."""
+        """Open it, and remove stale files of earlier probes of this user; raises OSError."""
         self.parent_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._files: dict[int, str | None] = {}  # and their names, if they have any
         self._nameless = True
@@ -147,15 +146,15 @@ class Place:
             except OSError as error:
                 if error.errno not in _NO_TMPFILE:
                     raise
-                self._nameless = direct and error.errno == errno.EINVAL  # which may be said of O_DIRECT, too
+                self._nameless = direct and error.errno == errno.EINVAL  # which may concern O_DIRECT
         name = _prefix() + secrets.token_hex(4)
         try:
             fd = os.open(name, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self.parent_fd)
         except OSError:
-            with contextlib.suppress(OSError):  # where O_DIRECT is refused the name may have been made by then
+            with contextlib.suppress(OSError):  # where O_DIRECT is refused, the name may exist by then
                 os.unlink(name, dir_fd=self.parent_fd)
             raise
-        with contextlib.suppress(OSError):  # a file system without locks: then nothing is ever taken for stale
+        with contextlib.suppress(OSError):  # a file system without locks: then no file counts as stale
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return self._kept(fd, name)
 
@@ -164,18 +163,18 @@ class Place:
         return fd
 
     def drop(self, fd: int) -> None:
-        """Give a file's descriptor and space back."""
+        """Close and remove a file."""
         name = self._files.pop(fd, None)
-        with contextlib.suppress(OSError):  # the network went away: close all the same
+        with contextlib.suppress(OSError):  # network failure: close anyway
             os.ftruncate(fd, 0)
         with contextlib.suppress(OSError):
             os.close(fd)
-        if name is not None:  # only now: NFS and FUSE give another name to what is removed while it is open
+        if name is not None:  # after close: NFS and FUSE rename a file that is removed while open
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=self.parent_fd)
 
     def close(self) -> None:
-        """Remove all files; a second call does nothing. What cannot be removed is left to the next probe."""
+        """Remove all files; a second call does nothing. The next probe removes what cannot be removed now."""
         if self.parent_fd >= 0:
             for fd in tuple(self._files):
                 self.drop(fd)
@@ -185,7 +184,7 @@ class Place:
 
 @contextlib.contextmanager
 def working(directory: str | bytes) -> Iterator[Place]:
-    """Open a place and remove its files in the end, whatever happens; raises OSError."""
+    """Open a place, and always remove its files at the end; raises OSError."""
     place = Place(directory)
     try:
         yield place
@@ -198,10 +197,10 @@ def _prefix() -> str:
 
 
 def remove_stale(parent: int) -> None:
-    """Remove the files that killed probes of this user and this host left: nobody holds their locks."""
+    """Remove files of killed probes of this user and host: they are not locked."""
     try:
         names = [name for name in os.listdir(parent) if name.startswith(_prefix())]
-    except OSError:  # one may write into it but not list it
+    except OSError:  # writable, but not readable
         return
     for name in names:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""The probe of a directory: moves data in five ways, each for a moment, and says how fast it went or why it could not.
+"""The probe of a directory: transfers data in five ways, each briefly, and returns the rate or why there is none.
 
-They are those that a verdict compares a checkpoint with: it takes the fastest of its direction. Two are common ones,
-one buffered writer and one buffered reader, for the share that they get of that.
+A verdict compares a checkpoint with the fastest of its direction. Two are the common ones, one buffered writer and one
+buffered reader, for their share of the fastest.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from ckptprof_collectors import hostfacts
 
 IS_FULL = frozenset((ENOSPC, EDQUOT, EFBIG))  # EFBIG: RLIMIT_FSIZE
 STEP = 1 << 20  # bytes of an operation
-_BLOCK_WORDS = 512  # of 8 bytes: 4 KiB, of which storage that finds duplicates looks at each
+_BLOCK_WORDS = 512  # of 8 bytes: 4 KiB, the unit of deduplicating storage
 _NS = 1_000_000_000
 _WORST_FIRST = (STOPPED, FULL, TIME, SIZE)
 IN_MEMORY = frozenset(("tmpfs", "ramfs", "hugetlbfs"))
 MANY = 4
-_FIRST_BYTES = 4 * STEP  # of buffered writes while nobody knows how long their fsync takes
+_FIRST_BYTES = 4 * STEP  # of buffered writes while the duration of their fsync is unknown
 _MOST_PASSES = 8
-_FROM_DEVICE = 0.9  # of what was read must have come from the device, or the page cache was measured
-_SLACK_SECONDS = 2.0  # more than the sum of the phases; what is left then is not begun
-Tell = Callable[[Measure, int, int], None]  # the row that begins, its number from 1 on, and how many there are
+_FROM_DEVICE = 0.9  # share of a read that must come from the device, or the page cache was measured
+_SLACK_SECONDS = 2.0  # beyond the sum of the phases; no row is started after that
+Tell = Callable[[Measure, int, int], None]  # the row that starts, its number from 1 on, and the number of rows
 
 
 class Data:
-    """A page-aligned buffer of random bytes, none of whose 4 KiB blocks is ever written twice: nothing to save on."""
+    """A page-aligned buffer of random bytes; no 4 KiB block is ever written twice, so that none is deduplicated."""
 
     def __init__(self, size: int) -> None:
         self._memory = mmap.mmap(-1, size)
@@ -63,7 +63,7 @@ class Data:
 
 @dataclass
 class Limits:
-    """When to stop."""
+    """Limits of one row."""
 
     seconds: float
     most_bytes: int
@@ -72,7 +72,7 @@ class Limits:
 
 @dataclass
 class Tally:
-    """What was done, from `begin_ns` to `end_ns` of the monotonic clock."""
+    """Bytes transferred from `begin_ns` to `end_ns` of the monotonic clock."""
 
     begin_ns: int
     end_ns: int = 0
@@ -81,14 +81,14 @@ class Tally:
 
     @property
     def spent_ns(self) -> int:
-        """How long it took."""
+        """Duration, at least 1 ns."""
         return max(1, self.end_ns - self.begin_ns)
 
 
 def repeat(step: Callable[[int], int], offsets: Iterable[int], limits: Limits) -> Tally:
-    """Call `step` with one offset after the other until a limit is met; it returns the bytes that it moved.
+    """Call `step`, which returns the bytes transferred, with one offset after the other until a limit is reached.
 
-    Raises OSError, but a full file system ends what has begun.
+    Raises OSError; a full file system ends a started row without one.
     """
     tally = Tally(perf_counter_ns())
     deadline = tally.begin_ns + round(limits.seconds * _NS)
@@ -101,7 +101,7 @@ def repeat(step: Callable[[int], int], offsets: Iterable[int], limits: Limits) -
             if limits.halt.is_set() or perf_counter_ns() >= deadline:
                 tally.ended = STOPPED if limits.halt.is_set() else TIME
                 break
-            if done < STEP:  # nobody interrupts a regular file's: it is about to be full, or at its end
+            if done < STEP:  # regular files have no other short writes: it is almost full, or at its end
                 tally.ended = FULL
                 break
     except OSError as error:
@@ -133,7 +133,7 @@ def read(fd: int, offsets: Iterable[int], limits: Limits) -> Tally:
 
 
 def side_by_side(works: list[Callable[[], Tally]]) -> Tally:
-    """Do all of it at once, a thread each, and return the sum from the first begin to the last end; raises OSError."""
+    """Run all at once, a thread each; return the sum from the first start to the last end. Raises OSError."""
     barrier = threading.Barrier(len(works))
 
     def begin(work: Callable[[], Tally]) -> Tally:
@@ -165,11 +165,11 @@ _WRITES = sum(row.work == WRITE for row in ROWS)
 
 
 class _MissingError(Exception):
-    """This row cannot be measured here; the text says why."""
+    """This row cannot be measured here; the text is the reason."""
 
 
 def probe(plan: Plan, *, halt: threading.Event, tell: Tell, rows: Sequence[Measure] = ROWS) -> Ceilings:
-    """Measure all that can be of the rows; ends early, with what there is, once `halt` is set. Raises OSError."""
+    """Measure the rows; ends early, with the rows so far, once `halt` is set. Raises OSError."""
     at_ns, begin_ns = time.time_ns(), time.monotonic_ns()
     with working(plan.directory) as place:
         measures = _Probe(plan, place, halt).run(rows, tell)
@@ -195,12 +195,11 @@ def probe(plan: Plan, *, halt: threading.Event, tell: Tell, rows: Sequence[Measu
 class _Probe:
     def __init__(self, plan: Plan, place: Place, halt: threading.Event) -> None:
         self._plan, self._place, self._halt = plan, place, halt
-        self._subject = -1  # what one worker wrote, kept to be read
+        self._subject = -1  # file of one worker, to be read
         self._seconds = plan.phase_seconds
         self._known_rate: float | None = None  # the best so far
 
     def run(self, rows: Sequence[Measure], tell: Tell) -> list[Measure]:
-        """Return a measure for each row."""
         end = time.monotonic() + self._seconds * len(rows) + _SLACK_SECONDS
         measures: list[Measure] = []
         for number, row in enumerate(rows, 1):
@@ -230,10 +229,10 @@ class _Probe:
         return self._reads(row) if row.work == READ else (self._writes(row),)
 
     def _writes(self, row: Measure) -> Tally:
-        """Write as much as may be written, as long as it may take; the subject and the files of a row share the room.
+        """Write up to the limits of bytes and time; the file to be read and the files of a row share the free space.
 
-        What is buffered is written in rounds, each of as much as fits into the time with the fsync that ends it: the
-        largest round is what counts.
+        Buffered writes go in rounds, each of as many bytes as fit into the time with its final fsync: the largest round
+        counts.
         """
         room = min(self._plan.footprint_bytes, room_bytes(self._place.parent_fd) + self._subject_bytes) // 2
         limit = min(self._plan.size_bytes // _WRITES, room) // row.workers // STEP * STEP
@@ -261,13 +260,13 @@ class _Probe:
             larger = int(min(most - written, 8 * amount, 0.8 * tally.moved_bytes * _NS / tally.spent_ns * left))
             if tally.ended != SIZE or larger < 2 * amount or self._halt.is_set():
                 return tally
-            if kept < 0 and self._subject >= 0:  # a larger one takes its place
+            if kept < 0 and self._subject >= 0:  # a larger one replaces it
                 self._place.drop(self._subject)
                 self._subject = -1
             amount = larger
 
     def _fresh(self, row: Measure, each: int) -> Tally:
-        """Write new files side by side; the first one that may serve to be read is kept."""
+        """Write new files in parallel; the first suitable one is retained for reading."""
         files: list[int] = []
         limits = Limits(self._seconds, each, self._halt)
         try:
@@ -300,7 +299,7 @@ class _Probe:
         return (side_by_side([partial(read, fd, itertools.cycle(part), limits) for part in parts]),)
 
     def _cold_passes(self, fd: int, whole: int) -> Sequence[Tally]:
-        """Read the file several times, out of the page cache each time."""
+        """Read the file several times, each time after dropping it from the page cache."""
         end = time.monotonic() + self._seconds
         tallies: list[Tally] = []
         while len(tallies) < _MOST_PASSES and (left := end - time.monotonic()) > 0:
@@ -317,7 +316,7 @@ class _Probe:
 
 
 def measured(row: Measure, tallies: Sequence[Tally]) -> Measure:
-    """Return a row with what was done; broken off by a signal it has no rate."""
+    """Return a row with its result; without a rate if a signal interrupted it."""
     moved = sum(tally.moved_bytes for tally in tallies)
     spent_ns = sum(tally.spent_ns for tally in tallies)
     ended = tallies[-1].ended
@@ -340,7 +339,7 @@ def _reason(error: OSError, row: Measure) -> str:
 
 
 def _read_bytes() -> int | None:
-    """Return what this process has had fetched from storage, None if it cannot be seen."""
+    """Bytes that this process fetched from storage, None if unknown."""
     try:
         return int(hostfacts.own().io_counters().read_bytes)
     except (psutil.Error, OSError):

@@ -1,4 +1,4 @@
-"""The database of a recorder, in whose process alone SQL is known."""
+"""The database of a recorder; only this process uses SQL."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ckptprof.service.recorder import messages
 from ckptprof.store.problems import StoreBusyError, StoreFullError
 from ckptprof.store.writer import StoreWriter
 
-BUSY_SECONDS = 3.0  # a shared database is held by each writer for much less
+BUSY_SECONDS = 3.0  # each writer locks a shared database for much less
 _BUSY_AGAIN_SECONDS = 0.05
 
 
 class Database:
-    """The database of a recorder: opened again where its file was removed, and given back meanwhile if shared."""
+    """The database of a recorder: reopened if its file was removed; a shared one is closed between writes."""
 
     def __init__(self, path: Path, opened: Callable[[], StoreWriter], *, shared: bool, waits: bool = False) -> None:
-        """Open it; raises StoreError, StoreBusyError if another ckptprof does not let go of it.
+        """Open it; raises StoreError, StoreBusyError if another ckptprof keeps it locked.
 
-        `waits`: a lock that is held and a full disk are no errors; `writer` tries again. What else may pass is one: a
-        mount that was read-only when a service started stays so in its mount namespace, until it starts again.
+        `waits`: a lock and a full disk are no errors; `writer` retries. A read-only mount is an error: it stays
+        read-only in the mount namespace of a service until the service restarts.
         """
         self.path = path
         self._opened = opened
@@ -35,7 +35,7 @@ class Database:
         self.rest()
 
     def writer(self) -> StoreWriter:
-        """Return the writer, opened if need be; raises StoreError."""
+        """Return the writer, opened if necessary; raises StoreError."""
         if self._writer is not None and self._identity != _identity(self._writer.path):
             messages.warn(f"{self._writer.path} was removed or replaced: starting a new database")
             self.close()
@@ -46,7 +46,7 @@ class Database:
         return self._writer
 
     def give_up_damaged(self) -> bool:
-        """Move a database aside that turned out to be damaged; return whether `writer` can begin a new one."""
+        """Set a damaged database aside; return whether `writer` can start a new one."""
         writer, self._writer = self._writer, None
         if writer is None or not writer.give_up():
             return False
@@ -67,12 +67,12 @@ class Database:
         return self._opened()
 
     def rest(self) -> None:
-        """Nothing is to be written for a while: let others write; raises StoreError."""
+        """Close a shared database between writes; raises StoreError."""
         if self._shared:
             self.close()
 
     def close(self) -> None:
-        """Close it; `writer` opens it again. Raises StoreError."""
+        """Close it; `writer` reopens it. Raises StoreError."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()

@@ -1,4 +1,4 @@
-"""The diagnosis, behind a wall: a fault of it costs a verdict, never the checkpoint; its memory is bounded."""
+"""The diagnosis, isolated: a fault costs a verdict, never the checkpoint; its memory is bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOBS = 64
 
 
 def gpus_in_use() -> Callable[[Checkpoint], int | None]:
-    """Return what tells, while they run, on how many GPUs the processes of a checkpoint compute."""
+    """Return a function that counts the GPUs used by the running processes of a checkpoint; None: unknown."""
     from ckptprof_collectors.gpus.nvml import Gpus  # noqa: PLC0415 - the sampler starts first
 
     gpus = Gpus()
@@ -31,7 +31,7 @@ def gpus_in_use() -> Callable[[Checkpoint], int | None]:
     def used(checkpoint: Checkpoint) -> int | None:
         measures = checkpoint.measures
         pids = {one.pid for one in measures.processes} if measures is not None else set()
-        try:  # a driver in trouble must not hold the recorder up
+        try:  # a hanging driver must not block the recorder
             return in_time("gpus", lambda: gpus.used_by(pids | {one.pid for one in checkpoint.writers}), GPUS_SECONDS)
         except TimeoutError:
             return None
@@ -40,9 +40,9 @@ def gpus_in_use() -> Callable[[Checkpoint], int | None]:
 
 
 def ceilings_beside(db: str | Path | None) -> Callable[[], Sequence[Ceilings]]:
-    """Return what tells the ceilings kept beside a database, read again when some were put there.
+    """Return a function that loads the ceilings in the folder of a database, again when that changes.
 
-    It tells of none where the directory of the database is not known.
+    It returns none if the folder is unknown.
     """
     try:
         state_dir = state_directory(None if db is None else str(db))
@@ -58,7 +58,7 @@ def ceilings_beside(db: str | Path | None) -> Callable[[], Sequence[Ceilings]]:
             changed_ns = (state_dir / FOLDER).stat().st_mtime_ns
         if changed_ns != known_ns:
             known_ns = changed_ns
-            with RAISED:  # what root has measured is root's alone
+            with RAISED:  # only root can read ceilings measured by root
                 known = load_ceilings(state_dir)
         return known
 
@@ -67,7 +67,7 @@ def ceilings_beside(db: str | Path | None) -> Callable[[], Sequence[Ceilings]]:
 
 
 class Diagnosis:
-    """Remembers the last checkpoints of each job; `complain` is told of each fault, `faults` counts them."""
+    """Remembers the last checkpoints of each job; `complain` gets each fault, `faults` counts them."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Diagnosis:
         ceilings: Callable[[], Sequence[Ceilings]] = tuple,
         gpus: Callable[[Checkpoint], int | None] = lambda _: None,
     ) -> None:
-        """`ceilings` is asked at each checkpoint: whoever loads them knows when they change; `gpus`, too."""
+        """`ceilings` and `gpus` are called for each checkpoint."""
         from ckptprof.diagnose import judging  # noqa: PLC0415 - the rules are many files, and the sampler starts first
 
         self._diagnose = judging.diagnose
@@ -84,17 +84,17 @@ class Diagnosis:
         self._ceilings = ceilings
         self._gpus = gpus
         self._jobs: OrderedDict[str, OrderedDict[str, Checkpoint]] = OrderedDict()
-        self._foreseen: dict[int, tuple[Checkpoint, Checkpoint]] = {}  # by the id of the first: as seen, as judged
+        self._foreseen: dict[int, tuple[Checkpoint, Checkpoint]] = {}  # by id(): without and with a verdict
         self.faults = 0
 
     def take(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-        """Return them with verdict and cost, in their order."""
+        """Return them with verdict and cost, in the same order."""
         return [self._one(checkpoint) for checkpoint in checkpoints]
 
     def foresee(self, going_on: Sequence[Checkpoint], history: Sequence[Checkpoint] | None = None) -> list[Checkpoint]:
-        """Return them with the verdict that they had if they were over now; no later verdict asks for that.
+        """Return them with the verdict as if they had ended now; it does not enter the history.
 
-        `history`: earlier ones of any job; None: those that were taken.
+        `history`: earlier ones of any job; None: those given to `take`.
         """
         before, self._foreseen = self._foreseen, {}
         for one in going_on:
@@ -117,7 +117,7 @@ class Diagnosis:
         try:
             known = tuple(self._jobs.get(checkpoint.job, {}).values()) if history is None else history
             return self._diagnose(checkpoint, known, self._ceilings(), None, gpus(checkpoint))
-        except Exception as error:  # noqa: BLE001 - the checkpoint must be kept whatever this one fault is
+        except Exception as error:  # noqa: BLE001 - any fault must keep the checkpoint
             self.faults += 1
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{PurePath(place.filename).name}:{place.lineno}"
@@ -138,7 +138,7 @@ class Diagnosis:
 
 
 def _slim(checkpoint: Checkpoint) -> Checkpoint:
-    """Return it without what no later verdict asks for: a save of 10,000 files must not be held 50 times."""
+    """Drop the fields that no later verdict reads: a save of 10,000 files must not be retained 50 times."""
     measures = checkpoint.measures
     if measures is not None:
         measures = msgspec.structs.replace(measures, threads=(), processes=(), devices=(), links=())

@@ -1,4 +1,4 @@
-"""Joins the two halves of a save in whose midst the watch was interrupted into one event."""
+"""Joins the two parts of a save into one event where recording was interrupted during the save."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _DURABLE = "when it became durable"
 
 
 class Halves:
-    """Remembers saves in whose midst the watch ended; what continues one of them is told as a revision of it."""
+    """Saves truncated by the end of a session; their continuations are reported as revisions of them."""
 
     def __init__(self, cut: Iterable[Checkpoint] = ()) -> None:
-        """`cut` are those of the session before, with all that is known of them."""
+        """`cut`: those of the previous session, complete with streams."""
         self._cut = {one.uid: one for one in cut}
-        self._joined: dict[str, Checkpoint] = {}  # the uid of a second half -> the first
+        self._joined: dict[str, Checkpoint] = {}  # the uid of a second part -> the first
 
     def take(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-        """Return what is to be told of these."""
+        """Return these, continuations joined with their first part."""
         return [self._reported(checkpoint) for checkpoint in checkpoints]
 
     def _reported(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -59,7 +59,7 @@ class Halves:
 
 
 def _continues(first: Checkpoint, second: Checkpoint) -> bool:
-    """Return whether the second can be the rest of the first: the same files, or others of the same step."""
+    """Whether the second can be the rest of the first: the same files, or others of the same step."""
     if first.uid == second.uid or (first.kind, _root(first)) != (second.kind, _root(second)):
         return False
     if first.step is not None and second.step is not None and first.step != second.step:
@@ -73,7 +73,7 @@ def _continues(first: Checkpoint, second: Checkpoint) -> bool:
 
 
 def _root(checkpoint: Checkpoint) -> str:
-    """Return the root of its job: where its ranks meet a session may not know."""
+    """Root of its job name; a session may not know the rendezvous of the ranks."""
     return checkpoint.job.partition(":")[0]
 
 
@@ -83,7 +83,7 @@ def _folder(checkpoint: Checkpoint) -> str:
 
 
 def joined(first: Checkpoint, second: Checkpoint) -> Checkpoint:
-    """Return both as one; what was moved while nobody watched is not in it, so that its bytes are the least."""
+    """Return both as one; bytes transferred between the sessions are missing, so its bytes are a minimum."""
     gap_seconds = max(0, second.start_ns - first.end_ns) / 1e9
     streams = _streams(first, second)
     moved = Counter[str]()
@@ -157,7 +157,7 @@ def _streams(first: Checkpoint, second: Checkpoint) -> tuple[Stream, ...]:
             sizes = [size for size in (earlier.size, stream.size) if size is not None]
             size = max(sizes, default=None)
             moved = earlier.bytes + stream.bytes
-            most = max(earlier.bytes, stream.bytes, size or moved)  # polling counts what was there before, too
+            most = max(earlier.bytes, stream.bytes, size or moved)  # polling also counts earlier bytes
             stream = msgspec.structs.replace(  # noqa: PLW2901 - both as one
                 stream,
                 bytes=min(moved, most),

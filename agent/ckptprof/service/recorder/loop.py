@@ -1,4 +1,4 @@
-"""The recorder's loop, shared by `agent`, `run` and `capture`: waits for frames and signals, and keeps house."""
+"""The recorder's loop, shared by `agent`, `run` and `capture`: waits for frames, signals and housekeeping."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ckptprof.service.recorder.samplerprocess import SamplerProcess
 from ckptprof.service.recorder.signals import Caught, SignalTrap
 
 HOUSEKEEPING_SECONDS = 1.0
-SILENCE_SECONDS = 20.0  # a sampler that says nothing for so long hangs: it speaks at least every five seconds
-GRACE_SECONDS = 0.5  # one Ctrl-C or `timeout` may come as two signals: the second asks for haste only after this
-REST_SECONDS = 0.25  # between two reads of frames that come more often: to wake up costs more than a frame does
-STEP_SECONDS = 0.5  # of frames that have come: then it looks for signals, however many wait
+SILENCE_SECONDS = 20.0  # a sampler without a message for so long hangs: it sends one at least every five seconds
+GRACE_SECONDS = 0.5  # one Ctrl-C or `timeout` may arrive as two signals: only a later one means haste
+REST_SECONDS = 0.25  # between two reads of more frequent frames: a wake-up costs more than a frame
+STEP_SECONDS = 0.5  # of waiting frames: then it polls for signals
 HASTE = frozenset((SIGHUP, SIGINT, SIGQUIT, SIGTERM))
 
 
 class SamplerLostError(Exception):
-    """The sampler ended, hangs or talks nonsense; its text says which."""
+    """The sampler ended, hangs or sent an invalid message; the text says which."""
 
 
 class Loop:
@@ -34,15 +34,15 @@ class Loop:
         self._trap = trap
         self._take = take
         self._silent_seconds = 0.0
-        self._waiting: Iterator[Header | Frame] | None = None  # that have come and are not taken in yet
+        self._waiting: Iterator[Header | Frame] | None = None  # received, not processed yet
         self._kept_house = 0.0
         self._rest_seconds = REST_SECONDS
         self._read_at = self._rests_until = 0.0
         self.ended = False
-        self.hurried = False  # a signal while it drained asked for haste
+        self.hurried = False  # another signal arrived while it drained
 
     def turn(self, timeout_seconds: float = HOUSEKEEPING_SECONDS) -> list[Caught]:
-        """Wait for something once and take it in; return the signals. Raises SamplerLostError."""
+        """Wait once and process messages; return the signals. Raises SamplerLostError."""
         trap_fd = -1 if self._trap is None else self._trap.fileno()
         sampler_fd = -1 if self.ended else self.sampler.fileno()
         resting_seconds = min(self._rests_until - time.monotonic(), timeout_seconds)
@@ -55,14 +55,14 @@ class Loop:
         elif sampler_fd in readable:
             self._read()
         elif not self.ended:
-            # Only what was waited for counts: after Ctrl-Z or a pause of the machine the clock has run, nobody else has
+            # Only the time waited for counts: after Ctrl-Z or a pause of the machine only the clock has advanced
             self._silent_seconds += min(time.monotonic() - began, timeout_seconds)
             if self._silent_seconds > SILENCE_SECONDS:
                 raise SamplerLostError(f"no message from the sampler for {SILENCE_SECONDS:.0f} s")
         return self._trap.take() if self._trap is not None and trap_fd in readable else []
 
     def hold_patience(self) -> None:
-        """Take the sampler as alive, though it has said nothing: it was seen to run."""
+        """Count a silent sampler as alive: it has used CPU time."""
         self._silent_seconds = 0.0
 
     def _read(self) -> None:
@@ -89,11 +89,11 @@ class Loop:
             raise SamplerLostError(str(error)) from error
         except CkptprofError:
             raise  # has its own clear line
-        except Exception as error:  # the command that is watched must outlive a fault of ours
+        except Exception as error:  # the monitored command must outlive a fault of ours
             raise SamplerLostError(f"a frame could not be processed: {type(error).__name__}: {error}") from error
 
     def house_due(self) -> bool:
-        """Return whether a second has passed since it last said so."""
+        """Whether a second has passed since it was last true."""
         now = time.monotonic()
         if now - self._kept_house < HOUSEKEEPING_SECONDS:
             return False
@@ -101,7 +101,7 @@ class Loop:
         return True
 
     def drain(self, patience_seconds: float) -> bool:
-        """Ask the sampler to end and take in its last frames; return whether it ended in time and nobody hurried us."""
+        """Stop the sampler and process its last frames; return whether it ended in time and without another signal."""
         self.sampler.stop()
         self._rest_seconds = self._rests_until = 0.0
         began = time.monotonic()
@@ -120,8 +120,8 @@ class Loop:
 
 
 def _readable(fds: Iterable[int], timeout_seconds: float) -> set[int]:
-    """Wait until one of them can be read, and return those that can; negative ones are none."""
-    poll = select.poll()  # select(2) knows no descriptor above 1023, and who starts us may leave us many
+    """Wait until one of them can be read, and return those that can; negative ones are ignored."""
+    poll = select.poll()  # select(2) accepts no descriptor above 1023, and a parent may pass us many
     for fd in fds:
         if fd >= 0:
             poll.register(fd, select.POLLIN)

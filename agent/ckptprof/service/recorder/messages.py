@@ -1,4 +1,4 @@
-"""What the long-running commands say on stderr: one line each, with systemd's priority where it listens."""
+"""Messages of the long-running commands on stderr: one line each, with a priority for the journal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INFO = 6
 
 
 def say(text: str, priority: int = INFO) -> None:
-    """Write one line; a closed stderr stops nobody."""
+    """Write one line; a closed stderr is ignored."""
     line = clean(text)
     prefix = f"<{priority}>" if "JOURNAL_STREAM" in os.environ else ""
     with contextlib.suppress(OSError, ValueError):
@@ -25,12 +25,12 @@ def say(text: str, priority: int = INFO) -> None:
 
 
 def warn(text: str) -> None:
-    """Write one line that should be looked at."""
+    """Write one line as a warning."""
     say(text, WARNING)
 
 
 def describe(checkpoint: Checkpoint) -> str:
-    """Return the line that tells of a checkpoint as it is recognised."""
+    """Return the line that reports a checkpoint."""
     step = f" of step {checkpoint.step}" if checkpoint.step is not None else ""
     took_ns = figures.duration_ns(checkpoint)
     rate = units.rate(figures.rate_bytes_per_second(checkpoint))

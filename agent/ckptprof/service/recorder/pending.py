@@ -1,4 +1,4 @@
-"""What is not reported yet, as bytes in the database, so that it outlives a `kill -9` of the recorder."""
+"""Unreported events, encoded in the database, so that they outlive a `kill -9` of the recorder."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint
 from ckptprof.store.reader import StoreReader
 
-QUIET_NS = 10_000_000_000  # after its last I/O: what waits is stored about once a second, later where that costs much
+QUIET_NS = 10_000_000_000  # after its last I/O: events are stored about once a second, later if that is costly
 encoded = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Pending).decode
 
 
 def left_pending(db: str | Path) -> list[Pending]:
-    """Return what the agent before had not told, in the order in which it ended; nothing if it cannot be read."""
+    """Events that the previous agent had not reported, in order of their end; empty if they cannot be read."""
     try:
         with StoreReader(db) as reader:
             found = [_decode(data) for data in reader.pending().values()]
@@ -29,18 +29,18 @@ def left_pending(db: str | Path) -> list[Pending]:
 
 
 def going_on(kept: Iterable[bytes]) -> list[Checkpoint]:
-    """Return the checkpoints that go on, of what is not reported yet, the oldest first: those of which that is sure.
+    """Unfinished checkpoints among the unreported events, the oldest first; only certain ones.
 
-    What another version of the agent has kept is left out.
+    Events stored by another version of the agent are left out.
     """
     found = [one.checkpoint for one in _decoded(kept) if one.if_alone is None]
     return sorted(found, key=lambda one: one.start_ns)
 
 
 def is_writing(kept: Iterable[bytes], now_ns: int) -> bool:
-    """Return whether a checkpoint is being written or read now, as far as what is not reported yet tells.
+    """Whether a checkpoint is being written or read now, by the unreported events.
 
-    One that is sure is reported when it is over; of any other the last I/O tells.
+    A certain one is reported when it ends; any other counts until its last I/O is old.
     """
     return any(one.if_alone is None or now_ns - one.checkpoint.end_ns < QUIET_NS for one in _decoded(kept))
 

@@ -1,4 +1,4 @@
-"""The recorder: turns the frames of a sampler into checkpoints, timelines and metrics, and has them kept."""
+"""The recorder: turns the frames of a sampler into checkpoints, timelines and metrics, and stores them."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 m
 
 _Told = TypeVar("_Told", Checkpoint, Pending)
 LATE_NS = 1_000_000_000
-BEHIND_NS = 10_000_000_000  # is said
-_SAID_AGAIN_NS = 300_000_000_000  # while it lasts
+BEHIND_NS = 10_000_000_000  # then a warning,
+_SAID_AGAIN_NS = 300_000_000_000  # repeated while it lasts
 SESSION_SECONDS = 10.0
-_PENDING_NS = 750_000_000  # what ended before is kept, whatever happens to this process
+_PENDING_NS = 750_000_000  # between two stored states: a killed process loses no more
 _PENDING_SHARE = 0.05  # of a core at most
-_PENDING_SECONDS = 0.5  # at one time at most: frames wait meanwhile
+_PENDING_SECONDS = 0.5  # at most at once: frames wait during it
 
 
 class Detection:
-    """Starts again after each fault; `complain` gets each fault, `faults` counts them."""
+    """A detector that restarts after each fault; `complain` gets each fault, `faults` counts them."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Detection:
         complain: Callable[[str], None],
         before: Detection | None = None,
     ) -> None:
-        """Take the header of the recording, what was saved before it, and who watched until a moment ago."""
+        """`saved_paths`: of earlier sessions; `before`: the detection that this one continues."""
         self._header = header
         self._saved_paths = saved_paths
         self._complain = complain
@@ -64,11 +64,11 @@ class Detection:
 
     @property
     def forgotten_bytes(self) -> int:
-        """What it forgot early because its budget was full."""
+        """Bytes that it forgot early because its budget was full."""
         return self._past_forgotten_bytes + self.detector.forgotten_bytes
 
     def run(self, step: Callable[[Detector], list[_Told]]) -> list[_Told]:
-        """Return what a step of the detector returns, nothing after a fault of it."""
+        """Return the result of a step of the detector, empty after a fault."""
         try:
             return step(self.detector)
         except Exception as error:  # noqa: BLE001 - sampling, timelines and metrics must go on whatever this one fault is
@@ -85,24 +85,24 @@ class Detection:
 
 
 class Audience(Protocol):
-    """A screen of our own terminal, which is shown what goes on, and where the command's streams go meanwhile."""
+    """A live screen on our terminal, which redirects the streams of the command."""
 
     @property
     def streams(self) -> Mapping[int, int]:
-        """Descriptors of ours by the number that each is to have in the command."""
+        """Our descriptors by their number in the command."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody looks."""
+        """Whether it is shown."""
 
     def put(self, state: State) -> None:
-        """Show it; returns at once."""
+        """Show a state; returns at once."""
 
 
 class Recorder:
-    """Feed it the messages of one sampler after another; it never waits for anything."""
+    """Ingests the messages of consecutive samplers; never blocks."""
 
-    def __init__(  # noqa: PLR0913 - where what it finds goes, and what it is told of the host
+    def __init__(  # noqa: PLR0913 - consumers of its results, and facts of the host
         self,
         writer: WriterThread | None,
         metrics: Metrics | None,
@@ -116,12 +116,11 @@ class Recorder:
         live: Audience | None = None,
         last: Callable[[], tuple[Checkpoint, ...]] = tuple,
     ) -> None:
-        """`tell` is called with each checkpoint once, `complain` with what a collector cannot see.
+        """`tell` is called once with each checkpoint, `complain` with each limitation.
 
-        `cut` are saves in whose midst the watch ended before; what continues one of them is told as a revision of it.
-        `left` is what was not told before; None: nobody continues this one, so that nothing is left at its end.
-        `diagnosis` knows what was probed on this host, and how many GPUs it has; `live` is told what goes on,
-        with the `last` checkpoints, the newest first.
+        `cut`: saves truncated by the end of the session before; their continuations are reported as revisions.
+        `left`: events not reported before; None: no later session continues this one, so everything is reported.
+        `live` gets the unfinished saves, and the `last` checkpoints, the newest first.
         """
         self._writer = writer
         self._metrics = metrics
@@ -134,28 +133,28 @@ class Recorder:
         self._halves = Halves(cut)
         self._left = left
         self._keeps_pending = left is not None
-        self._has_pending = bool(left) or not self._keeps_pending  # of who was killed before
+        self._has_pending = bool(left) or not self._keeps_pending  # of a killed predecessor
         self._pending_due_ns = 0  # CLOCK_MONOTONIC
-        self._pending_cost_ns = 0  # of the processor, the last time
-        self._shown = 0  # of what goes on, the last time that it was told
+        self._pending_cost_ns = 0  # CPU time of the last one
+        self._shown = 0  # unfinished saves shown last
         self._detector: Detection | None = None
-        self._before: Detection | None = None  # the same, or the one of the session before
+        self._before: Detection | None = None  # the same, or that of the previous session
         self._timeline = TimelineBuilder()
-        self.session: Session | None = None  # that is going on, or the last one
+        self.session: Session | None = None  # the current or the last one
         self._session_kept = 0.0
         self.frames = 0
         self.late_frames = 0
-        self.late_ns = 0  # by how much the last frame came after its time
+        self.late_ns = 0  # delay of the last frame
         self._behind_said_ns: int | None = None  # CLOCK_MONOTONIC; None: it is not behind
         self._past_faults = 0  # of the detection, in earlier sessions
         self._past_forgotten_bytes = 0
         self._left_out_events = 0
         self.dropped_frames = 0
-        self.checkpoints: list[Checkpoint] = []  # of `run`, which reports them at its end
+        self.checkpoints: list[Checkpoint] = []  # for the final report of `run`
         self.keep_checkpoints = False
 
     def take(self, message: Header | Frame) -> None:
-        """Take one message of the sampler."""
+        """Ingest one message of the sampler."""
         if isinstance(message, Header):
             self._begin(message)
         else:
@@ -197,7 +196,7 @@ class Recorder:
         self.session = msgspec.structs.replace(self.session, end_ns=end_ns, dropped_frames=self.dropped_frames)
 
     def _note_lateness(self, at_ns: int, now_ns: int) -> None:
-        """Take note of when a frame came; who is far behind says so, and when it has caught up."""
+        """Record the delay of a frame; warn if it is long, and report when it is over."""
         self.late_ns = max(0, now_ns - at_ns)
         self.late_frames += self.late_ns > LATE_NS
         said_ns = self._behind_said_ns
@@ -211,11 +210,11 @@ class Recorder:
 
     @property
     def rejected(self) -> list[Judged]:
-        """What was judged last, and was no checkpoint."""
+        """Recent events classified as no checkpoint."""
         return [] if self._before is None else self._before.detector.rejected
 
     def _pending(self, detector: Detection, at_ns: int, *, at_once: bool) -> list[Pending] | None:
-        """Return what is not told yet, if that is to be kept again: about once a second, as far as it costs little."""
+        """Return the unreported events if they are due to be stored: about once a second, later if that is costly."""
         is_watched = self._live is not None and self._live.is_wanted
         if not (self._keeps_pending or self._writer or is_watched) or not (at_once or at_ns >= self._pending_due_ns):
             return None
@@ -223,10 +222,10 @@ class Recorder:
         pending = detector.run(lambda one: one.pending(in_seconds(_PENDING_SECONDS), closely=is_watched))
         self._left_out_events += detector.detector.left_out_events
         last_ns, self._pending_cost_ns = self._pending_cost_ns, time.thread_time_ns() - began_ns
-        cost_ns = min(last_ns, self._pending_cost_ns)  # once may be a collection of garbage, or a host that took turns
+        cost_ns = min(last_ns, self._pending_cost_ns)  # a single outlier may be garbage collection or a loaded host
         self._pending_due_ns = at_ns + max(_PENDING_NS, round(cost_ns / _PENDING_SHARE))
         if is_watched and len(detector.detector.underway) > self._shown:
-            self._show()  # one that begins is not kept waiting for the next second
+            self._show()  # a new one at once
         if not self._keeps_pending and self._writer is None:
             return None
         had, self._has_pending = self._has_pending, bool(pending)
@@ -242,12 +241,12 @@ class Recorder:
             self.checkpoints = newest([*self.checkpoints, *checkpoints])
         for checkpoint in checkpoints:
             if self._metrics is not None:
-                self._metrics.checkpoint(checkpoint)  # counts once, and of a revision what is new
+                self._metrics.checkpoint(checkpoint)  # counts once; a revision adds its difference
             if checkpoint.revision == 0 or (checkpoint.kind is Kind.COPY and checkpoint.risks):
                 self._tell(checkpoint)
 
     def housekeeping(self, now_wall_ns: int, *, sampler_restarts: int = 0, samplers_stuck: int = 0) -> None:
-        """Hand over what is due; to be called about once a second."""
+        """Store and publish what is due; call it about once a second."""
         if self._writer is not None:
             windows = self._timeline.take(before_wall_ns=now_wall_ns)
             if windows:
@@ -281,9 +280,9 @@ class Recorder:
             )
 
     def end(self, *, clean: bool, hurried: Callable[[], bool] = lambda: False) -> None:
-        """Judge what is left and hand everything over: the sampler has ended.
+        """Process the remaining events and store everything: the sampler has ended.
 
-        What is not judged when `hurried` says so is left for the next one; then it has not ended cleanly.
+        Events not processed once `hurried` is true are left to the next session, and this one is not clean.
         """
         if self._detector is None or self.session is None:
             return
@@ -345,6 +344,6 @@ class Recorder:
 
 
 def in_seconds(seconds: float) -> Callable[[], bool]:
-    """Return what says whether so much time has passed from now on."""
+    """Return a function that is true once so many seconds have passed."""
     until = time.monotonic() + seconds
     return lambda: time.monotonic() > until

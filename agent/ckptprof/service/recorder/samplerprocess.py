@@ -1,4 +1,4 @@
-"""Starting, steering and ending the sampler process."""
+"""Starting, controlling and ending the sampler process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PIPE_BYTES = 1 << 20
 READ_BYTES = 1 << 20
 MAX_CONTROL_BYTES = 32 << 10  # a pipe takes 64 KiB
 _F_SETPIPE_SZ = 1031  # include/uapi/linux/fcntl.h; in Python's fcntl since 3.10 under another name
-# -I and -S keep the working directory, the user's site and PYTHON* variables out of a process that may hold
-# capabilities; the parent's own search path is handed over instead.
+# -I and -S keep the working directory, the user's site and PYTHON* variables out of a process that may have
+# capabilities; the parent's search path is passed instead.
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1));"
     "from ckptprof.service.sampler.process import main; main()"
@@ -30,15 +30,15 @@ _BOOT = (
 
 
 def new_uid() -> str:
-    """Return a name for one life of a sampler."""
+    """Return a unique name for one sampler process."""
     return str(uuid.uuid4())
 
 
 class SamplerProcess:
-    """The child process that samples; its frames are read from `fileno()` when that is readable."""
+    """The child process that samples; poll `fileno()` for its frames."""
 
     def __init__(self, options: SamplerOptions, *, witness: Iterable[int] = ()) -> None:
-        """Start it; raises OSError. It stays in our process group if it is to be a `witness` of these signals."""
+        """Start it; raises OSError. As a `witness` of these signals it stays in our process group."""
         self._witness_fd = -1
         told_fd = -1
         if numbers := tuple(sorted(witness)):
@@ -52,8 +52,8 @@ class SamplerProcess:
                 arguments,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=2,  # said outright, so that a /dev/null in its place is handed on too
-                start_new_session=not numbers,  # the keys of a terminal are for the command, not for us
+                stderr=2,  # explicit, so that a /dev/null in its place is inherited too
+                start_new_session=not numbers,  # signals of the terminal are for the command, not for us
                 pass_fds=(told_fd,) if numbers else (),
                 cwd="/",
             )
@@ -68,17 +68,17 @@ class SamplerProcess:
         assert self._process.stdout is not None  # noqa: S101 - asked for above
         self._fd = self._process.stdout.fileno()
         os.set_blocking(self._fd, False)
-        with contextlib.suppress(OSError):  # over the user's limit for pipes: the sampler's own queue is larger anyway
+        with contextlib.suppress(OSError):  # the user's limit for pipes; the sampler's own queue is larger
             fcntl.fcntl(self._fd, _F_SETPIPE_SZ, PIPE_BYTES)
         self._room_bytes = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ)
-        self.is_crowded = False  # the last read found half of what the pipe takes: it must not wait
+        self.is_crowded = False  # the last read found the pipe half full: do not rest
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for."""
+        """Return the descriptor to poll."""
         return self._fd
 
     def read(self) -> Iterator[Header | Frame] | None:
-        """Return the messages that have come, possibly none; None at the end. They raise RecordingError."""
+        """Return the received messages, possibly none; None at the end. Iteration raises RecordingError."""
         try:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
@@ -87,14 +87,14 @@ class SamplerProcess:
         return self._unpacker.feed(data) if data else None
 
     def witnessed(self) -> bytes:
-        """Return the numbers of the signals that it has got too since the last call, a byte each."""
+        """Return the numbers of the signals that it received since the last call, a byte each."""
         if self._witness_fd >= 0:
             with contextlib.suppress(BlockingIOError):
                 return os.read(self._witness_fd, 4096)
         return b""
 
     def cpu_seconds(self) -> float:
-        """Return the time on a CPU that it has had so far, user and system; 0 once it is gone."""
+        """Return its CPU time so far, user and system; 0 once it has ended."""
         try:
             times = psutil.Process(self.pid).cpu_times()
         except psutil.Error:
@@ -107,9 +107,9 @@ class SamplerProcess:
             self._witness_fd = -1
 
     def control(self, message: Control) -> None:
-        """Tell it what to watch; a sampler that has ended is noticed elsewhere.
+        """Send a control line; an ended sampler is detected elsewhere.
 
-        Never waits: of more folders than the pipe takes at once the last ones, the oldest, are left out.
+        Never blocks: if the folders exceed the pipe, the last ones, the oldest, are left out.
         """
         line = msgspec.json.encode(message) + b"\n"
         while len(line) > MAX_CONTROL_BYTES and message.folders:
@@ -121,17 +121,17 @@ class SamplerProcess:
                 self._process.stdin.flush()
 
     def stop(self) -> None:
-        """Ask it to look a last time and end; its last frames are still to be read."""
+        """Request its end after a last sample; its last frames are still to be read."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self._process.kill()
 
     def wait(self, timeout_seconds: float) -> int | None:
-        """Return its exit code; None if it has not ended in time."""
+        """Return its exit code; None after the timeout."""
         try:
             return self._process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Signals with their sender: taken by a thread of its own, handed on through a pipe that can be waited for."""
+"""Signals with their sender: received by a separate thread, and passed through a pipe that can be polled."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ TWIN_SECONDS = 0.2  # within which a signal to the whole process group has reach
 
 
 class Caught(NamedTuple):
-    """A signal that came."""
+    """A received signal."""
 
     number: int
-    from_terminal: bool  # the whole foreground group has got it already
+    from_terminal: bool  # then the whole foreground group has received it
 
 
 class SignalTrap:
     """Blocks the given signals in every thread made after it, and collects them.
 
-    It is made before any other thread: the kernel gives a signal to whichever thread does not block it, and one thread
-    that does not is enough for a SIGTERM to end the process.
+    Create it before any other thread: the kernel delivers a signal to any thread that does not block it, and one such
+    thread is enough for a SIGTERM to end the process.
     """
 
     def __init__(self, numbers: set[signal.Signals], heard: Callable[[], None] = lambda: None) -> None:
-        """Begin to collect, until `close`; `heard` is called at each, by a thread of ours, however busy the others."""
+        """Collect until `close`; `heard` is called for each signal, in a thread of its own."""
         self._numbers, self._heard = numbers, heard
         self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -43,7 +43,7 @@ class SignalTrap:
         self._thread.start()
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for."""
+        """Return the descriptor to poll."""
         return self._read_fd
 
     def _collect(self) -> None:
@@ -52,19 +52,19 @@ class SignalTrap:
             if self._closed:
                 return
             self._caught.append(Caught(info.si_signo, info.si_code == _SI_KERNEL))
-            with contextlib.suppress(BlockingIOError):  # the reader is far behind, and will find all of them
+            with contextlib.suppress(BlockingIOError):  # a slow reader finds all of them in the queue
                 os.write(self._write_fd, b"!")
             self._heard()
 
     def wait(self, timeout_seconds: float) -> list[Caught]:
-        """Wait for a signal; return those that have come."""
+        """Wait for a signal; return those received."""
         poll = select.poll()
         poll.register(self._read_fd, select.POLLIN)
         poll.poll(timeout_seconds * 1000)
         return self.take()
 
     def take(self) -> list[Caught]:
-        """Return the signals that have come since the last call."""
+        """Return the signals received since the last call."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._read_fd, 4096)
         caught = []
@@ -73,7 +73,7 @@ class SignalTrap:
         return caught
 
     def close(self) -> None:
-        """End collecting: from here on the signals do again what they did before; a second call does nothing."""
+        """Stop collecting and restore the signal mask; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -85,28 +85,28 @@ class SignalTrap:
 
 
 class Relay:
-    """Hands signals on to the command, but not those that its whole process group was sent.
+    """Forwards signals to the command, except those sent to its whole process group.
 
-    `timeout`, a shell's `kill -- -PGID` and Slurm signal the command beside us: it would get one more from us, and many
-    programs take the second SIGTERM for impatience and drop the checkpoint that they were saving. The kernel does not
-    say whether a signal was meant for a group, so a third process of the group is asked whether it has got it too.
+    `timeout`, a shell's `kill -- -PGID` and Slurm also signal the command: a forwarded signal would be its second one,
+    and many programs abort their checkpoint on a second SIGTERM. The kernel does not show whether a signal was
+    sent to a group, so a third process of the group (the sampler) reports whether it received it too.
     """
 
     def __init__(self, send: Callable[[int], None], heard: Callable[[], bytes]) -> None:
-        """`heard` returns the numbers of the signals that the third process has got since it was last asked."""
+        """`heard` returns the numbers of the signals that the third process received since the last call."""
         self._send = send
         self._heard = heard
         self._heard_at: dict[int, float] = {}
         self._pending: list[tuple[int, float]] = []
 
     def take(self, caught: list[Caught]) -> None:
-        """Take signals in; what is from the terminal went to the whole group for certain."""
+        """Ingest signals; those from the terminal went to the whole group."""
         now = time.monotonic()
         pending = [(one.number, now) for one in caught if one.number != signal.SIGCHLD and not one.from_terminal]
         self._pending += pending
 
     def turn(self) -> float | None:
-        """Hand on what is due; return the seconds until the next turn, None if nothing waits."""
+        """Forward due signals; return the seconds until the next turn, None if none wait."""
         now = time.monotonic()
         for number in self._heard():
             self._heard_at[number] = now

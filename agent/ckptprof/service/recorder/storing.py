@@ -16,17 +16,16 @@ from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import Retention, StoreWriter
 
 MAX_SAVED_PATHS = 4096
-CUT_NS = 120_000_000_000  # a save that was cut longer ago is continued by nothing
-MAX_FOLDERS = 128  # of these, the latest, that a sampler is told to watch
+CUT_NS = 120_000_000_000  # a save truncated longer ago is not continued
+MAX_FOLDERS = 128  # of these, the latest, for the sampler to watch
 
 
 def open_writer(
     db: str | Path, *, shared: bool = False, waits: bool = False, kept: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[WriterThread, tuple[str, ...]]:
-    """Return the writer of the database at `db`, and the paths that were saved before; raises StoreError.
+    """Return the writer of the database at `db`, and the paths saved before; raises StoreError.
 
-    `waits`: a database that is held, or a disk that is full, is waited for. `kept` is what the store's `Retention`
-    takes, where that is not left to it.
+    `waits`: retry while the database is locked or its disk full. `kept`: arguments of the store's `Retention`.
     """
     path = to_path(db)
     database = Database(path, lambda: StoreWriter(path, retention=Retention(**kept)), shared=shared, waits=waits)
@@ -34,7 +33,7 @@ def open_writer(
 
 
 def saved_paths(db: str | Path) -> tuple[str, ...]:
-    """Return the files and folders that earlier sessions saw being saved; nothing if they cannot be read."""
+    """Files and folders that earlier sessions saw saved; empty if they cannot be read."""
     try:
         with StoreReader(db) as reader:
             return tuple(reader.recent_paths(MAX_SAVED_PATHS))
@@ -43,7 +42,7 @@ def saved_paths(db: str | Path) -> tuple[str, ...]:
 
 
 def cut_saves(db: str | Path, now_wall_ns: int) -> list[Checkpoint]:
-    """Return the saves in whose midst the watch ended a moment ago; nothing if they cannot be read."""
+    """Return the saves truncated by the end of a recent session; empty if they cannot be read."""
     try:
         with StoreReader(db) as reader:
             return reader.cut_saves(now_wall_ns - CUT_NS, now_wall_ns)

@@ -1,8 +1,8 @@
 """The writer thread: the only one that waits for the disk.
 
-Checkpoints are never given up while the process lives: what cannot be stored now is tried again, each by itself if all
-together fail, so that one which no database takes is in nobody's way. Timelines are dropped and counted when the disk
-is too slow or full, so that memory stays bounded.
+Checkpoints are never dropped while the process lives: they are retried, one by one if a batch fails, so that one which
+the database rejects does not block the others. Timelines are dropped and counted when the disk is too slow or full, so
+that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Item = TypeVar("_Item")
 MAX_WINDOWS = 20_000
 MAX_CHECKPOINTS = 10_000
 RETRY_SECONDS = 5.0
-PUBLISH_SECONDS = 5.0  # for so long those who may only read wait for an event
+PUBLISH_SECONDS = 5.0  # at most, until readers without write access see an event
 MAINTAIN_SECONDS = 300.0
 ONE_BY_ONE_SECONDS = 2.0
 
@@ -39,14 +39,14 @@ class WriterThread:
 
     def __init__(self, database: Database, *, complain: Callable[[str], None]) -> None:
         self._database = database
-        self._writer: StoreWriter | None = None  # whose sessions are in `_begun`
+        self._writer: StoreWriter | None = None  # `_begun` has its sessions
         self._complain = complain
         self._wake = threading.Condition()
         self._checkpoints: deque[Checkpoint] = deque()
         self._windows: deque[Window] = deque()
         self._sessions: dict[str, Session] = {}
-        self._pending: dict[str, Pending] | None = None  # as it is to be stored
-        self._kept: Mapping[str, Pending | None] | None = None  # as it is stored; of what was before only the uids
+        self._pending: dict[str, Pending] | None = None  # to be stored
+        self._kept: Mapping[str, Pending | None] | None = None  # as stored; None: of an earlier process, only the uid
         self._begun: set[str] = set()
         self._stopping = False
         self._failing = ""
@@ -61,7 +61,7 @@ class WriterThread:
         self._thread.start()
 
     def put_checkpoints(self, checkpoints: Sequence[Checkpoint], pending: Sequence[Pending] | None = None) -> None:
-        """Store checkpoints, as soon as possible, and at the same time what is not told yet, in place of the last."""
+        """Store checkpoints as soon as possible, and in the same transaction replace the unreported events."""
         with self._wake:
             if pending is not None:
                 self._pending = {one.checkpoint.uid: one for one in pending}
@@ -81,29 +81,29 @@ class WriterThread:
         return too_many
 
     def put_session(self, session: Session) -> None:
-        """Store what is known of a session now."""
+        """Store the current state of a session."""
         with self._wake:
             self._sessions[session.uid] = session
             self._wake.notify()
 
     @property
     def queued(self) -> int:
-        """How many things wait to be stored."""
+        """Number of items to be stored."""
         return len(self._checkpoints) + len(self._windows) + len(self._sessions) + (self._pending is not None)
 
     def size_bytes(self) -> int | None:
-        """Return the size of the database with its log; None if it cannot be seen."""
+        """Size of the database with its log; None if it cannot be read."""
         try:
             return self._database.path.stat().st_size + self.log_bytes()
         except OSError:
             return None
 
     def log_bytes(self) -> int:
-        """Return the size of the log alone."""
+        """Size of the log alone."""
         return log_bytes(self._database.path)
 
     def close(self, patience_seconds: float, *, hurried: Callable[[], bool] = lambda: False) -> bool:
-        """Store what is waiting and end, sooner if `hurried` says so; return whether all of it was stored."""
+        """Store the queue and end, sooner once `hurried` is true; return whether everything was stored."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -134,7 +134,7 @@ class WriterThread:
         return max(0.0, self._published + PUBLISH_SECONDS - time.monotonic())
 
     def _turn(self) -> bool:
-        """Store what is waiting, the most important first; return whether that worked."""
+        """Store the queue, the most important items first; return whether that worked."""
         failures = self._attempt(lambda: self._store_all(self._database.writer()))
         began_anew = self._begin_anew(failures)
         failures += self._attempt(self._database.rest)
@@ -151,11 +151,11 @@ class WriterThread:
             return work() or []
         except StoreError as error:
             return [error]
-        except Exception as error:  # noqa: BLE001 - a fault must not end this thread and with it all storing
+        except Exception as error:  # noqa: BLE001 - a fault must not end this thread, and so all storing
             return [StoreError(f"{type(error).__name__}: {error}")]
 
     def _begin_anew(self, failures: Sequence[StoreError]) -> bool:
-        """Move a damaged database aside; return whether that was done: what waits goes into a new one at once."""
+        """Set a damaged database aside; return whether that was done: the queue then goes into a new one at once."""
         if not any(isinstance(failure, StoreDamagedError) for failure in failures):
             return False
         try:
@@ -201,7 +201,7 @@ class WriterThread:
                 self.stored = newest([*self.stored, *stored])
 
         failures = _store(checkpoints, store)[1]
-        if pending is not None and not failures:  # what failed may be what is no longer pending
+        if pending is not None and not failures:  # a failed checkpoint may be one that is no longer pending
             if not checkpoints:
                 store(())
             with self._wake:
@@ -228,7 +228,7 @@ class WriterThread:
         return failures
 
     def _take_out(self, queue: deque[_Item], done: Sequence[_Item]) -> None:
-        """Remove what was stored; what waited longest may have been dropped meanwhile, for want of room."""
+        """Remove stored items; the oldest may have been dropped since, as the queue was full."""
         known = set(map(id, done))
         with self._wake:
             left = [item for item in queue if id(item) not in known]
@@ -242,12 +242,12 @@ class WriterThread:
             writer.publish()
 
     def _maintain(self, writer: StoreWriter) -> None:
-        """Do what is due, unless something waits to be stored: then the rest is left for the next turn."""
+        """Run due maintenance, interrupted if an item has to be stored: the next turn continues it."""
         before, now = self._maintained, time.monotonic()
         if now - before >= MAINTAIN_SECONDS:
             self._maintained = now  # also if it fails
             if writer.maintain(time.time_ns(), self._is_wanted):
-                heap.give_back()  # what a burst, or hours that were compacted, took
+                heap.give_back()  # memory of a burst, or of compacted hours
             else:
                 self._maintained = before
 
@@ -263,13 +263,13 @@ class WriterThread:
 
 
 def _store(items: Sequence[_Item], store: Callable[[Sequence[_Item]], None]) -> tuple[list[_Item], list[StoreError]]:
-    """Store them together, or each by itself if that fails; return those that were refused, and why."""
+    """Store them together, or one by one if that fails; return the rejected ones, and the errors."""
     if not items:
         return [], []
     try:
         store(items)
     except StoreFullError:
-        raise  # the next one would fail just so, after the same long search for room
+        raise  # the next one would fail as well, after the same long search for space
     except StoreError as error:
         if len(items) == 1:
             return list(items), [error]
@@ -280,7 +280,7 @@ def _store(items: Sequence[_Item], store: Callable[[Sequence[_Item]], None]) -> 
     began = time.monotonic()
     for number, item in enumerate(items):
         if len(refused) == number and time.monotonic() - began > ONE_BY_ONE_SECONDS:
-            return list(items), failures  # not these are wrong: the database is locked, or its disk is
+            return list(items), failures  # the cause is the database or its disk, not the items
         try:
             store([item])
         except StoreError as error:
