@@ -414,7 +414,7 @@ def test_more_than_a_file_has_room_for_is_refused(
     writer.add_checkpoints([checkpoint(uid=str(number)) for number in range(100)])
     monkeypatch.setattr(asking, "_TEXTS", 0)
     monkeypatch.setattr(asking, "_MAX_VALUE_BYTES", 50_000)
-    with StoreReader(db) as reader, pytest.raises(StoreError, match="more than there is room for"):
+    with StoreReader(db) as reader, pytest.raises(StoreError, match="more text than its size allows"):
         reader.report(CheckpointQuery())
 
 

@@ -132,7 +132,7 @@ def test_streams_are_bounded_and_it_says_so(writer: StoreWriter, db: Path, check
 
     assert found is not None
     assert min(stream.bytes for stream in found.streams) == 5000 - 4096
-    assert "Only the 4096 largest of 5000 streams are kept." in found.blind
+    assert "Only the 4096 largest of 5000 streams are stored." in found.blind
 
 
 def test_windows_of_one_minute_from_two_lives_become_one(
