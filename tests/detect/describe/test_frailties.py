@@ -88,9 +88,7 @@ def renamed(stage: Stage, *, held_s: float = 0.0) -> list[Checkpoint]:
 
 def test_a_rename_before_the_sync_is_told() -> None:
     """The name may reach the disk before the data; ext4 and btrfs write back what replaces another file."""
-    text = (
-        "last.pt (105 MB) had not been synced when it got its final name: after a loss of power it may be empty or torn"
-    )
+    text = "last.pt (105 MB) had not been synced when it was renamed: after a loss of power it may be empty or torn"
 
     assert told(renamed(Dirty())) == [{"commit-unsynced": text}] * 2
     assert told(renamed(Dirty(fs_type="ext4"))) == [{"commit-unsynced": text}, {}]

@@ -163,7 +163,7 @@ def frailties_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
         text = f"{marker.file_name} existed {ahead} before the last byte of {_named(late)}"
         yield _frailty(Frailty.MARKER_FIRST, text)
     elif unsynced := _unsynced(data, marker, known):
-        when = f"{marker.file_name} was written" if marker is not None else "it got its final name"
+        when = f"{marker.file_name} was written" if marker is not None else "it was renamed"
         text = f"{_named(unsynced)} had not been synced when {when}: after a loss of power it may be empty or torn"
         yield _frailty(Frailty.COMMIT_UNSYNCED, text)
     emptied = [part.emptied_ns for part in data if part.emptied_ns is not None and part.name_given_ns is None]
