@@ -1,4 +1,4 @@
-"""What may be a checkpoint: the parts of which a candidate is made, and what they say together."""
+"""Candidates for checkpoints: their parts, and what these show together."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ckptprof.detect.tolerances import FEW, HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 
-_AMENDED = 16  # what is written so much less of again completes the file: a header, an index at its end
+_AMENDED = 16  # a second write this much smaller completes the file: a header, an index at its end
 
 
 @dataclass(slots=True)
 class Candidate:
-    """What may be one checkpoint; it has at least one part before it is asked anything."""
+    """Parts that may be one checkpoint. It has at least one part before it is used."""
 
     job: str
     writes: bool
@@ -22,15 +22,15 @@ class Candidate:
     start_ns: int = 0  # the first edge of its parts
     end_ns: int = 0  # the last one
     bytes: int = 0
-    steps: set[int] = field(default_factory=set)  # that its names say
+    steps: set[int] = field(default_factory=set)  # in its names
     is_certain: bool = False  # one of its names is beyond doubt
-    is_alias: bool = True  # all its names are used anew for every save
+    is_alias: bool = True  # all its names are reused for every save
     committed_ns: int | None = None  # when its marker was complete
     open_parts: int = 0
-    patience_ns: int = 0  # how long after its last sign more of it may follow
-    framework: tuple[str | None] | None = None  # whose names its files bear, once that was asked for
-    _moved: dict[str, Transfer] = field(default_factory=dict)  # by path, the first part of it
-    # of each path that came again, the parts of each process
+    patience_ns: int = 0  # how long after its last sign more may follow
+    framework: tuple[str | None] | None = None  # of its file names, once computed
+    _moved: dict[str, Transfer] = field(default_factory=dict)  # by path, its first part
+    # of each repeated path, the parts of each process
     _again: dict[str, dict[ProcessKey, list[Transfer]]] = field(default_factory=dict)
     _processes: dict[ProcessKey, None] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class Candidate:
         self._processes[part.process] = None
 
     def has(self, part: Transfer) -> bool:
-        """Return whether the part moves a file anew that was moved in it already, by the same process or before it."""
+        """Return whether the part repeats one of the candidate: the same file, by the same process or after another."""
         first = self._moved.get(part.path)
         if first is None:
             return False
@@ -64,7 +64,7 @@ class Candidate:
             return _is_read_again(moved.get(part.process, [])[-FEW:], part)
         for process, parts in moved.items():
             earlier = parts[-1]
-            # ranks that fill one file in turn begin further on
+            # ranks that fill one file in turn start further on
             from_start = part.stretch is None or part.stretch[0] == 0
             if process == part.process or (earlier.end_ns <= part.start_ns and from_start):
                 return part.bytes * _AMENDED > earlier.bytes and not _is_kept_up(earlier, part)
@@ -72,17 +72,17 @@ class Candidate:
 
     @property
     def step(self) -> int | None:
-        """The step that its names say, if they agree."""
+        """The training step in its names; None if they disagree."""
         return next(iter(self.steps)) if len(self.steps) == 1 else None
 
     @property
     def is_sent(self) -> bool:
-        """Whether it went over the network, to no file."""
+        """Whether it was sent over the network, to no file."""
         return self.parts[0].sending is not None
 
     @property
     def directory(self) -> str:
-        """What its files share by name."""
+        """The directory that its names share."""
         return self.parts[0].name.directory
 
     @property
@@ -91,7 +91,7 @@ class Candidate:
         return list(self._processes)
 
     def over(self) -> Iterator[Transfer]:
-        """Yield the transfers that are over, those that its parts stand for among them."""
+        """Yield the ended transfers, including those that a part stands for."""
         for part in self.parts:
             if not part.is_open:
                 yield part
@@ -99,7 +99,7 @@ class Candidate:
 
 
 def _is_read_again(parts: list[Transfer], later: Transfer) -> bool:
-    """Return whether a process reads bytes of a file again that it has read: any, if it had read all of it."""
+    """Any byte counts as read again once the process has read the whole file."""
     size = max((later.size, later.mapped_bytes, *(one.size for one in parts)))
     if 0 < size * WHOLE_SHARE <= sum(one.bytes for one in parts):
         return True
@@ -107,14 +107,13 @@ def _is_read_again(parts: list[Transfer], later: Transfer) -> bool:
 
 
 def _is_again(earlier: Transfer, later: Transfer) -> bool:
-    """Return whether a part reads what an earlier one has, and not another stretch of the file."""
     if earlier.bytes * _AMENDED <= later.bytes or later.bytes * _AMENDED <= earlier.bytes:
-        return False  # a look at the header
+        return False  # only the header was read
     one, other = earlier.stretch, later.stretch
     return one is None or other is None or (one[1] > other[0] and other[1] > one[0])
 
 
 def _is_kept_up(earlier: Transfer, later: Transfer) -> bool:
-    """Return whether it is a small file in a step's folder: a manifest is written anew as the others come."""
+    """Return whether it is a small file in a step's folder: a manifest is rewritten as the others arrive."""
     in_step = later.name.certain and later.name.step is not None
     return in_step and max(earlier.bytes, later.bytes) <= HEADER_BYTES

@@ -19,27 +19,27 @@ class _Side(NamedTuple):
     start_ns: int  # CLOCK_MONOTONIC
     end_ns: int
     names: frozenset[str]  # of its biggest files, without folders
-    others: frozenset[str]  # paths of the other side, as far as it was seen
+    others: frozenset[str]  # paths of the other side, as far as observed
 
 
 class Copies:
-    """Remembers the sides of the last copies."""
+    """The recent sides of copies."""
 
     def __init__(self) -> None:
         self._written: deque[_Side] = deque(maxlen=MAX_RECENT)
         self._read: deque[_Side] = deque(maxlen=MAX_RECENT)
 
     def add(self, copy: Checkpoint, event: PastEvent, others: frozenset[str] | None) -> list[Checkpoint]:
-        """Take one side, and of the read one what was written meanwhile; return it if it may be reported."""
+        """Add one side; return it if it may be reported. `others`: paths of the written side, for a read side."""
         names = frozenset(path.rpartition("/")[2] for path in event.paths)
         side = _Side(copy, event.start_ns, event.end_ns, names, others or frozenset())
         (self._written if others is None else self._read).append(side)
         return [copy] if others is None else []
 
     def take(self, now_ns: int, saved: SavedFiles) -> list[Checkpoint]:
-        """Return the read sides that stayed alone: sent, packed, or staged under names that nobody knows."""
+        """Return the read sides without a written side: sent, packed, or copied to staging files of unknown names."""
         told = []
-        longest_ns = CERTAIN_GAP_NS + QUIET_NS  # that the written side may wait for a rename
+        longest_ns = CERTAIN_GAP_NS + QUIET_NS  # the written side may wait this long for a rename
         while self._read and now_ns - self._read[0].end_ns >= longest_ns:
             side = self._read.popleft()
             reported = any(_is_one(side, other) for other in self._written) or any(map(saved.contains, side.others))
@@ -49,7 +49,7 @@ class Copies:
 
 
 def _is_one(read: _Side, written: _Side) -> bool:
-    """Return whether two sides are of one copy: at the same time, and as many bytes or the same names."""
+    """Return whether two sides are of one copy: at the same time, with as many bytes or the same names."""
     apart_ns = max(read.start_ns, written.start_ns) - min(read.end_ns, written.end_ns)
     if apart_ns > LOOSE_GAP_NS:
         return False

@@ -1,4 +1,4 @@
-"""Decides by the table what an event is: a pure function of its signals."""
+"""Decides by the table what an event is, as a pure function of its signals."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ckptprof.detect.events.decision_table import TABLE, Combination, DecisionTa
 from ckptprof.detect.events.signal import Signal
 from ckptprof.model import Evidence
 
-DOUBT = 0.5  # the confidence of what waits, or is in doubt
+DOUBT = 0.5  # the confidence of a deferred or doubtful event
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an event is, and why."""
+    """The decision on an event, and its reasons."""
 
-    hypothesis: Hypothesis  # of what waits: what it is if nothing more comes
-    confidence: float  # 0.5 (just enough evidence) to 0.99; of what is neither checkpoint nor copy: 0.5
-    scores: dict[Hypothesis, float]  # the sum for each hypothesis that is possible in its direction
-    override: Combination | None = None  # takes save and restore out of question
-    deferral: Combination | None = None  # makes it wait
-    doubt: Combination | None = None  # leaves it unsure, whatever its sum is
-    ends_series: bool = False  # earlier ones of its series that wait are data
+    hypothesis: Hypothesis  # of a deferred event: what it is if nothing more comes
+    confidence: float  # 0.5 (just enough evidence) to 0.99; neither checkpoint nor copy: 0.5
+    scores: dict[Hypothesis, float]  # of each hypothesis that its direction allows
+    override: Combination | None = None  # excludes save and restore
+    deferral: Combination | None = None  # defers it
+    doubt: Combination | None = None  # leaves it unsure, whatever its sum
+    ends_series: bool = False  # deferred earlier events of its series are data
 
     @property
     def save_or_restore(self) -> float:
@@ -41,7 +41,7 @@ class Decision:
 
 
 def decide(signals: tuple[Signal, ...], table: DecisionTable = TABLE) -> Decision:
-    """Return what an event with these signals is."""
+    """Decide what an event with these signals is."""
     names = frozenset(name for signal in signals for name in (signal.name, signal.row))
     save_or_restore = Hypothesis.SAVE if "writes" in names else Hypothesis.RESTORE
     possible = (save_or_restore, Hypothesis.COPY, Hypothesis.STREAM, Hypothesis.DATA)
@@ -67,12 +67,12 @@ def _first(combinations: tuple[Combination, ...], names: frozenset[str], save_or
 
 
 def confidence(total: float, needed: float) -> float:
-    """Return how sure a sum makes, 0.5 (just enough evidence) to 0.99."""
+    """Return the confidence of a sum, from 0.5 (just enough evidence) to 0.99."""
     return round(min(0.99, max(DOUBT, 0.5 + (total - needed) * 0.6)), 2)
 
 
 def evidence_of(signals: tuple[Signal, ...]) -> tuple[Evidence, ...]:
-    """Return the signals as users see them, with their weights for a save or a restore; conditions are left out."""
+    """Return the signals that users see, with their weights for a save or a restore; conditions have no text."""
     shown = (signal for signal in signals if signal.text)
     return tuple(
         Evidence(name=one.name, weight=TABLE.rows[one.row].save_or_restore * one.strength, text=one.text)

@@ -1,4 +1,4 @@
-"""Events that are not reported yet: what comes later tells what they were."""
+"""Events that are not reported yet: later ones decide what they were."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _LEAST_HELD = 2
 
 
 class Pending(msgspec.Struct, eq=False):
-    """An event that is not reported yet, with all that is asked of it later: it outlives the session that saw it."""
+    """An event that is not reported yet, with all that later decisions need. It outlives its session."""
 
-    checkpoint: Checkpoint  # as it would be reported: counters are forgotten while it waits
+    checkpoint: Checkpoint  # as it would be reported: counters expire while it waits
     event: PastEvent
-    directory: str = msgspec.field(name="unit")  # what its files share by name
-    boot_id: str  # of the host: its processes, and its times, which are CLOCK_MONOTONIC, say nothing in another one
-    if_alone: Hypothesis | None = None  # what it is if nothing more comes; None: sure, and reported when it is over
+    directory: str = msgspec.field(name="unit")  # common to its file names
+    boot_id: str  # processes and CLOCK_MONOTONIC times have no meaning in another boot
+    if_alone: Hypothesis | None = None  # what it is if nothing more comes; None: sure, and reported at its end
     has_room: bool = True
 
     def is_of(self, job: str, event: PastEvent) -> bool:
-        """Return whether it is of a series with a later one."""
+        """Return whether it belongs to the series of a later event."""
         return self.checkpoint.job == job and not self.event.shapes.isdisjoint(event.shapes)
 
     def is_like(self, event: PastEvent) -> bool:
-        """Return whether it is as large as a later one, or was written over by it, or a part of what was."""
+        """Return whether it is as large as a later event, was overwritten by it, or is a truncated part of such."""
         is_part = bool(self.checkpoint.cuts) and self.event.bytes < event.bytes
         is_same = not self.event.paths.isdisjoint(event.paths)
         return is_part or is_same or is_like(self.event.bytes, event.bytes)
 
     def is_due(self, now_ns: int, ended: dict[ProcessKey, int]) -> bool:
-        """Return whether it is waited for no longer."""
+        """Return whether it waits no longer: its time is over, or its place was taken."""
         ends = [ended.get(process) for process in self.event.processes]
         known = [end_ns for end_ns in ends if end_ns is not None]
         writers_ended_ns = max(known) if len(known) == len(ends) else None
@@ -49,18 +49,18 @@ class Pending(msgspec.Struct, eq=False):
         return now_ns >= deferred_until_ns(self.if_alone, self.event.end_ns, writers_ended_ns, is_sent=is_sent)
 
     def is_answered(self, past: PastEvents) -> bool:
-        """Return whether its processes have received as much since from where it went, or came from."""
+        """Return whether its processes have since received as much from its destination or source."""
         return 2 * past.received_since(self.checkpoint.job, self.event) >= self.event.bytes
 
 
 class DeferredEvents:
-    """Holds a bounded number of events; the oldest goes first."""
+    """A bounded number of deferred events; the oldest goes first."""
 
     def __init__(self) -> None:
-        self.held: list[Pending] = []  # what waits now, the oldest first
+        self.held: list[Pending] = []  # the oldest first
 
     def hold(self, held: Pending) -> None:
-        """Keep one until more is known."""
+        """Defer one until more is known."""
         self.held.append(held)
         kept = [one for one in self.held if one.has_room]
         files = sum(one.checkpoint.files for one in kept)
@@ -69,16 +69,16 @@ class DeferredEvents:
             kept.pop(0).has_room = False
 
     def release(self, job: str, event: PastEvent) -> list[Pending]:
-        """Return the earlier ones of a series that was recognised: too little for one is enough for several."""
+        """Remove and return the earlier events of a recognised series: several suffice where one does not."""
 
         def is_such(held: Pending) -> bool:
             return held.checkpoint.kind is Kind.SAVE and held.is_of(job, event) and held.is_like(event)
 
-        again = Signal("recurs", "recurs", "the job wrote the like of it again", strength=2)
+        again = Signal("recurs", "recurs", "the job wrote a similar one again", strength=2)
         return self._take(is_such, again)
 
     def fetched(self, job: str, event: PastEvent, past: PastEvents) -> list[Pending]:
-        """Return what a job received from where an event went, before that, and no more of it since."""
+        """Return what a job received from an event's destination before it, and not again since."""
         return [
             held
             for held in self.held
@@ -86,8 +86,8 @@ class DeferredEvents:
         ]
 
     def saved_later(self, job: str, event: PastEvent, past: PastEvents) -> list[Pending]:
-        """Return those that a save shows to have been restores from an object store: it is as large, wherever it is."""
-        later = Signal("saved-later", "read-again", "its job saved as much later")
+        """Remove and return restores from an object store that a later save of that size, in any place, confirms."""
+        later = Signal("saved-later", "read-again", "its job later saved as much")
 
         def is_such(held: Pending) -> bool:
             is_fetched = held.checkpoint.kind is Kind.RESTORE and held.checkpoint.job == job
@@ -96,9 +96,9 @@ class DeferredEvents:
         return self._take(is_such, later)
 
     def sent_before(self, event: PastEvent, past: PastEvents) -> list[Pending]:
-        """Return what runs of the same program sent to where an event came from, if it may be a state by its size.
+        """Return what runs of the same program sent to an event's source, if its size suits a state.
 
-        That is of one size, and more than once: what was sent once and fetched once meet in size by chance, too.
+        It must have one size and be sent more than once: one event sent and one fetched may agree by chance.
         """
         return [
             held
@@ -111,46 +111,46 @@ class DeferredEvents:
         ]
 
     def fetched_back(self, event: PastEvent, past: PastEvents) -> list[Pending]:
-        """Return the saves that a later run of the same program shows to have been some: it fetched as much."""
+        """Remove and return the saves that a later run of the same program confirms: it fetched as much."""
         again = Signal("read-again", "read-again", "a later run of the same program fetched as much")
         such = [one for one in self.sent_before(event, past) if event.may_be(one.event)]
         return self._take(lambda held: held in such, again)
 
     def drop_answered(self, past: PastEvents) -> None:
-        """Forget what was sent once, and came back since, or was followed by something of another size."""
+        """Drop what was sent once and came back since, or was followed by something of another size."""
 
         def is_none(held: Pending) -> bool:
             if held.checkpoint.kind is not Kind.SAVE or held.checkpoint.sent is None:
                 return False
-            is_alone = held.if_alone is Hypothesis.SAVE  # too little for one may be enough for several, of each size
+            is_alone = held.if_alone is Hypothesis.SAVE  # several of different sizes may suffice
             is_one_of_many = is_alone and not past.has_one_size(held.checkpoint.job, held.event)
             return held.is_answered(past) or is_one_of_many
 
         self._take(is_none)
 
     def read_again(self, event: PastEvent) -> list[Pending]:
-        """Return those whose files a later run of the same program reads."""
+        """Remove and return those whose files a later run of the same program reads."""
         again = Signal("read-again", "read-again", "a later run of the same program read it")
         return self._take(lambda held: not held.event.paths.isdisjoint(event.paths), again)
 
     def resumed(self, event: PastEvent) -> list[Pending]:
-        """Return the others of the series from the last of which a later run of the same program goes on."""
-        again = Signal("resumed", "resumed", "a later run of the same program went on from the last one")
+        """Remove and return the rest of a series whose last event a later run of the same program resumes."""
+        again = Signal("resumed", "resumed", "a later run of the same program resumed from the last one")
         return self._take(lambda held: held.event.is_of_program(event), again)
 
     def drop(self, job: str, event: PastEvent) -> None:
-        """Forget those of a series that turned out to be data."""
+        """Drop those of a series that turned out to be data."""
         self._take(lambda held: held.is_of(job, event))
 
     def expire(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[Pending]:
-        """Return those for which nothing more will come, and which are a save or a copy alone."""
+        """Remove those with nothing more to wait for; return the ones that are a save or a copy alone."""
         something = (Hypothesis.SAVE, Hypothesis.COPY)
         found = self._take(lambda held: held.if_alone in something and held.is_due(now_ns, ended))
         self._take(lambda held: held.is_due(now_ns, ended))
         return found
 
     def _take(self, is_such: Callable[[Pending], bool], *reasons: Signal) -> list[Pending]:
-        """Remove and return those of which something is the case, with the reasons."""
+        """Remove and return the events that match, with the reasons added to their evidence."""
         found = [one for one in self.held if is_such(one)]
         self.held = [one for one in self.held if one not in found]
         for held in found:

@@ -1,4 +1,4 @@
-"""What is judged: a candidate that is over, with what is known around it."""
+"""An ended candidate with its context, as the signals read it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ckptprof.frameworks.table import BY_NAME
 
 
 class Event:
-    """A candidate, and what is asked of it more than once; each is worked out when it is asked for."""
+    """A candidate with its context; each property is computed when first used."""
 
     def __init__(self, candidate: Candidate, known: Knowledge) -> None:
-        """Take a candidate to which nothing is added any more."""
+        """Wrap a candidate that receives no more parts."""
         self.candidate = candidate
         self.known = known
         self.world = known.world
@@ -30,27 +30,27 @@ class Event:
         self.processes = candidate.processes
         self.first_processes = self.processes[:MAX_EACH]
         self.bytes = candidate.bytes
-        # what several signals ask, once it was
-        self.counterparts: list[Transfer] | None = None  # what moved the other way meanwhile
+        # shared by several signals, once computed
+        self.counterparts: list[Transfer] | None = None  # concurrent transfers in the other direction
         self.reads_even_pieces: bool | None = None
 
     def mostly(self, is_such: Callable[[Transfer], object]) -> bool:
-        """Return whether something is the case of at least half of its bytes."""
+        """Return whether a predicate is true for at least half of the bytes."""
         return sum(part.bytes for part in self.parts if is_such(part)) * 2 >= self.bytes
 
     @cached_property
     def largest(self) -> list[Transfer]:
-        """Its parts with most bytes."""
+        """The parts with most bytes."""
         return largest(self.candidate)
 
     @cached_property
     def biggest(self) -> list[str]:
-        """The paths of the biggest few of them."""
+        """The paths of the first few of them."""
         return [part.path for part in self.largest[:FEW]]
 
     @cached_property
     def shapes(self) -> frozenset[str]:
-        """What these share with those of the saves before and after it."""
+        """The shapes of these paths, shared with the saves before and after."""
         return frozenset(map(shape_of, self.biggest))
 
     @cached_property
@@ -60,22 +60,22 @@ class Event:
 
     @property
     def framework(self) -> str | None:
-        """The framework whose names its files bear."""
+        """The framework of its file names."""
         return framework_of(self.candidate, self.known)
 
     @property
     def is_weak(self) -> bool:
-        """Whether data sets bear such names, too."""
+        """Whether data sets have such names as well."""
         return is_weak(self.framework)
 
     @cached_property
     def is_called(self) -> bool:
-        """Whether a word or a step tells it from data."""
+        """Whether a word or a step in its names distinguishes it from data."""
         return self.mostly(lambda part: part.name.hint or part.name.certain)
 
     @cached_property
     def is_yielded(self) -> bool:
-        """Whether it is called a result of a model, and no state of it."""
+        """Whether its name is that of a model's result, not of its state."""
         return self.mostly(lambda part: part.name.yielded)
 
     @cached_property
@@ -95,11 +95,11 @@ class Event:
 
     @cached_property
     def makers(self) -> list[ProcessKey]:
-        """Its processes, and in the place of a tool that only passes on what it is given by a pipe who gave that."""
+        """Its processes; in place of a tool that only passes on its standard input, the process that feeds the pipe."""
         return [self._fed_by(process) or process for process in self.processes] if self.writes else self.processes
 
     def _fed_by(self, process: ProcessKey) -> ProcessKey | None:
-        """Return the parent of a tool, if it wrote as much meanwhile, to no file, and the tool read none."""
+        """Return the parent of a tool, if it wrote as much to no file meanwhile, and the tool read none."""
         jobs, known = self.world.jobs, self.known.transfers.recent
         parent = jobs.parent(process)
         if parent is None or not jobs.is_mover(process) or not self.world.saves_itself(parent):
@@ -112,7 +112,7 @@ class Event:
 
     @cached_property
     def own_files(self) -> set[FileKey]:
-        """Its files, those that it was written to first, and those that its processes wrote just before or in it."""
+        """Its files, their staging files, and those that its processes wrote just before or during it."""
         own = {part.file for part in self.parts} | {part.staged.file for part in self.parts if part.staged is not None}
         if self.writes:
             for process in self.first_processes:
@@ -124,7 +124,7 @@ class Event:
 
     @cached_property
     def remembered(self) -> PastEvent:
-        """What is remembered of it."""
+        """Its entry in the history."""
         return PastEvent(
             start_ns=self.start_ns,
             end_ns=self.end_ns,
@@ -142,7 +142,7 @@ def largest(candidate: Candidate) -> list[Transfer]:
 
 
 def framework_of(candidate: Candidate, known: Knowledge) -> str | None:
-    """Return the framework whose names the files of a candidate bear."""
+    """Return the framework of a candidate's file names."""
     if candidate.framework is None:
         files = ((part.path, part.bytes, part.fact.magic if part.fact else None) for part in largest(candidate))
         candidate.framework = (names.framework_of(files, known.world.programs(candidate.processes)),)
@@ -150,5 +150,5 @@ def framework_of(candidate: Candidate, known: Knowledge) -> str | None:
 
 
 def is_weak(framework: str | None) -> bool:
-    """Return whether data sets bear such names, too; no framework's name is weak, as well."""
+    """Return whether data sets have such names as well; no framework is weak too."""
     return framework is None or BY_NAME[framework].weak

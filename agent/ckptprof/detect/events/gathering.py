@@ -1,4 +1,4 @@
-"""Gathers what waits into candidates, job by job, and tells which of them are over."""
+"""Groups waiting transfers into candidates, job by job, and decides which of them have ended."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import cut, merged
 from ckptprof.detect.world.world import World
 
-MANY_PARTS = 2_000  # of which few saves have more, under names of no framework
-_MOST = 10_000  # of these nobody waits for the end: 5 KB each
-_MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
+MANY_PARTS = 2_000  # few saves have more files under names of no framework
+_MOST = 10_000  # 5 KB each: no candidate with more waits for its end
+_MOST_NAMED = 250_000  # under a checkpoint's name
 
-_Owner = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
+_Owner = tuple[str, bool]  # a job, or its tools: a `cp` that it started is no writer of its saves
 _BothWays = tuple[list[Transfer], list[Transfer]]  # written, read
 
 
 class Turn(Enum):
-    """What comes next for a candidate."""
+    """The next step of a candidate."""
 
-    WAITS = "more of it may follow"
-    OVER = "its last sign is old enough, or it has more files than can be kept"
-    ENDLESS = "it goes on and on under names of no framework"
+    WAITS = "more may follow"
+    OVER = "its last sign is old enough, or it has more files than memory may retain"
+    ENDLESS = "it continues without end under names of no framework"
 
 
 class Gatherer:
-    """Knows whose each transfer is."""
+    """Groups waiting transfers into candidates of their jobs."""
 
     def __init__(self, world: World, transfers: Transfers) -> None:
         self._world = world
@@ -45,9 +45,9 @@ class Gatherer:
         self._recent = transfers.recent
 
     def gather(self, waiting: list[Transfer], still_open: Sequence[Transfer]) -> list[Candidate]:
-        """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
+        """Return the candidates of waiting transfers, earliest first, with open transfers that may belong to them.
 
-        A transfer that carries nothing of a checkpoint's is judged at once, and in none.
+        A transfer with nothing of a checkpoint is closed at once and is part of no candidate.
         """
         owners: dict[ProcessKey, _Owner] = {}
         moved, nothing = self._moved(waiting, owners)
@@ -58,13 +58,13 @@ class Gatherer:
         return self._candidates(moved)
 
     def gather_as_over(self, transfers: Sequence[Transfer]) -> list[Candidate]:
-        """Return the candidates as if all that goes on were over; nothing is closed by that."""
+        """Return the candidates as if every open transfer had ended; nothing is closed."""
         return self._candidates(self._moved(transfers, {})[0])
 
     def _moved(
         self, transfers: Sequence[Transfer], owners: dict[ProcessKey, _Owner]
     ) -> tuple[dict[_Owner, _BothWays], list[Transfer]]:
-        """Return what each party moved, and what carries nothing of a checkpoint's."""
+        """Return the transfers of each owner, and those with nothing of a checkpoint."""
         self._estimates.begin_round()
         moved: dict[_Owner, _BothWays] = {}
         nothing = []
@@ -83,9 +83,9 @@ class Gatherer:
         return sorted(found, key=lambda candidate: candidate.start_ns)
 
     def _pause_ns(self, earlier: Candidate, later: Candidate) -> int:
-        """Return the longest pause between two candidates: who reads between what was just saved makes none.
+        """Return the longest pause between two candidates; reading what was just saved is none.
 
-        It averages, merges or checks what is saved.
+        Such reading averages, merges or checks the save.
         """
         between, folders = (earlier.end_ns, later.start_ns), {part.folder for part in earlier.parts[-FEW:]}
         readings = [
@@ -109,7 +109,7 @@ class Gatherer:
         still_open: Sequence[Transfer],
         owners: dict[ProcessKey, _Owner],
     ) -> Iterator[tuple[_Owner, Transfer]]:
-        """Yield what goes on in the jobs that something waits of: what is written, and what is read of the same."""
+        """Yield the open transfers of jobs with waiting ones: all writes, and reads of the same files."""
         since: dict[_Owner, int] = {}
         directories: dict[_Owner, set[str]] = {}
         files: dict[_Owner, set[tuple[int, int]]] = {}
@@ -128,25 +128,24 @@ class Gatherer:
                 yield owner, transfer
 
     def turn(self, candidate: Candidate, now_ns: int) -> Turn:
-        """Return what comes next for a candidate."""
+        """Return the next step of a candidate."""
         if _is_endless(candidate):
             return Turn.ENDLESS
         is_over = len(candidate.parts) >= _MOST_NAMED or self._is_over(candidate, now_ns)
         return Turn.OVER if is_over else Turn.WAITS
 
     def _is_over(self, candidate: Candidate, now_ns: int) -> bool:
-        """Return whether nothing more is to be expected of a candidate."""
         signs = [max(part.end_ns, part.last_ns) for part in candidate.parts if not part.is_open]
         signs += [transfer.last_ns for part in candidate.parts for transfer in part.copied_from]
         quiet_ns = now_ns - max(signs, default=0)
         if quiet_ns < (PATIENCE_NS if candidate.open_parts else QUIET_NS):
             return False
         candidate.patience_ns = self._patience_ns(candidate)
-        quiet_ns -= self._world.starvation.late_ns(now_ns - quiet_ns, now_ns)  # no silence: nobody listened
+        quiet_ns -= self._world.starvation.late_ns(now_ns - quiet_ns, now_ns)  # no samples then: no silence
         return quiet_ns >= candidate.patience_ns and not self._builds(candidate, now_ns)
 
     def _builds(self, candidate: Candidate, now_ns: int) -> bool:
-        """Return whether who read goes on to build of it: for how long it holds training is known when that ends."""
+        """Return whether readers still build memory from it: until that ends the stall of training is not known."""
         start_ns, end_ns = candidate.start_ns, candidate.end_ns
         if candidate.writes or now_ns - end_ns >= PATIENCE_NS:
             return False
@@ -155,7 +154,7 @@ class Gatherer:
         return any(span is not None and now_ns - span[1] <= AT_ONCE_NS for span in built)
 
     def settled(self, candidate: Candidate) -> Candidate:
-        """Return the candidate without what still goes on, and without what turned out to be none."""
+        """Return the candidate without open parts and without those that turned out to be no checkpoint."""
         ended = (part for part in candidate.parts if not part.is_open)
         kept = [part for part in ended if not (is_nothing(part) or self._transfers.is_nameless(part))]
         if len(kept) == len(candidate.parts):
@@ -166,9 +165,9 @@ class Gatherer:
         return closed
 
     def _patience_ns(self, candidate: Candidate) -> int:
-        """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
+        """Return how long more of its files may follow: those of a step's folder come even after a long barrier."""
         ended, complete = self._world.ended, candidate.committed_ns is not None
-        # nor does one live that forked them to write: it may fork the next rank
+        # the process that forked them to write has exited too: it may fork the next rank
         over = all(process in ended and self._jobs.works_for(process) in ended for process in candidate.processes)
         folder = any(part.name.certain and "#" not in part.name.directory for part in candidate.parts)
         return patience_ns(
@@ -180,7 +179,7 @@ class Gatherer:
         )
 
     def _lacks_ranks(self, candidate: Candidate) -> bool:
-        """Return whether several ranks of this host have moved their parts, and others, which are alive, have not."""
+        """Return whether several local ranks have written or read their parts and others, still alive, have not."""
         if len(candidate.processes) < 2 or not any(part.name.certain for part in candidate.parts):
             return False
         here = self._jobs.living_ranks(candidate.processes[0])
@@ -192,7 +191,7 @@ class Gatherer:
 
 
 def may_come_again(candidate: Candidate) -> bool:
-    """Return whether its framework writes all of it once more under a name like `last.ckpt`, and has not yet."""
+    """Return whether its framework writes it once more under a name like `last.ckpt`, and has not yet."""
     named = [part.name for part in candidate.parts[:FEW]]
     if not candidate.writes or any(name.alias for name in named):
         return False
@@ -200,9 +199,9 @@ def may_come_again(candidate: Candidate) -> bool:
 
 
 def _is_endless(candidate: Candidate) -> bool:
-    """Return whether it goes on and on under names of no framework: a data set that is made or read, a transfer.
+    """Return whether it continues without end under names of no framework: a data set, a transfer.
 
-    Who waits for the end of such a thing keeps all of it in memory, for days.
+    Waiting for its end would keep all of it in memory for days.
     """
     number = len(candidate.parts)
     if number < MANY_PARTS or _speaks_of_checkpoint(candidate):
@@ -211,7 +210,7 @@ def _is_endless(candidate: Candidate) -> bool:
 
 
 def _speaks_of_checkpoint(candidate: Candidate) -> bool:
-    """Return whether a framework, a step's folder, a marker or a word of its first files does."""
+    """Return whether a framework, a step's folder, a marker or a word is in the names of its first files."""
     return any(
         part.name.certain
         or part.name.commit

@@ -1,4 +1,4 @@
-"""From parts to candidates: which files are one save or one restore, by what their names say and when they moved."""
+"""From parts to candidates: which files are one save or one restore, by their names and times."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ckptprof.detect.events.past_events import shape_of
 from ckptprof.detect.tolerances import BESIDE_NS, FEW, HEADER_BYTES, LIKE, MANY, MAX_EACH, PATIENCE_NS, is_like
 from ckptprof.detect.transfers.model.transfer import Transfer
 
-LOOSE_GAP_NS = 2_000_000_000  # between files that only their folder joins, or folders that were written in one go
-CERTAIN_GAP_NS = 10_000_000_000  # between files whose names say that they belong together: gather, barriers
-_PICKLING = 4  # times as long as it takes to write it
+LOOSE_GAP_NS = 2_000_000_000  # between files that only share a folder, or folders written in one go
+CERTAIN_GAP_NS = 10_000_000_000  # between files whose names belong together: gather, barriers
+_PICKLING = 4  # times the duration of writing it
 
-Pause = Callable[[Candidate, Candidate], int]  # the longest one between two candidates
+Pause = Callable[[Candidate, Candidate], int]  # the longest pause between two candidates
 
 
 def _gap_ns(earlier: Candidate, later: Candidate) -> int:
@@ -22,11 +22,11 @@ def _gap_ns(earlier: Candidate, later: Candidate) -> int:
 
 
 def group(job: str, parts: list[Transfer], pause_ns: Pause = _gap_ns) -> list[Candidate]:
-    """Split the parts of one job and one direction into candidates; reading in the midst of a save is no pause."""
+    """Split the parts of one job and direction into candidates; reading during a save is no pause."""
     made: list[Candidate] = []
     by_unit: dict[str, list[Candidate]] = {}
     for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
-        # a log that grows beside checkpoints is none of them, and may never end
+        # a log that grows alongside checkpoints is none of them, and may never end
         unit = f"{part.path}#appended" if _is_log(part) else part.name.directory
         alike = by_unit.setdefault(unit, [])
         for candidate in alike[: -FEW - 1 : -1]:
@@ -46,7 +46,6 @@ def _is_log(part: Transfer) -> bool:
 
 
 def _belongs(candidate: Candidate, part: Transfer) -> bool:
-    """Return whether a part is one of a candidate's, of the same directory."""
     gap_ns = part.start_ns - candidate.end_ns
     if candidate.has(part) and _tells_apart(part, gap_ns):
         return False
@@ -57,12 +56,12 @@ def _belongs(candidate: Candidate, part: Transfer) -> bool:
 
 
 def _tells_apart(again: Transfer, gap_ns: int) -> bool:
-    """Return whether a file that is moved again is of another event; a restore reads small ones more than once."""
+    """Return whether a repeated file starts another event; a restore reads small files more than once."""
     return again.writes or (gap_ns > LOOSE_GAP_NS and again.used_size > HEADER_BYTES)
 
 
 def _reach_ns(candidate: Candidate, part: Transfer) -> int:
-    """Return how long after a candidate's last sign a part of the same directory still is one of it."""
+    """Return how long after a candidate's last sign a part of the same directory still belongs to it."""
     if part.name.certain:
         return PATIENCE_NS if part.writes and part.name.step is not None else CERTAIN_GAP_NS
     same_step = part.name.step is not None and part.name.step in candidate.steps
@@ -70,7 +69,7 @@ def _reach_ns(candidate: Candidate, part: Transfer) -> int:
 
 
 def _split(candidate: Candidate) -> list[Candidate]:
-    """Return a candidate for each step if its numbers are such: those of parts count from zero or one."""
+    """Split a candidate by step, if its numbers are steps: those of parts count from zero or one."""
     if len(candidate.steps) < 2 or min(candidate.steps) <= 1:
         return [candidate]
     pieces: list[Candidate] = []
@@ -83,9 +82,9 @@ def _split(candidate: Candidate) -> list[Candidate]:
 
 
 def _joined(candidates: list[Candidate], pause_ns: Pause) -> list[Candidate]:
-    """Join candidates that are one save: several folders, further names of the same, markers beside them."""
+    """Join candidates that are one save: several folders, further names of the same, markers alongside."""
     done: list[Candidate] = []
-    near: list[Candidate] = []  # of these, those that a later one may still belong to
+    near: list[Candidate] = []  # those that a later one may still belong to
     for candidate in sorted(candidates, key=lambda candidate: candidate.start_ns):
         aside = _is_aside(candidate)
         near = [earlier for earlier in near if candidate.start_ns - earlier.end_ns <= CERTAIN_GAP_NS][-FEW:]
@@ -103,7 +102,7 @@ def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
     if earlier.steps and later.steps and earlier.steps.isdisjoint(later.steps):
         return False
     if _is_row(earlier) is not _is_row(later):
-        return False  # samples that are kept while it trains
+        return False  # samples stored during training
     gap_ns = _gap_ns(earlier, later)
     if any(_tells_apart(part, gap_ns) and earlier.has(part) for part in later.parts):
         return False
@@ -116,7 +115,7 @@ def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
         return gap_ns <= CERTAIN_GAP_NS
     if _is_alias(later) or _is_alias(earlier):
         return gap_ns <= (further_gap_ns(earlier) if _is_further(earlier, later) else LOOSE_GAP_NS)
-    if not _is_known(earlier) or not _is_known(later):  # it lies in the folder of the other, or is not of it
+    if not _is_known(earlier) or not _is_known(later):  # it is in the other's folder, or not part of it
         known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
         own = "#" not in known.directory and _is_known(known) and _inside(_place(unknown), _place(known))
         return gap_ns <= 0 and own
@@ -124,7 +123,7 @@ def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
 
 
 def _is_row(candidate: Candidate) -> bool:
-    """Return whether one process moved many files of one shape that nothing but a weak name calls a checkpoint's."""
+    """Return whether one process wrote or read many files of one shape with no more than a weak name."""
     if len(candidate.parts) < MANY:
         return False
     rows = Counter(
@@ -141,12 +140,12 @@ def _is_known(candidate: Candidate) -> bool:
 
 
 def _is_alias(candidate: Candidate) -> bool:
-    """Return whether its names are used anew for every save: last, best, latest."""
+    """Return whether its names are reused for every save: last, best, latest."""
     return not candidate.steps and candidate.is_alias
 
 
 def _is_further(earlier: Candidate, later: Candidate) -> bool:
-    """Return whether a process that wrote the one wrote as much again under the other name, or may yet."""
+    """Return whether the process that wrote the earlier one wrote as much under the other name, or still may."""
     if not later.writes or set(earlier.processes[:FEW]).isdisjoint(later.processes[:FEW]):
         return False
     own, more = (one.bytes for one in (earlier, later))
@@ -156,13 +155,13 @@ def _is_further(earlier: Candidate, later: Candidate) -> bool:
 
 
 def further_gap_ns(candidate: Candidate) -> int:
-    """Return how long after a save all of it may begin to be written again: it may be pickled in memory first."""
+    """Return how long after a save its second copy may start: it may be pickled in memory first."""
     took_ns = candidate.end_ns - candidate.start_ns
     return min(CERTAIN_GAP_NS, max(LOOSE_GAP_NS, _PICKLING * took_ns))
 
 
 def _is_aside(candidate: Candidate) -> bool:
-    """Whether it is but a log, or a small file that no framework knows: beside a checkpoint, not a part of it."""
+    """Return whether it is only a log, or a small file unknown to any framework, alongside a checkpoint."""
     if all(map(_is_log, candidate.parts[:FEW])):
         return True
     small = candidate.bytes < HEADER_BYTES
@@ -170,7 +169,6 @@ def _is_aside(candidate: Candidate) -> bool:
 
 
 def _is_near(one: Candidate, other: Candidate) -> bool:
-    """Return whether they are in the same folder, in folders beside each other, or one in the other."""
     here, there = _place(one), _place(other)
     return _inside(here, there) or _inside(there, here) or _above(here) == _above(there) != ""
 

@@ -1,4 +1,4 @@
-"""All that an event is judged and described by, as one argument."""
+"""Everything needed to classify and describe an event, as one argument."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ckptprof.detect.world.world import World
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What was observed, who moved what, and what was judged before."""
+    """What was observed, transferred and decided so far."""
 
     world: World
     transfers: Transfers

@@ -1,4 +1,4 @@
-"""What a signal tells of one event: the row of the decision table that it names, and what was seen."""
+"""The value of a signal for one event: the row of the decision table that it names, and its text."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 
 class Found(NamedTuple):
-    """What a predicate found, where that is more than yes and one text."""
+    """The finding of a predicate, where it is more than yes and one text."""
 
-    detail: str = ""  # takes the place of {} in the signal's text
+    detail: str = ""  # replaces {} in the signal's text
     row: str = ""  # of the decision table; the signal's own name if empty
     strength: float = 1.0  # times the weights of the row
 
 
 class Signal(NamedTuple):
-    """A signal that holds of an event."""
+    """A signal that is true for an event."""
 
-    name: str  # as users see it
+    name: str  # shown to users
     row: str
-    text: str  # for a person; empty: a mere condition of combinations, and never shown as evidence
+    text: str  # shown to users; empty: only a condition of combinations, never evidence
     strength: float = 1.0

@@ -1,4 +1,4 @@
-"""Copies that stand in for what training is to write in their place: a base model, until the first own one is there."""
+"""Copies as placeholders for files that training is to write: a base model, until the job's first own one."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.model import Checkpoint, Evidence, Risk
 from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
-_JUDGED_NS = CERTAIN_GAP_NS + QUIET_NS  # after its last byte what was written is judged by then
+_JUDGED_NS = CERTAIN_GAP_NS + QUIET_NS  # written files are classified this long after their last byte
 
 
 @dataclass(slots=True)
 class _StandIn:
-    copy: Checkpoint  # as it was reported last
+    copy: Checkpoint  # as reported last
     end_ns: int  # CLOCK_MONOTONIC
-    left: set[str]  # its files that were not written anew
-    source: str  # the largest file that it is a copy of
-    authors: frozenset[ProcessKey]  # who wrote that, if that was seen
-    trainers: set[ProcessKey]  # who is to write it anew, and lives: who saved beside it
+    left: set[str]  # its files that were not rewritten
+    source: str  # the largest file copied
+    authors: frozenset[ProcessKey]  # who wrote that, if observed
+    trainers: set[ProcessKey]  # alive, and expected to rewrite it: they saved alongside
 
 
 class StandIns:
-    """Follows copies until their files are written anew, or who saves beside them ends without it."""
+    """Follows copies until their files are rewritten, or until the processes that save alongside end."""
 
     def __init__(self) -> None:
         self._all: Bounded[str, _StandIn] = Bounded(MAX_EACH)
-        # who wrote copies of such a shape anew
+        # who rewrote copies of such a shape
         self._replacing: Bounded[str, frozenset[ProcessKey]] = Bounded(MAX_EACH, frozenset)
         self._revised: dict[str, Checkpoint] = {}
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of files that are gone."""
+        """Ingest a frame's deletions."""
         if self._all:
             gone = {fact.path for fact in samples.of(FileFact) if fact.missing}
             gone.update(life.path for life in samples.of(FileLifeEvent) if life.kind == "unlinked" and life.path)
             self._without(gone)
 
     def note(self, copy: Checkpoint, event: Event) -> None:
-        """Take a written copy; only that of large files whose names speak of a checkpoint stands in for one.
+        """Add a written copy, if it has large files with a checkpoint's name.
 
-        Whoever wrote earlier ones of its kind anew is to do so again.
+        The processes that rewrote earlier ones of its kind are expected to do so again.
         """
         sources = counterparts(event)
         least = LITTLE_SHARE * event.bytes
@@ -64,7 +64,7 @@ class StandIns:
             self._all[copy.uid] = _StandIn(copy, event.end_ns, paths, source, authors, trainers)
 
     def written(self, event: Event) -> None:
-        """Take what was written, whatever it was: it took the place of the copies that were there."""
+        """Record written files of any kind: they replace the copies that were there."""
         if self._all:
             replaced = {part.path for part in event.parts}
             for path in replaced & set().union(*(one.left for one in self._all.values())):
@@ -72,7 +72,7 @@ class StandIns:
             self._without(replaced)
 
     def saved(self, event: PastEvent) -> None:
-        """Take a save: of a copy that it lies beside, or below under the same name, it is the job."""
+        """Record a save: copies alongside it, or right above under the same name, belong to its job."""
         for uid, one in list(self._all.items()):
             if not one.authors.isdisjoint(event.processes):
                 del self._all[uid]  # a copy of its own save: the best one
@@ -80,7 +80,7 @@ class StandIns:
                 one.trainers |= event.processes
 
     def tell(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[Checkpoint]:
-        """Return the copies that are reported anew: who saves beside them has ended, or they are gone since."""
+        """Return the copies to report again: the processes that save alongside have ended, or the copies are gone."""
         for one in self._all.values():
             over = {process for process in one.trainers if now_ns - ended.get(process, now_ns) >= _JUDGED_NS}
             one.trainers -= over
@@ -101,7 +101,7 @@ class StandIns:
                 self._tell(one, ())
 
     def _tell(self, one: _StandIn, risk: tuple[Evidence, ...]) -> None:
-        """Tell a copy with another risk than before; nothing if it had the same."""
+        """Revise the copy if its risk changed."""
         before = [evidence for evidence in one.copy.evidence if evidence.name == Risk.NOT_REPLACED.value]
         if tuple(before) == risk:
             return
@@ -111,13 +111,13 @@ class StandIns:
 
 
 def _is_called(part: Transfer) -> bool:
-    """Return whether its name is that of a checkpoint, and not of any model."""
+    """Return whether its name is that of a checkpoint, not of any model."""
     name = part.name
     return name.hint or name.alias or (name.framework is not None and not name.framework.weak)
 
 
 def _is_of(saved: frozenset[str], copied: set[str]) -> bool:
-    """Return whether a save lies in a folder of the copies, or in one right below it, under a name of theirs."""
+    """Return whether a save lies in a folder of the copies, or right below it under one of their names."""
     for path in saved:
         folder, _, name = path.rpartition("/")
         above = folder.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""Whether what was written is what was read elsewhere at that time, by the same processes."""
+"""Copies: the same processes read elsewhere what they write, at the same time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _YOUNG_NS = 5_000_000_000
 
 
 def copies(event: Event) -> Found | None:
-    """Weigh that as much moved the other way by the same processes: file by file, in the kernel, or in sum."""
+    """Match as many bytes in the other direction by the same processes: file by file, in the kernel, or in sum."""
     if not event.mostly(lambda part: part.staged is None):
-        return None  # written elsewhere first, by the same hand: one save
+        return None  # from a staging file of the same job: one save
     found = counterparts(event)
     if found:
         other = found[0].file_name[:40]
@@ -40,7 +40,7 @@ def copies(event: Event) -> Found | None:
 
 
 def counterparts(event: Event) -> list[Transfer]:
-    """Return the files of the same sizes that were moved the other way meanwhile, if they explain most of the bytes."""
+    """Return the concurrent files of the same sizes in the other direction, if they explain most of the bytes."""
     if event.counterparts is None:  # several signals ask
         event.counterparts = _counterparts(event)
     return event.counterparts
@@ -57,7 +57,7 @@ def _counterparts(event: Event) -> list[Transfer]:
             continue
         counted_bytes += part.bytes
         for move in sizes.get(part.stored_size, ()):
-            # what was read once was copied once; layers are of one size
+            # one read is one copy; layers have the same size
             if left[move] * 2 > part.bytes and not (event.writes and _is_of_another_step(part, move)):
                 left[move] -= part.bytes
                 explained += part.bytes
@@ -67,13 +67,13 @@ def _counterparts(event: Event) -> list[Transfer]:
 
 
 def _is_of_another_step(part: Transfer, other: Transfer) -> bool:
-    """Return whether a file of the same size is the state of another step, which has that size, too."""
+    """Return whether it is the state of another step, which has the same size."""
     steps = part.name.step, read_name(other.path).step
     return None not in steps and steps[0] != steps[1]
 
 
 def _unpacked(event: Event) -> Found | None:
-    """Weigh that an archive was read meanwhile: what comes out of it may be more than what went in."""
+    """Match a concurrent read of an archive: its content may be larger than itself."""
     for move, moved in _other_way(event, AT_ONCE_NS).items() if event.writes else ():
         if move.path.endswith(ARCHIVES) and moved > LITTLE_SHARE * event.bytes:
             text = f"unpacked from {move.file_name[:40]!r}, which its process read at the same time"
@@ -82,7 +82,7 @@ def _unpacked(event: Event) -> Found | None:
 
 
 def _in_both_ways(event: Event) -> Found | None:
-    """Weigh the sums: packing, splitting, or many at once; a trainer may read data while it saves."""
+    """Match the sums: packing, splitting, or many files at once; a trainer may read data while it saves."""
     flow = _flow_of(event)
     if flow is None or not flow.written or not is_like(flow.read, flow.written):
         return None
@@ -92,13 +92,13 @@ def _in_both_ways(event: Event) -> Found | None:
         return Found("its process read as much as it wrote, at the same time", "copies-in-sum")
     if flow.hand_in_hand < (1 - LIKE) * flow.written:
         return None
-    return Found("its process read as much as it wrote, hand in hand", "copies-exactly")
+    return Found("its process read as much as it wrote, in step", "copies-exactly")
 
 
 def _other_way(event: Event, slack_ns: int) -> dict[Transfer, int]:
-    """Return what the same processes moved the other way meanwhile, of each most of the file, and how many bytes.
+    """Return the files that the same processes transferred mostly, in the other direction, with their bytes.
 
-    What was read once the last byte was written is no source of it.
+    What was read after the last byte was written is no source of it.
     """
     found = {}
     for process in event.first_processes:
@@ -115,7 +115,7 @@ def _other_way(event: Event, slack_ns: int) -> dict[Transfer, int]:
 
 
 def _moved(move: Transfer, event: Event) -> int:
-    """Return how much of a file was moved; where that is bounded only, counters may show all of it."""
+    """Return the transferred bytes of a file; where only their bounds are known, counters may cover all of it."""
     least, best, most = move.moved
     size, history = move.used_size, event.world.histories[move.process]
     if best * 2 > size or least == most:
@@ -127,31 +127,31 @@ def _moved(move: Transfer, event: Event) -> int:
 
 
 class _Flow(NamedTuple):
-    """What the processes of an event read and wrote while it went on, but for its own files, in bytes."""
+    """What the processes of an event read and wrote during it, except its own files, in bytes."""
 
     read: int
     written: int
-    in_kernel: int = 0  # of what was moved as the event was: from file to file, without passing through the process
-    hand_in_hand: int | None = None  # of both, within the same ticks; None: counted file by file
+    in_kernel: int = 0  # in the event's direction: from file to file, without passing through the process
+    hand_in_hand: int | None = None  # read and written within the same ticks; None: counted file by file
 
 
 def _flow_of(event: Event) -> _Flow | None:
-    """Return what moved in both directions; nothing, if each file was counted and none was moved the other way.
+    """Return the bytes in both directions; 0 if every file was counted and none went the other way.
 
-    None: its files were read, too, as who checks them does. No counter separates that from the rest.
+    None: its files were read, too, as by a check. No counter separates that from the rest.
     """
     start_ns, end_ns, own, known = event.start_ns, event.end_ns, event.own_files, event.known.transfers
     if level_of(event.parts) is Level.TRACE:
         return _flow_by_file(event)
     if event.writes:
         if any(known.openings.was_read(file, start_ns, end_ns + AT_ONCE_NS) for file in own):
-            return None  # by whomever
+            return None  # by any process
         readings = (known.recent.moved(process, start_ns, end_ns, writes=False) for process in event.first_processes)
         if any(move.file in own for moves in readings for move in moves):
             return None
     opened = [one for one in event.parts if not one.is_mapped]
     start_ns = min([start_ns - (AT_ONCE_NS if event.writes else 0), *(one.first_ns for one in opened)])
-    end_ns = max([end_ns, *(one.last_ns for one in opened)])  # one call may copy all: it reads at its end
+    end_ns = max([end_ns, *(one.last_ns for one in opened)])  # one call may copy all: its bytes are counted at its end
     return _flow_by_counters(event, start_ns, end_ns)
 
 
@@ -167,7 +167,7 @@ def _flow_by_file(event: Event) -> _Flow:
     other_way = (one for one in meanwhile if one.writes != event.writes and one.file not in event.own_files)
     others = sum(_within(one, frame) for one in other_way)
     if not others:
-        return _Flow(0, 0)  # whatever it moved of its own
+        return _Flow(0, 0)  # only its own files
     same = in_kernel = 0
     for transfer in meanwhile:
         if transfer.writes == event.writes and (sums := transfer.operations) is not None:
@@ -178,7 +178,6 @@ def _flow_by_file(event: Event) -> _Flow:
 
 
 def _within(transfer: TracedTransfer, frame: tuple[int, int]) -> int:
-    """Return what was moved in a time, by its points."""
     moved = 0
     for low_ns, high_ns, size, *_ in transfer.points:
         if frame[0] <= low_ns and high_ns <= frame[1]:
@@ -202,7 +201,7 @@ def _flow_by_counters(event: Event, start_ns: int, end_ns: int) -> _Flow:
                 read += interval.read_bytes
             written += wrote
             together += min(interval.read_bytes, wrote)
-        # what one that has just begun read besides its modules may be what it wrote
+        # a process that has just started may have read, besides its modules, what it wrote
         loaded = CODE_BYTES <= young_written < young_read <= young_written + CODE_BYTES
         read += young_written if loaded else young_read
     return _Flow(read, written, 0, together)

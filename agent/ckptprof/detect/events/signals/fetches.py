@@ -1,6 +1,6 @@
-"""What tells a restore from an object store from all else that a process receives from there: a data set above all.
+"""Signals for restores from an object store, against everything else that comes from there: data sets above all.
 
-Nothing in the bytes does. But a run that goes on fetches once, as it begins, as much as was saved.
+The bytes show no difference. But a resuming run fetches once, at its start, as much as was saved.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ from ckptprof.detect.events.signals.sends import HALF, moved_by_sockets, per_pro
 from ckptprof.detect.tolerances import BESIDE_NS, LITTLE_SHARE, NEARLY_ALL, is_of_one_state
 
 _AHEAD_BYTES = 100 << 20  # s3fs of fsspec fetches 50 MiB ahead, and torch.load begins three times
-_BEGINNINGS = 2  # more: so often a reader fetches no more than there is
+_BEGINNINGS = 2  # a reader fetches at most this many times what there is
 
 
 def answers(event: Event) -> str | None:
-    """Return in how many answers it came, if each was asked for by a small request and was large."""
+    """Return the number of answers, if each was large and followed a small request."""
     seen = [part.sending for part in event.parts if part.sending is not None and part.sending.is_counted]
     number, size = sum(one.parts for one in seen), sum(one.parts_bytes for one in seen)
     return f"{number} answers" if number > 1 and size >= HALF * event.bytes else None
 
 
 def asked(event: Event) -> bool:
-    """Return whether its processes sent more meanwhile than requests are: gradients, calls."""
+    """Return whether its processes sent more than requests at the same time: gradients, calls."""
     counted = sum(part.sending.returned_bytes for part in event.parts if part.sending is not None)
     looked = moved_by_sockets(event, event.start_ns, event.end_ns + BESIDE_NS).sent_bytes
     return max(looked, counted) >= LITTLE_SHARE * event.bytes
 
 
 def to_files(event: Event) -> bool:
-    """Return whether its processes wrote as much to files meanwhile: it is downloaded, whoever reads it then."""
+    """Return whether its processes wrote as much to files at the same time: a download, whoever reads it later."""
     until_ns = event.end_ns + BESIDE_NS
     recent = event.known.transfers.recent
     return sum(recent.written_bytes(one, event.start_ns, until_ns) for one in event.processes) >= HALF * event.bytes
 
 
 def not_first(event: Event) -> bool:
-    """Return whether its processes had received as much from there, or had saved: they were training then."""
+    """Return whether its processes had received as much from there, or had saved: they were training by then."""
     own, past = event.remembered, event.known.past
     before = (one for one in event.series if one.processes & own.processes)
     return any(one.bytes >= HALF * own.bytes for one in before) or past.has_saved(own.processes)
 
 
 def saved_before(event: Event) -> bool:
-    """Return whether an earlier run of its program saved as much: together, or so that each rank fetched all of it."""
+    """Return whether an earlier run of its program saved as much: together, or each rank fetched all of it."""
     own = event.remembered
     sizes = {own.bytes}
     each = per_process(event)
@@ -58,9 +58,9 @@ def saved_before(event: Event) -> bool:
 
 
 def _has_state(event: Event, state: PastEvent) -> bool:
-    """Return whether it is a state and what was fetched ahead of need, and the run that saved fetched no such data.
+    """Return whether it is a state plus prefetched bytes, and the run that saved fetched no such data.
 
-    A state is read here and there: its head, its end, its head again. Who fetches ahead then fetches some of it twice.
+    A state is read here and there: its head, its end, its head again. With prefetch some of it is fetched twice.
     """
     own = event.remembered
     ahead_bytes = min(_AHEAD_BYTES, _BEGINNINGS * state.bytes)
@@ -71,7 +71,7 @@ def _has_state(event: Event, state: PastEvent) -> bool:
 
 
 def _is_over(event: Event, state: PastEvent) -> bool:
-    """Return whether the run that saved a state had ended: else its loaders fetch, or the jobs beside it."""
+    """Return whether the saving run had ended: else its own loaders, or concurrent jobs, are fetching."""
     world = event.world
     return not any(
         process in event.remembered.processes

@@ -1,4 +1,4 @@
-"""What the files are called, how they begin, and where they are: for a checkpoint, or for something else."""
+"""Names, first bytes and places of the files, as evidence for a checkpoint or against it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FORMAT_ROWS = {
 
 
 def named(event: Event) -> Found | None:
-    """Return the framework whose names its files bear; what they are worth is said in its entry."""
+    """Return the framework of its file names, with the weight of its entry."""
     return Found(event.framework, strength=weight_of(event.framework)) if event.framework is not None else None
 
 
 def formatted(event: Event) -> Found | None:
-    """Return the format that the first bytes of most of it say."""
+    """Return the format of the first bytes of most of it."""
     formats: dict[str, int] = {}
     for part in event.parts:
         kind = file_format(part.fact.magic, part.path) if part.fact else None
@@ -41,18 +41,18 @@ def formatted(event: Event) -> Found | None:
 
 
 def has_step(event: Event) -> str | None:
-    """Return the number that counts training in its name."""
+    """Return the training step in its name."""
     step = event.candidate.step
     return str(step) if step is not None and _is_hinted(event) else None
 
 
 def has_word(event: Event) -> bool:
-    """Return whether its name has a word that people use for checkpoints, and no step."""
+    """Return whether its name has a word for checkpoints, and no step."""
     return event.candidate.step is None and _is_hinted(event)
 
 
 def is_data(event: Event) -> bool:
-    """Return whether a word for data sets or results is in its name."""
+    """Return whether its name has a word for data sets or results."""
     return _mostly(event, lambda part: part.name.data)
 
 
@@ -62,16 +62,16 @@ def is_placed(event: Event) -> bool:
 
 
 def is_foreign(event: Event) -> str | None:
-    """Return what its suffix or first bytes say it is, if that holds no model."""
+    """Return the format in its suffix or first bytes, if that is no model's."""
     if not _mostly(event, _other_format):
         return None
     return next(kind for part in event.largest if (kind := _other_format(part)))
 
 
 def downloaded(event: Event) -> bool:
-    """Return whether it is in a cache of what hubs of models give, or was named as what is not downloaded yet.
+    """Return whether it is in a model hub's cache, or has a name of unfinished downloads.
 
-    Who saves calls it so, too, until it is whole: one that trains, or that has numpy loaded and counts its steps.
+    Saves have such names, too, until they are complete: those of trainers, or of processes with numpy that count steps.
     """
     runtimes = event.world.runtimes(event.processes) or frozenset()
     counts = event.candidate.step is not None and bool(runtimes & NUMERIC_RUNTIMES)

@@ -1,8 +1,7 @@
-"""What tells a sending, a checking or a receiving from a restore or a save: the bytes only pass through a process.
+"""Signals for uploads, checks and downloads, against saves and restores: the bytes only pass through a process.
 
-Of reads none decides alone but `sent-on` and `uploads`: which of them do together is said in the decision table. All
-others speak of a reading from end to end in even pieces only: a restore may well leave no trace in memory, but then it
-seeks.
+Of reads, only `sent-on` and `uploads` decide alone; the decision table has the combinations. All others are about
+reading from end to end in even pieces: a restore may leave no trace in memory, but then it seeks.
 """
 
 from __future__ import annotations
@@ -33,33 +32,33 @@ from ckptprof.model import Level
 from ckptprof_collectors.samples import OperationKind
 
 _KEPT = 0.5
-_UNKEPT = 0.3  # what its process imported meanwhile is in it; a model without the state of its optimizer is a third
-_SEEN = 0.7  # of the bytes must have been counted while memory was looked at
-_AS_MUCH = (0.9, 1.6)  # went over the network as was moved: headers and neighbours are counted, too
-_EXACTLY = (0.97, 1.2)  # likewise, of what a trainer writes
-_LEAST_BYTES = 8 << 20  # to be told from the rest of the network
+_UNKEPT = 0.3  # includes imports; a model without its optimizer's state is a third
+_SEEN = 0.7  # of the bytes must have been counted while memory was sampled
+_AS_MUCH = (0.9, 1.6)  # times its bytes went over the network: headers and other traffic are counted, too
+_EXACTLY = (0.97, 1.2)  # likewise, of a trainer's writes
+_LEAST_BYTES = 8 << 20  # to stand out from other traffic
 _PIECES = 8
 _PAGE_BYTES = 4096  # there are no smaller ones
 _NEAR = (0.8, 1.02)  # of a power of two: the last piece of a file is shorter, and the one that meets its end is empty
 _GRID_BYTES = 64 << 10  # positions at which pieces end; those of arrays hardly ever do
-_LARGEST_PIECE_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and trackers hold at a time
+_LARGEST_PIECE_BYTES = 16 << 20  # the buffers of hubs' clients and trackers
 
 
 def reads_even_pieces(event: Event) -> bool:
-    """Return whether it was read from end to end in even pieces, and not seen to be kept."""
+    """Return whether it was read from end to end in even pieces, without memory to show for it."""
     if event.reads_even_pieces is None:
         event.reads_even_pieces = not event.writes and bool(_big_of(event.parts)) and _is_read_in_even_pieces(event)
     return event.reads_even_pieces
 
 
 def unkept(event: Event) -> bool:
-    """Return whether memory did not grow by what was read: who loads a model has it then."""
+    """Return whether memory did not grow by the bytes read: a loaded model stays in memory."""
     share = _kept_share(event)
     return share is not None and share < _UNKEPT and reads_even_pieces(event)
 
 
 def unseen(event: Event) -> bool:
-    """Return whether its processes were over before anybody looked at them: who restores goes on."""
+    """Return whether its processes ended before they were polled: a restoring process continues."""
     return all(event.world.jobs.info(process) is None for process in event.processes) and reads_even_pieces(event)
 
 
@@ -70,9 +69,9 @@ def uploads(event: Event) -> bool:
 
 
 def sent_on(event: Event) -> bool:
-    """Return whether its processes sent as much meanwhile to where object stores answer, as who uploads files does.
+    """Return whether its processes sent as much to ports of object stores at the same time, as uploads do.
 
-    It may be read several times, to be hashed first. A rank that gives others what it restored sends it elsewhere.
+    It may be read several times, to be hashed first. A rank that shares its restored state sends it elsewhere.
     """
     if event.writes:
         return False
@@ -81,17 +80,17 @@ def sent_on(event: Event) -> bool:
 
 
 def received(event: Event) -> bool:
-    """Return whether as much came in by the network as was written, at the same time."""
+    """Return whether as much was received over the network as was written, at the same time."""
     if not event.writes or event.bytes < _LEAST_BYTES or event.has_rank:
         return False
     signs = (event.trains, event.candidate.step is not None, bool(event.series))
     if sum(signs) > 1:
-        return False  # it counts its training, or saves such files again and again; the network may serve anybody
+        return False  # it counts steps, or saves such files repeatedly; the traffic may be another process's
     low, high = _EXACTLY if event.trains else _AS_MUCH
     came = event.world.devices.received_bytes(event.start_ns, event.end_ns)
     if came is not None and low * event.bytes <= came <= high * event.bytes:
         return True
-    # others receive, too, and what waited in buffers came before the file was there: then its pieces must tell
+    # others receive, too, and buffered bytes came before the file existed: then its pieces decide
     came = event.world.devices.received_bytes(event.start_ns - BESIDE_NS, event.end_ns)
     return (
         came is not None
@@ -103,7 +102,7 @@ def received(event: Event) -> bool:
 
 def _is_read_in_even_pieces(event: Event) -> bool:
     gpu = bool((event.world.runtimes(event.processes) or frozenset()) & GPU_RUNTIMES)
-    # a rank may put arrays of one size into memory that is there
+    # a rank may read arrays of one size into existing memory
     counters = None if event.has_rank else _alone(event)
     is_read_in_even_pieces = _goes_in_even_pieces(
         event.parts, counters, pooled=not gpu, over=all(_ends_at_once(one, event) for one in event.processes)
@@ -112,7 +111,7 @@ def _is_read_in_even_pieces(event: Event) -> bool:
 
 
 def _is_of_other_threads(part: Transfer, event: Event) -> bool:
-    """Return whether the process wrote the file itself, and none but its other threads read it."""
+    """Return whether the process wrote the file itself, and only its other threads read it."""
     author = event.known.past.author(part.path)
     if author is None or part.process not in author.processes:
         return False
@@ -120,7 +119,7 @@ def _is_of_other_threads(part: Transfer, event: Event) -> bool:
 
 
 def _kept_share(event: Event) -> float | None:
-    """Return by how much of what they read the memory of its processes grew; None: not seen."""
+    """Return by what share of the bytes read the memory of its processes grew; None: not observed."""
     if any(part.is_mapped for part in event.parts):
         return None
     histories = (event.world.histories[process] for process in event.first_processes)
@@ -129,14 +128,13 @@ def _kept_share(event: Event) -> float | None:
 
 
 def _alone(event: Event) -> list[Interval] | None:
-    """Return what its process moved meanwhile; None: it has several, of which none tells for all."""
+    """Return the intervals of its process; None: it has several, of which none represents all."""
     if len(event.processes) > 1:
         return None
     return event.world.histories[event.processes[0]].between(event.start_ns, event.end_ns)
 
 
 def _ends_at_once(process: ProcessKey, event: Event) -> bool:
-    """Return whether a process was over as soon as it had moved it, or before anybody looked at it."""
     if event.world.jobs.info(process) is None:
         return True
     ended_ns = event.world.ended.get(process)
@@ -144,17 +142,16 @@ def _ends_at_once(process: ProcessKey, event: Event) -> bool:
 
 
 def _big_of(group: Iterable[Transfer]) -> list[Transfer]:
-    """Return those that are no manifests."""
     return [transfer for transfer in group if transfer.bytes >= HEADER_BYTES]
 
 
 def _goes_in_even_pieces(
     group: Sequence[Transfer], counters: Sequence[Interval] | None, *, pooled: bool, over: bool
 ) -> bool:
-    """Return whether every big file was read from its begin to its end, in pieces of one size.
+    """Return whether every large file was read from start to end, in pieces of one size.
 
-    `counters`: what their process moved meanwhile, if that alone may tell it; `pooled`: threads may fill one file
-    together; `over`: the process was over as soon as it had read.
+    `counters`: intervals of their process, if it is the only one; `pooled`: threads may share one file; `over`: the
+    process ended right after the read.
     """
     big = _big_of(group)
     if level_of(group) is Level.TRACE:
@@ -165,7 +162,7 @@ def _goes_in_even_pieces(
 
 
 def _is_written_in_even_pieces(group: Sequence[Transfer], counters: Sequence[Interval] | None) -> bool:
-    """Return whether every big file was written from its begin, in pieces of one size, page upon page."""
+    """Return whether every large file was written from its start, in pieces of one size, page by page."""
     big = _big_of(group)
     if level_of(group) is Level.TRACE:
         return all(_is_written_evenly(one) for one in big)
@@ -180,10 +177,10 @@ def _is_written_in_even_pieces(group: Sequence[Transfer], counters: Sequence[Int
 
 
 def _kept_and_seen(group: Sequence[Transfer], histories: Iterable[ProcessHistory]) -> tuple[int, int]:
-    """Return (by how much memory grew, what was read meanwhile) of the processes whose memory was seen.
+    """Return (growth of memory, bytes read) of the processes whose memory was sampled.
 
-    Where no operation was seen, memory that was touched for the first time counts, too: it may have been given back by
-    the next look. In the interval in which it began, what was read bounds it: libraries may have been loaded before.
+    Where no operation was counted, memory touched for the first time counts, too: it may be freed by the next sample.
+    The first interval is limited to the bytes read: libraries may have been loaded before.
     """
     exact = level_of(group) is Level.TRACE
     start_ns, end_ns = edges_of(group)
@@ -203,7 +200,7 @@ def _kept_and_seen(group: Sequence[Transfer], histories: Iterable[ProcessHistory
 
 
 def _is_whole(transfer: Transfer, *, pooled: bool) -> bool:
-    """Return whether the operations of each thread are in order from the file's begin, and of one size."""
+    """Return whether the operations of each thread run in order from the file's start, in one size."""
     sums = transfer.operations
     if sums is None or not transfer.threads:
         return False
@@ -212,7 +209,7 @@ def _is_whole(transfer: Transfer, *, pooled: bool) -> bool:
     for session in transfer.threads:
         if session.faulted_bytes or session.direct_bytes:
             return False
-        if session.kinds & (OperationKind.AIO | OperationKind.URING):  # who reads so fills memory that it made before
+        if session.kinds & (OperationKind.AIO | OperationKind.URING):  # such reads fill memory allocated before
             return False
         if not together and (session.consecutive_operations != session.operations or session.first_offset):
             return False
@@ -222,7 +219,7 @@ def _is_whole(transfer: Transfer, *, pooled: bool) -> bool:
 
 
 def _is_written_evenly(transfer: Transfer) -> bool:
-    """Return whether it was written from end to end, and nearly all in the pieces of which there were most."""
+    """Return whether it was written from end to end, nearly all of it in pieces of the most common size."""
     sums = transfer.operations
     if sums is None or not _is_whole(transfer, pooled=False):
         return False
@@ -241,15 +238,15 @@ def _grown(interval: Interval) -> int:
 
 
 def _kept(intervals: Iterable[Interval]) -> int:
-    """Return what memory grew by, or what was touched of it for the first time, if that is more."""
+    """Return the growth of memory, or the memory touched for the first time, whichever is larger."""
     pairs = [(_grown(one), one.minor_faults * _PAGE_BYTES) for one in intervals]
     return max(sum(grown for grown, _ in pairs), sum(touched for _, touched in pairs))
 
 
 def _goes_ahead(big: Iterable[Transfer], *, over: bool) -> bool:
-    """Return whether each file was seen to be read to its end, none backwards, and all by positions that move.
+    """Return whether each file's position advanced to its end, and never back.
 
-    Of a process that was over before the next look nobody saw the end.
+    Of a process that ended before the next sample the end was not observed.
     """
     seen = False
     for one in big:
@@ -274,7 +271,7 @@ def _is_even(intervals: Sequence[Interval]) -> bool:
     looks = [
         (one.returned_bytes, one.reads) for one in intervals if one.returned_bytes >= HEADER_BYTES and one.reads > 0
     ]
-    rest = looks[1:]  # what it imported before is in the first one
+    rest = looks[1:]  # the first one includes imports
     return (
         _is_power_of_two(looks) or (_moved(rest) * 2 > _moved(looks) and _is_power_of_two(rest)) or _is_one_size(looks)
     )

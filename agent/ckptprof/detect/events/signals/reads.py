@@ -1,4 +1,4 @@
-"""What tells a restore from the reading of data."""
+"""Signals for restores, against the reading of data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_back(event: Event) -> bool:
 
 
 def read_again(event: Event) -> bool:
-    """Return whether an earlier run of the same program wrote one of its files, whatever it was taken for."""
+    """Return whether an earlier run of the same program wrote one of its files, whatever it was classified as."""
     own = event.remembered
     authors = {path: event.known.past.author(path) for path in (event.biggest if not event.writes else ())}
     return any(
@@ -32,11 +32,11 @@ def read_again(event: Event) -> bool:
 
 
 def handed(event: Event) -> bool:
-    """Return whether processes that are made for it hand files in to who made them, which nothing calls checkpoints.
+    """Return whether worker processes pass files to the process that started them, and no name is a checkpoint's.
 
-    Actors play, generators make samples, and the process that trains takes in what each has left: it reads all that
-    came, while it goes on. A state goes the other way: who trains writes it, and who is begun later reads it; who goes
-    back to the best of many that were written for it reads one.
+    Actors play, generators make samples, and the trainer reads all of their files while it continues. A state goes the
+    other way: the trainer writes it, and a process started later reads it; a trainer that returns to the best of many
+    such states reads one.
     """
     if not event.is_weak or not (event.writes or all(_is_made_for(event, path) for path in event.biggest)):
         return False
@@ -46,7 +46,7 @@ def handed(event: Event) -> bool:
     taken = [
         one
         for one in left
-        if own.processes.isdisjoint(one.processes)  # who goes on and writes again trains
+        if own.processes.isdisjoint(one.processes)  # a process that continues to write is a trainer
         and any(
             not one.paths.isdisjoint(reader.paths)
             and _is_hired(one, reader)
@@ -58,7 +58,7 @@ def handed(event: Event) -> bool:
 
 
 def _is_made_for(event: Event, path: str) -> bool:
-    """Return whether a file that is read was all that its author wrote of its shape, who began after the reader."""
+    """Return whether a file was its author's only one of that shape, and the author started after the reader."""
     author = event.known.past.author(path)
     return author is not None and _is_hired(author, event.remembered) and len(event.known.past.run_of(path)) == 1
 
@@ -70,7 +70,7 @@ def _is_hired(author: PastEvent, reader: PastEvent) -> bool:
 def resumes(event: Event) -> bool:
     """Return whether it is the last of what an earlier run of its program wrote in even periods, and the only one read.
 
-    A run that goes on wants the last state; a cache, a data set or a log is read piece by piece.
+    A resuming run wants the last state; a cache, a data set or a log is read piece by piece.
     """
     return read_again(event) and all(map(partial(_is_last, event), event.biggest)) and not _reads_others(event)
 
@@ -81,7 +81,6 @@ def _is_last(event: Event, path: str) -> bool:
 
 
 def _reads_others(event: Event) -> bool:
-    """Return whether its processes read other files of these shapes as well, and whole."""
     own = {part.path for part in event.parts}
     return any(
         one.path not in own and shape_of(one.path) in event.shapes
@@ -91,14 +90,14 @@ def _reads_others(event: Event) -> bool:
 
 
 def amid(event: Event) -> bool:
-    """Return whether it is read for a save: in the midst of one, or as one of several that its processes saved."""
+    """Return whether it is read for a save: during one, or as one of several that its processes saved."""
     return not event.writes and (_reads_several(event) or _is_in_the_midst(event))
 
 
 def _reads_several(event: Event) -> bool:
-    """Return whether its processes read several of the saves of a series that they wrote, in a row and whole.
+    """Return whether its processes read several of their own saves of a series in a row, each whole.
 
-    They average them, or choose one: nobody goes on from two.
+    They average them, or choose one: no run resumes from two.
     """
     near = event.start_ns - LOOSE_GAP_NS, event.end_ns + LOOSE_GAP_NS
     for process in event.first_processes:
@@ -110,22 +109,21 @@ def _reads_several(event: Event) -> bool:
 
 
 def _read_whole(event: Event, process: ProcessKey, span: Span) -> list[Transfer]:
-    """Return the files that a process read within a time, but for those of which it read a part."""
     read = event.known.transfers.recent.moved(process, *span, writes=False)
     return [one for one in read if one.bytes >= MOST_SHARE * one.stored_size]
 
 
 def _is_in_the_midst(event: Event) -> bool:
-    """Return whether its processes were saving just before it, and went on right after it: it is a part of that save.
+    """Return whether its processes saved just before it and continued right after it: it is part of that save.
 
-    States are averaged or merged, or what was written is checked. Who saves another step, or the same files anew, has
-    restored between two saves; but not who puts less in their place at once, as without the optimizer.
+    States are averaged or merged, or a save is checked. A process that saves another step, or the same files again, has
+    restored between two saves; but not one that replaces them at once by less, as without the optimizer.
     """
     return _is_between(event) or _is_stripped(event)
 
 
 def _is_stripped(event: Event) -> bool:
-    """Return whether the processes that read most of it wrote that anew as soon as they had, and smaller."""
+    """Return whether the processes that read most of it rewrote it right away, and smaller."""
     recent = event.known.transfers.recent
     written: dict[tuple[ProcessKey, str], list[Transfer]] = {}
     for one in itertools.chain.from_iterable(map(recent.written, event.processes)):
@@ -133,7 +131,7 @@ def _is_stripped(event: Event) -> bool:
 
     def is_stripped(part: Transfer) -> bool:
         if not any(_is_smaller(one, part) for one in written.get((part.process, part.path), ())):
-            return False  # of thousands of files it is not asked what was written beside each
+            return False  # cheap check first: there may be thousands of files
         meanwhile = recent.moved(part.process, part.start_ns, part.end_ns + BESIDE_NS, writes=True)
         return any(one.path == part.path and _is_smaller(one, part) for one in meanwhile)
 
@@ -167,7 +165,7 @@ def _is_between(event: Event) -> bool:
 
 
 def feeds(event: Event) -> bool:
-    """Return whether files of one shape are read in a row or again, which nothing calls checkpoints: a data set."""
+    """Return whether files of one shape are read in a row or repeatedly, without a checkpoint's name: a data set."""
     if event.writes or not event.is_weak or event.is_called:
         return False
     if event.known.transfers.saved.contains(event.biggest[0]):
@@ -176,7 +174,6 @@ def feeds(event: Event) -> bool:
 
 
 def _is_row(event: Event) -> bool:
-    """Return whether its processes read many files of one shape, these among them, soon before it or after it."""
     beside = {
         move.path
         for process in event.first_processes

@@ -1,6 +1,6 @@
-"""What tells a save that is sent to an object store from all else that a process sends: by what it did beside that.
+"""Signals for saves sent to an object store, against everything else that a process sends.
 
-And by what its program saved, or went on from, before.
+They are its other activity, and what its program saved, or resumed from, before.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.places import OBJECT_STORE_PORTS
 
 HALF = 0.5
-_LEAST_PART_BYTES = 5 << 20  # of an upload in parts, but for the last one: S3 refuses smaller ones (EntityTooSmall)
+_LEAST_PART_BYTES = 5 << 20  # S3 rejects smaller parts, except the last (EntityTooSmall)
 
 
 class Moved(NamedTuple):
-    """What the sockets of some processes say that they moved."""
+    """The bytes that the sockets of some processes counted."""
 
     sent_bytes: float = 0.0
     received_bytes: float = 0.0
 
 
 def place(event: Event) -> str:
-    """Return where it went, or came from."""
+    """Return its destination, or its source."""
     endpoints = dict.fromkeys(one for part in event.parts if part.sending for one in part.sending.endpoints)
     more = f" and {len(endpoints) - 1} more" if len(endpoints) > 1 else ""
     address, port = next(iter(endpoints))
@@ -35,7 +35,7 @@ def place(event: Event) -> str:
 
 
 def parts(event: Event) -> str | None:
-    """Return in how many parts it went, each answered, and in the mean as large as the least that a store takes."""
+    """Return the number and mean size of its parts, if each was answered and as large as a store's minimum."""
     seen = [part.sending for part in event.parts if part.sending is not None and part.sending.is_counted]
     number, size = sum(one.parts for one in seen), sum(one.parts_bytes for one in seen)
     whole = number > 1 and size >= NEARLY_ALL * event.bytes and size >= _LEAST_PART_BYTES * (number - 1)
@@ -43,10 +43,10 @@ def parts(event: Event) -> str | None:
 
 
 def answered(event: Event) -> bool:
-    """Return whether more came back to its processes than answers to uploads are.
+    """Return whether its processes received more than the answers to uploads.
 
-    Meanwhile, over whatever connections: gradients, calls of services, a data set. Since the last of its like, from
-    such ports: rounds of training in a federation send a state and fetch the next.
+    During it, over any connection: gradients, calls of services, a data set. Since the previous one of its series, from
+    such ports: federated rounds send a state and fetch the next.
     """
     until_ns = max(part.last_data_ns(event.world.clock) for part in event.parts) + BESIDE_NS
     counted = sum(part.sending.returned_bytes for part in event.parts if part.sending is not None)
@@ -59,14 +59,14 @@ def answered(event: Event) -> bool:
 
 
 def _came(event: Event, start_ns: int, end_ns: int, ports: Collection[int] | None = None) -> float:
-    """Return what its processes received: as their sockets say, or, where nobody sees these, their calls."""
+    """Return what its processes received, by their sockets or, where these are not observed, their calls."""
     looked = moved_by_sockets(event, start_ns, end_ns, ports).received_bytes
     sent = event.known.transfers.sent
     return max(looked, sum(sent.counted_bytes(one, start_ns, end_ns, ports, sends=False) for one in event.processes))
 
 
 def sent_to_stores(event: Event, start_ns: int, end_ns: int) -> float:
-    """Return what its processes sent to ports of object stores, at most: as looks at sockets say, or their calls."""
+    """Return what its processes sent to ports of object stores, at most: by samples of sockets, or their calls."""
     connections = event.world.devices.connections
     looked = connections.sent_bytes_about(start_ns, end_ns, event.processes, OBJECT_STORE_PORTS)
     sent = event.known.transfers.sent
@@ -75,7 +75,7 @@ def sent_to_stores(event: Event, start_ns: int, end_ns: int) -> float:
 
 
 def moved_by_sockets(event: Event, start_ns: int, end_ns: int, ports: Collection[int] | None = None) -> Moved:
-    """Return what its processes moved over all connections, or those with some ports, as looks at these tell."""
+    """Return what its processes sent and received over all connections, or those to some ports, by samples."""
     own = [
         traffic
         for endpoint, traffic in event.world.devices.connections.between(start_ns, end_ns, event.processes)
@@ -85,7 +85,7 @@ def moved_by_sockets(event: Event, start_ns: int, end_ns: int, ports: Collection
 
 
 def per_process(event: Event) -> list[int]:
-    """Return the bytes that each of its processes moved."""
+    """Return the bytes of each of its processes."""
     each: Counter[ProcessKey] = Counter()
     for part in event.parts:
         each[part.process] += part.bytes
@@ -93,7 +93,7 @@ def per_process(event: Event) -> list[int]:
 
 
 def fetched(event: Event) -> bool:
-    """Return whether its job fetched as much from there as it began, and its processes did not go on doing so."""
+    """Return whether its job fetched as much from there at its start, and not again since."""
     held = event.known.deferred.fetched(event.job, event.remembered, event.known.past)
     return any(is_of_one_state(one.event.bytes, event.bytes, ALL_SHARE) for one in held)
 
@@ -109,14 +109,14 @@ def as_large(event: Event) -> bool:
 
 
 def from_files(event: Event) -> bool:
-    """Return whether its processes read as much meanwhile: files are uploaded, whoever wrote them."""
+    """Return whether its processes read as much at the same time: files are uploaded, whoever wrote them."""
     span = event.start_ns - BESIDE_NS, event.end_ns
     read = sum(event.world.histories[process].returned_bytes(*span) for process in event.processes)
     return max(read, _touched_bytes(event, *span)) >= HALF * event.bytes
 
 
 def _touched_bytes(event: Event, start_ns: int, end_ns: int) -> int:
-    """Return what its processes touched of files that they have mapped; one that was touched before tells nothing."""
+    """Return the growth of file-backed memory of processes with mappings; files touched before do not show."""
     recent = event.known.transfers.recent
     mapping = (
         process
@@ -127,7 +127,7 @@ def _touched_bytes(event: Event, start_ns: int, end_ns: int) -> int:
 
 
 def beside_files(event: Event) -> bool:
-    """Return whether its processes wrote as much to files just before or meanwhile: the save is there, too."""
+    """Return whether its processes wrote as much to files just before or at the same time: those show the save."""
     recent = event.known.transfers.recent
     around = event.start_ns - COMMIT_NS, event.end_ns
     grown = sum(recent.written_bytes(one, *around) for one in event.processes)
@@ -136,7 +136,7 @@ def beside_files(event: Event) -> bool:
 
 
 def small(event: Event) -> bool:
-    """Return whether it is little of what its processes have in memory, or nobody looked: a state is much of that."""
+    """Return whether it is little of its processes' memory, or that was not sampled: a state is much of it."""
     looks = (event.world.usage.memory(one, event.start_ns, event.end_ns) for one in event.processes)
     has = sum(max(look.level_bytes for look in one) if one else 0 for one in looks)
     return not has or event.bytes < LITTLE_SHARE * has

@@ -1,4 +1,4 @@
-"""How a write stands among what its job wrote before: a series of saves, or the shards of a data set."""
+"""A write compared with its job's earlier ones: a series of saves, or the shards of a data set."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ckptprof.detect.events.signal import Found
 from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, HEADER_BYTES, MANY, is_like
 from ckptprof.frameworks.words import NUMBERED_PIECE
 
-_TIMES = 2  # that a recurrence counts
+_TIMES = 2  # more recurrences count no more
 _EVEN = 0.35  # spread of the periods, over their mean
-_SAME = 0.002  # of what is sent: a state has the same tensors each time, pictures are as large as they happen to be
+_SAME = 0.002  # of sent data: a state has the same tensors each time, pictures vary in size
 _NUMBERS = re.compile(r"\d{1,12}")
 
 
 def recurs(event: Event) -> Found | None:
-    """Return how often the like of it came before: a file of the same shape, a size that differs little."""
+    """Match earlier events of the job with files of the same shape and similar size."""
     times = len(_alike(event))
     often = "once" if times == 1 else f"{times} times"
     return Found(often, strength=min(_TIMES, times)) if times and not is_row_of_data(event) else None
 
 
 def regular(event: Event) -> str | None:
-    """Return the seconds of even periods, most of each without writing: between its saves a trainer trains."""
+    """Return the seconds of even periods, most of each without writing: a trainer trains between its saves."""
     period_ns = period_of(_alike(event), event)
     return None if period_ns is None or is_row_of_data(event) else f"{period_ns / 1e9:.0f}"
 
 
 def period_of(earlier: list[PastEvent], last: Event | PastEvent) -> float | None:
-    """Return the mean of even periods, most of each without writing; None if they are uneven, or fewer than two."""
+    """Return the mean of even periods in ns, most of each without writing; None: uneven, or fewer than two."""
     events = earlier[-FEW:]
     if len(events) < 2:
         return None
@@ -46,7 +46,7 @@ def period_of(earlier: list[PastEvent], last: Event | PastEvent) -> float | None
 
 
 def overwrites(event: Event) -> bool:
-    """Return whether the same file is written anew: only the last state is wanted."""
+    """Return whether it rewrites the same file: only the last state is wanted."""
     return any(not earlier.paths.isdisjoint(event.biggest) for earlier in _alike(event))
 
 
@@ -56,40 +56,38 @@ def rotates(event: Event) -> bool:
 
 
 def resumed(event: Event) -> bool:
-    """Return whether a later run of its program went on from the last of this series."""
+    """Return whether a later run of its program resumed from the last of this series."""
     return event.writes and event.known.past.is_resumed(event.remembered)
 
 
 def shards(event: Event) -> bool:
-    """Return whether numbered pieces go on counting: those of a checkpoint begin anew with each save."""
+    """Return whether numbered pieces continue counting: those of a checkpoint restart with each save."""
     if not event.writes or _is_known(event):
         return False
     return _is_row(event) or _goes_on(event)
 
 
 def is_row_of_data(event: Event) -> bool:
-    """Return whether that it comes again says nothing: nothing calls it a checkpoint, and data sets grow so, too.
+    """Return whether its recurrence is no evidence: no name is a checkpoint's, and data sets grow so, too.
 
-    What a model yields is computed by what trains, and comes with each evaluation: that rhythm is no sign of a state.
+    Results of a model come from the training process with each evaluation: that rhythm is no sign of a state.
     """
     return shards(event) or event.is_yielded or (_comes_soon_after(event) and _is_nameless(event))
 
 
 def _is_nameless(event: Event) -> bool:
-    """Return whether no word, step, framework, marker, rank or care for old ones tells it from data."""
+    """Return whether no word, step, framework, marker, rank or clean-up distinguishes it from data."""
     return not (_is_known(event) or event.has_rank or event.is_rotated or event.is_called)
 
 
 def _is_known(event: Event) -> bool:
-    """Return whether its names are beyond doubt: those of a framework, or a step's."""
     return not event.is_weak or any(part.name.commit for part in event.parts)
 
 
 def _alike(event: Event) -> list[PastEvent]:
-    """Return the earlier ones of its series that differ little in size, or are the same files: a state may grow.
+    """Return the earlier ones of its series of similar size, or of the same files: a state may grow.
 
-    What is sent has no name that would tell more: of that those count that came last, one after the other, in one size,
-    and were not turned down.
+    Sent data have no name that shows more: there, only the last ones count, consecutive, of one size and not rejected.
     """
     alike = [
         earlier
@@ -101,7 +99,7 @@ def _alike(event: Event) -> list[PastEvent]:
 
 
 def _latest_of_one_size(event: Event, earlier: list[PastEvent]) -> list[PastEvent]:
-    """Return the last ones as large as this one but for what looks leave to the next, of each process and address."""
+    """Return the last ones of this size, within what samples miss per process and address."""
     looked_at = {(part.process, place) for part in event.parts if part.sending for place in part.sending.endpoints}
     more = _SAME * event.bytes + HEADER_BYTES * len(looked_at)
 
@@ -116,7 +114,6 @@ def _comes_soon_after(event: Event) -> bool:
 
 
 def _is_row(event: Event) -> bool:
-    """Return whether one process alone wrote many files of one shape, one after the other."""
     rows = Counter(
         (part.process, shape_of(part.path))
         for part in event.parts
@@ -126,7 +123,7 @@ def _is_row(event: Event) -> bool:
 
 
 def _goes_on(event: Event) -> bool:
-    """Return whether its files lie beside earlier ones and count on where those ended."""
+    """Return whether its files are alongside earlier ones and continue their numbers."""
     before = {path for earlier in event.series for path in earlier.paths}
     own = {part.path for part in event.largest}
     if not before or own & before or event.is_rotated:
@@ -136,12 +133,11 @@ def _goes_on(event: Event) -> bool:
     if sum(1 for path in own if NUMBERED_PIECE.search(path.rpartition("/")[2])) * 2 > len(own):
         return True
     if len(frozenset(event.processes).union(*(earlier.processes for earlier in event.series))) == 1:
-        return False  # one process may well count its states one by one
+        return False  # one process may number its states consecutively
     return _is_nameless(event) and _follow(own, before)
 
 
 def _follow(own: set[str], before: set[str]) -> bool:
-    """Return whether most files have the number after that of an earlier one."""
     known = {(_folder(path), number) for path in before if (number := _number(path)) is not None}
     after = [1 for path in own if (number := _number(path)) is not None and (_folder(path), number - 1) in known]
     return len(after) * 2 > len(own)

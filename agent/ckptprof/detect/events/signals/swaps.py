@@ -1,4 +1,4 @@
-"""Whether its process takes files in and puts them back, again and again: what does not fit into memory is swapped."""
+"""Swapping: a process reads files and writes them back, again and again, as they do not fit into memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ckptprof.detect.tolerances import LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 
 _SWAP = ".swp"  # DeepSpeed's, of states and of parameters
-_TURNS = 2  # once is a state that is read, changed and saved anew
+_TURNS = 2  # once: a state that is read, changed and saved again
 
 
 def swapped(event: Event) -> bool:
-    """Return whether most of it is read whole just before it is written anew, each time, by one process.
+    """Return whether one process reads most of it whole just before it rewrites it, each time.
 
-    Optimizer states and activations are swapped so. A checkpoint that is checked is read right after its writing, what
-    is changed in the folder of a step is of that save, and what is named as a state is one: a running average of the
-    weights is read, changed and saved anew.
+    Optimizer states and activations are swapped so. A checkpoint that is checked is read right after it was written; a
+    change in a step's folder is part of that save; and a file with a state's name is a state: a running average of the
+    weights is read, changed and saved again.
     """
     if event.mostly(_is_named_state):
         return False
@@ -38,7 +38,6 @@ def _is_named_state(part: Transfer) -> bool:
 
 
 def _is_swapped(event: Event, done: Sequence[Transfer]) -> bool:
-    """Return whether a file was written again and again by who had just read it, by all that it did of it."""
     written = [one for one in done if one.writes]
     if any(one.operations is not None for one in done):
         read = [one for one in done if not one.writes]
@@ -49,7 +48,6 @@ def _is_swapped(event: Event, done: Sequence[Transfer]) -> bool:
 
 
 def _was_just_read(written: Transfer, read: Sequence[Transfer]) -> bool:
-    """Return whether as much as was written of a file had been read of it just before."""
     begin_ns = written.data_span[0]
     return any(
         one.data_span[0] <= begin_ns <= one.data_span[1] + LOOSE_GAP_NS
@@ -59,10 +57,10 @@ def _was_just_read(written: Transfer, read: Sequence[Transfer]) -> bool:
 
 
 def _was_read_between(event: Event, earlier: Transfer, later: Transfer) -> bool:
-    """Return whether a process read as much as it writes in all between two writings of a file, as its counters tell.
+    """Return whether a process read as much as it writes in all between two writes of a file, by its counters.
 
-    Where these do not follow each other at once it may read other files: then it read nothing in the middle of that
-    time, and this file at its end. What is read to be checked is read at its begin.
+    Where these do not follow at once it may read other files: then it must have read nothing in the middle of that
+    time, and this file at its end. A read as a check comes at its start.
     """
     low_ns, high_ns = earlier.last_ns, later.span[1]
     size = sum({part.file: part.used_size for part in event.largest}.values())

@@ -1,4 +1,4 @@
-"""Who wrote or read it, and how: a process that trains or a tool; with care for the file, or as logs and databases."""
+"""The writing or reading process: a trainer or a tool; careful with its files, or writing logs and databases."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ckptprof.detect.tolerances import HEADER_BYTES
 from ckptprof.frameworks.programs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
 _BUSY = 0.4  # of a core, in its own code
-_LIVED_NS = 3_000_000_000  # outside the writing: less says nothing
+_LIVED_NS = 3_000_000_000  # outside the writing; less is no evidence
 
 
 def runtime(event: Event) -> Found | None:
-    """Return which libraries its processes have loaded."""
+    """Return the libraries that its processes have loaded."""
     loaded = event.world.runtimes(event.makers)
     if loaded is None:
         return None
@@ -29,13 +29,13 @@ def runtime(event: Event) -> Found | None:
 
 
 def is_unknown(event: Event) -> bool:
-    """Return whether all of its processes were over before anybody saw what they are."""
+    """Return whether all of its processes ended before they were identified."""
     ended = event.world.ended
     return event.world.runtimes(event.processes) is None and all(one in ended for one in event.processes)
 
 
 def computes(event: Event) -> bool:
-    """Return whether a writer spends its time in its own code, not at its files: it makes what it writes."""
+    """Return whether a writer spends its time in its own code, not on its files: it makes what it writes."""
     if not event.writes or is_row_of_data(event):
         return False
     for process in event.processes:
@@ -46,18 +46,18 @@ def computes(event: Event) -> bool:
 
 
 def is_tool(event: Event) -> bool:
-    """Return whether a program that copies, packs, sends or fetches moved it."""
+    """Return whether a program that copies, packs, sends or fetches wrote or read it."""
     return any(map(event.world.jobs.is_mover, event.makers))
 
 
 def is_service(event: Event) -> bool:
-    """Return whether a program that installs, builds, serves, tests or logs moved it: it is its own."""
+    """Return whether a program that installs, builds, serves, tests or logs wrote or read it."""
     jobs = event.world.jobs
     return any(jobs.is_tool(process) and not jobs.is_mover(process) for process in event.processes)
 
 
 def renamed(event: Event) -> bool:
-    """Return whether it had a temporary name, then another: whoever reads it never meets half of it."""
+    """Return whether it had a temporary name first: no reader ever sees half of it."""
     return event.writes and any(part.earlier_path is not None for part in event.parts)
 
 
@@ -67,7 +67,7 @@ def appends(event: Event) -> bool:
 
 
 def random(event: Event) -> bool:
-    """Return whether small operations do not follow each other, as databases write."""
+    """Return whether small operations do not follow each other, as in databases."""
     sums = [part.operations for part in event.parts if part.operations is not None]
     moved = sum(one.bytes for one in sums)
     operations = sum(one.number for one in sums)
