@@ -163,7 +163,7 @@ def test_a_schema_of_no_release_is_kept_aside(db: Path, version: int) -> None:
     writer = StoreWriter(db)
     writer.close()
 
-    assert "keeps it aside" in (refused.value.hint or "")
+    assert "sets it aside" in (refused.value.hint or "")
     assert writer.moved_aside is not None
     assert list(laid_out(writer.moved_aside)) == ["checkpoints"]
     assert (writer.why_aside or "").endswith(f"between releases (schema {version}; 0.1.0 has 4, this one {LATEST})")

@@ -245,7 +245,7 @@ def test_a_log_that_a_reader_holds_counts(
         with closing(reader):
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM sessions").fetchone()
-            with pytest.raises(StoreFullError, match=rf"holds the log \(pid {os.getpid()}, "):
+            with pytest.raises(StoreFullError, match=rf"keeps the log from being reset \(pid {os.getpid()}, "):
                 any(map(writer.add_windows, minutes))
             assert db.stat().st_size + db.with_name("ckptprof.db-wal").stat().st_size < 2 << 20
             writer.add_checkpoints([checkpoint(uid="b")])

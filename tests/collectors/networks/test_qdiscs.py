@@ -95,7 +95,7 @@ def test_no_bytes_make_it_fail(data: bytes) -> None:
 
 def test_made_up_files_have_none(tmp_path: Path) -> None:
     """The kernel is asked, so that a tree of files says nothing."""
-    with pytest.raises(UnavailableError, match="kernel"):
+    with pytest.raises(UnavailableError, match="netlink"):
         Qdiscs(KernelFs(proc=tmp_path))
 
 

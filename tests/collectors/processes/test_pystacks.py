@@ -145,8 +145,8 @@ def test_without_py_spy_that_is_told_once() -> None:
     [
         ("echo Error: Permission Denied >&2; exit 1", PATIENCE_SECONDS, "may not read the process"),
         ("echo one >&2; echo 'Error: two' >&2; exit 1", PATIENCE_SECONDS, "py-spy failed: Error: two"),
-        (f"exec sleep {LIFETIME}", 0.5, "not done within"),
-        ("exec cat /dev/zero", PATIENCE_SECONDS, "not done within"),
+        (f"exec sleep {LIFETIME}", 0.5, "did not finish within"),
+        ("exec cat /dev/zero", PATIENCE_SECONDS, "did not finish within"),
         ("exit 3", PATIENCE_SECONDS, "no output"),
     ],
 )
