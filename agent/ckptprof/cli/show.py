@@ -1,4 +1,4 @@
-"""Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it."""
+"""Show one checkpoint: what limited it, what it cost, what to do; --all shows every detail."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ckptprof.report import document
 from ckptprof.report import show as rendering
 
 EXAMPLES = """
-# The checkpoint with the id 3
+# Checkpoint 3
 ckptprof show 3
-# All that is known of it
+# Every detail
 ckptprof show 3 --all
 # The newest one
 ckptprof show $(ckptprof list --limit 1 | cut -f 1)
@@ -28,13 +28,15 @@ _UID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 All = Annotated[
     bool,
     typer.Option(
-        "--all", "-a", help="Tell all: where its time went, course, pattern, streams, devices, evidence, blind spots."
+        "--all",
+        "-a",
+        help="Show every detail: where the time went, phases, pattern, streams, devices, evidence, limitations.",
     ),
 ]
 
 
 def _identity(typed: str) -> str:
-    """Return the text of an id or of a uid; raises UsageError."""
+    """Validate an id or uid; raises UsageError."""
     return typed.lower() if _UID.match(typed) else str(options.whole("ID", least=0)(typed))
 
 
@@ -58,19 +60,19 @@ def command(
     show: pages.Open = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it.
+    """Show one checkpoint: what limited it, what it cost, what to do; --all shows every detail.
 
-    What --all prints is longer than a screen: on a terminal it goes to the program in PAGER (less), and elsewhere the
-    first lines come again as the last ones. The exit code is 3 if there is no checkpoint with this id.
+    On a terminal, the output of --all goes to the program in PAGER (less); elsewhere the first lines are repeated at
+    the end. The exit code is 3 if there is no checkpoint with this id.
 
-    Of several databases it is the checkpoint on all of their nodes, with a line for each, by the id that `list` prints
-    with the same databases; what --all and --html tell is of one node.
+    With several databases, it shows the checkpoint across their nodes, one line each, by the id that `list` prints
+    with the same databases; --all and --html cover one node only.
     """
     page = pages.asked(html=html, json=json, out=out, force=force, show=show)
     paths = named(db)
     if are_of_several(paths):
         if whole or page is not None:
-            raise UsageError("--all and --html tell of one node", hint="give its database alone with --db")
+            raise UsageError("--all and --html cover one node only", hint="give one database with --db")
         return _several(paths, checkpoint_id, json=json, no_color=no_color)
     with reading(paths[0], prints=page is not None) as reader:
         number = int(checkpoint_id) if checkpoint_id.isdecimal() else reader.id_of(checkpoint_id)
@@ -103,7 +105,7 @@ def _several(dbs: Sequence[str | None], identity: str, *, json: bool, no_color: 
     found = next((one for one in several.checkpoints if identity in _names(one)), None)
     if found is None:
         if several.complain():
-            raise StoreError(f"there is no checkpoint {identity} in what could be read")
+            raise StoreError(f"no checkpoint {identity} in the readable databases")
         raise NothingFoundError(f"there is no checkpoint {identity}", hint="`ckptprof list` prints the ids")
     if json:
         output.write(document.dump(documents.checkpoint_document(found)))

@@ -12,7 +12,7 @@ _LEAST_SHARE = 1 / 8  # of its bound each kind keeps so much in any case: a thou
 
 
 class Kept(NamedTuple):
-    """One kind of knowledge."""
+    """One kind of retained data."""
 
     bytes_each: int  # with what it refers to and its places in mappings; measured, see tests/detect/test_budget.py
     number: Callable[[], int]
@@ -20,7 +20,7 @@ class Kept(NamedTuple):
 
 
 class Budget:
-    """Sums what is kept by numbers and measured sizes; what waits to be judged is never cut, and may exceed it."""
+    """Sums retained data by numbers and measured sizes; events not yet decided are never cut, and may exceed it."""
 
     def __init__(self, kinds: Sequence[Kept], limit_bytes: int = BUDGET_BYTES) -> None:
         self._kinds = tuple(kinds)
@@ -29,11 +29,11 @@ class Budget:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept now, about."""
+        """About how many bytes are retained now."""
         return sum(kind.bytes_each * kind.number() for kind in self._kinds)
 
     def keep(self) -> None:
-        """Cut all kinds to the largest share of their bounds with which they fit: what holds little loses nothing."""
+        """Shrink all kinds to the largest share of their bounds that fits: small ones lose nothing."""
         before = kept = self.kept_bytes
         share = 1.0
         while kept > self._limit_bytes and share > _LEAST_SHARE:
@@ -46,7 +46,7 @@ class Budget:
 
 
 def kinds_of(known: Knowledge) -> list[Kept]:
-    """Return what is kept, with its size as it was measured of everyday work at both levels."""
+    """Return the kinds of retained data, with sizes measured in everyday work at both levels."""
     world, transfers = known.world, known.transfers
     return [
         Kept(2200, transfers.traced.__len__, transfers.traced.cut),

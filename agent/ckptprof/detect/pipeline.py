@@ -36,7 +36,7 @@ _REST_PARTS = 1_000
 
 
 class _Foreseen(NamedTuple):
-    """What something that goes on would be."""
+    """The forecast of something that goes on."""
 
     sign: Hashable  # by which that was told
     due_ns: int  # until then it is good enough, as long as a file of it is open
@@ -45,12 +45,12 @@ class _Foreseen(NamedTuple):
 
 
 class Detector:
-    """Feed it frames in order; it returns checkpoints once they are over, and again when more is known of them."""
+    """Ingests frames in order; returns checkpoints once they have ended, and again when more is known."""
 
     def __init__(self, header: Header, *, saved_paths: tuple[str, ...] = (), before: Detector | None = None) -> None:
-        """Begin a recording; `saved_paths` are files and folders that were saved before it.
+        """Start a recording; `saved_paths` are files and folders that were saved before it.
 
-        `before` is who watched the same boot of this host until a moment ago: what it has learnt of jobs is not lost.
+        `before` recorded the same boot of this host until a moment ago: its knowledge of jobs is carried over.
         """
         self._world = World(header)
         self._transfers = Transfers(self._world, saved_paths)
@@ -74,12 +74,12 @@ class Detector:
 
     @property
     def judged(self) -> deque[Judged]:
-        """The last events that were judged."""
+        """The last decisions."""
         return self._recogniser.judged
 
     @property
     def rejected(self) -> list[Judged]:
-        """Those of them that were not recognised."""
+        """Those of them that recognised nothing."""
         return [judged for judged in self.judged if judged.is_rejected]
 
     @property
@@ -89,16 +89,16 @@ class Detector:
 
     @property
     def kept_bytes(self) -> int:
-        """About what it keeps of what it was fed."""
+        """About how many bytes it retains of its input."""
         return self._budget.kept_bytes
 
     @property
     def forgotten_bytes(self) -> int:
-        """What of that was forgotten before its time, for want of room in its budget."""
+        """How many of them were dropped before their time, to stay in its budget."""
         return self._budget.forgotten_bytes
 
     def feed(self, frame: Frame) -> list[Checkpoint]:
-        """Take one frame; return the checkpoints that are over with it, and revisions of earlier ones."""
+        """Ingest one frame; return the checkpoints that end with it, and revisions of earlier ones."""
         self._fed_ns = frame.at_ns
         for process in self._world.drop_stalest():
             self._transfers.polled.end(process, frame.at_ns)  # no process looks at it any more
@@ -116,17 +116,17 @@ class Detector:
         return self._revisions.follow(self._evaluate(frame.at_ns), frame.at_ns)
 
     def adopt(self, left: Sequence[Pending]) -> list[Checkpoint]:
-        """Take what the session before left pending; return what is sure of it, the rest waits on."""
+        """Adopt the pending events of the previous session; return the certain ones, the rest stay pending."""
         return self._recogniser.adopt(left)
 
     def finish(self) -> list[Checkpoint]:
-        """Judge what is left: the recording is over, and with that all patience."""
+        """Decide everything that is left: the recording has ended, and every wait with it."""
         return self._end(goes_on=False)
 
     def pause(self, hurried: Callable[[], bool] = lambda: False) -> list[Checkpoint]:
-        """Judge what is open: the recording is over, and another one follows, for which the rest waits in `pending`.
+        """Decide what is open: the recording has ended, and the next one gets the rest through `pending`.
 
-        What is not judged when `hurried` says so waits there, too.
+        Events not decided when `hurried` returns True are pending there, too.
         """
         return self._end(goes_on=True, hurried=hurried)
 
@@ -136,16 +136,16 @@ class Detector:
 
     @property
     def _end_ns(self) -> int:
-        """A time after all patience."""
+        """A time after every wait."""
         return self._world.counted_ns + 1_000_000_000_000
 
     def pending(self, hurried: Callable[[], bool] = lambda: False, *, closely: bool = True) -> list[Pending]:
-        """Return what waits to be sure, and what would be reported of what goes on if the recording ended now.
+        """Return deferred events, and what would be reported of open ones if the recording ended now.
 
-        Nothing is changed by that. Of what goes on, those with most bytes; once `hurried` says so only what was
-        foreseen the last time, as it was. The others are counted. Not `closely`: what is still being written may be as
-        it was an eighth of its age ago, 15 s at most; of a job that saved before it is not there for its first second.
-        Until the recording is over all of it may be as it was a second ago for each thousand of its files.
+        Nothing changes by that. Of open events, the largest ones; once `hurried` returns True only earlier forecasts,
+        unchanged. The others are counted. Not `closely`: a forecast of files still being written may be an eighth of
+        its age old, 15 s at most; a job that saved before has none in its first second. Until the recording ends any
+        forecast may be one second old for each thousand of its files.
         """
         is_over = self._world.over_ns is not None
         writing = [one for one in self._transfers.still_open() if one.writes]
@@ -185,7 +185,6 @@ class Detector:
         return self._untold()
 
     def _is_as_before(self, writing: Sequence[Transfer]) -> bool:
-        """Return whether the same goes on as when it was foreseen, and that is still good enough."""
         if self._fed_ns >= self._good_until_ns or self._transfers.waiting:
             return False
         return self._written.keys() == set(map(id, writing))
@@ -194,9 +193,9 @@ class Detector:
         return [*self.known.deferred.held, *(one.told for one in self._foreseen.values() if one.told is not None)]
 
     def _is_young(self, candidate: Candidate) -> bool:
-        """Return whether a save of a job that saves again and again began a moment ago, and a file of it is open.
+        """Return whether a job that saves repeatedly started a save a moment ago, with a file still open.
 
-        It will be foreseen when it is over.
+        The forecast follows when it has ended.
         """
         if self._fed_ns - candidate.start_ns >= _YOUNG_NS or not _is_open(candidate):
             return False
@@ -204,13 +203,13 @@ class Detector:
 
     @property
     def underway(self) -> list[Checkpoint]:
-        """What goes on, as `pending` saw it the last time: the saves and restores of which that is sure."""
+        """The open saves and restores in the last result of `pending`, as far as they are certain."""
         found = (one.told for one in self._foreseen.values() if one.told is not None)
         return [one.checkpoint for one in found if one.if_alone is None]
 
     @property
     def writing(self) -> frozenset[int]:
-        """The pids of the processes that have a file open to which they write."""
+        """The pids of the processes with a file open for writing."""
         return frozenset(one.process[0] for one in self._transfers.still_open() if one.writes)
 
     def _going_on(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -250,7 +249,7 @@ class Detector:
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
 
     def _judge_sent(self, now_ns: int) -> list[Checkpoint]:
-        """Judge what went over the network, once nothing more of it comes."""
+        """Decide what went over the network, once nothing more comes."""
         done: list[Checkpoint] = []
         for job, parts in self._transfers.sent.over(now_ns, QUIET_NS):
             candidate = Candidate(job, writes=parts[0].writes, patience_ns=QUIET_NS)
@@ -261,7 +260,7 @@ class Detector:
         return done
 
     def _is_closing(self, candidate: Candidate, now_ns: int) -> bool:
-        """Return whether the close(2) that ends it still sends it to its server, or a sync still waits for it."""
+        """Return whether the close(2) at its end still sends data to its server, or a sync still waits for it."""
         if not candidate.writes or now_ns - candidate.end_ns > LONGEST_CLOSING_NS:
             return False
         since_ns = now_ns - 2 * _EVALUATE_NS  # who was met in it so lately may still be in it
@@ -279,7 +278,7 @@ class Detector:
 
 
 def _close(candidate: Candidate) -> None:
-    """Close the transfers of a candidate that was judged: what is seen of them later is another one."""
+    """Mark the transfers of a decided candidate: later activity starts new ones."""
     for transfer in candidate.over():
         transfer.judged()
 
@@ -301,9 +300,9 @@ def _is_open(candidate: Candidate) -> bool:
 
 
 def _sign(candidate: Candidate) -> Hashable:
-    """Return by what it is seen whether more is known of a candidate than the last time.
+    """Return a value that changes with anything known of a candidate.
 
-    Edges that come of the wall clock move by microseconds while that is slewed.
+    Edges from the wall clock move by microseconds while that is slewed.
     """
     learnt = sum(map(_learnt_of, candidate.parts))
     edges = candidate.start_ns // _MOMENT_NS, candidate.end_ns // _MOMENT_NS

@@ -34,7 +34,7 @@ from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Kind, Status
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An event that was judged, for those who ask why it is what it is."""
+    """A decision on an event, for `replay --why`."""
 
     number: int  # counts those of a recording
     uids: tuple[str, ...]  # under which it is reported, or will be
@@ -48,7 +48,7 @@ class Judged:
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """What users see of its signals."""
+        """The evidence that users see."""
         return evidence_of(self.signals)
 
     @property
@@ -58,14 +58,14 @@ class Judged:
 
     @property
     def is_rejected(self) -> bool:
-        """Whether it is no checkpoint, as far as is known when it was judged, and no copy."""
+        """Whether it was no checkpoint and no copy, as far as known then."""
         if self.decision.override is not None:
             return not self.decision.is_copy_or_stream
         return self.decision.save_or_restore < NEEDED[Hypothesis.SAVE if self.writes else Hypothesis.RESTORE]
 
 
 class Recogniser:
-    """Judges candidates one by one, in the order in which they were over."""
+    """Decides candidates one by one, in the order of their ends."""
 
     def __init__(self, known: Knowledge, revisions: Revisions) -> None:
         self._known = known
@@ -76,11 +76,11 @@ class Recogniser:
         self.judged: deque[Judged] = deque(maxlen=MAX_RECENT)
 
     def take(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of files that are gone."""
+        """Ingest a frame's deletions."""
         self._stand_ins.take(samples)
 
     def judge(self, candidate: Candidate) -> list[Checkpoint]:
-        """Return what the candidate is, and with it what earlier ones were, as it shows."""
+        """Decide the candidate; return the reports that follow, of earlier events as well."""
         if candidate.bytes < TELLING_BYTES:
             return []
         event = Event(candidate, self._known)
@@ -111,13 +111,13 @@ class Recogniser:
         return self._recognised(pending)
 
     def _hold(self, pending: Pending) -> None:
-        """Let one wait; of what comes from an object store the first: a job restores before it fetches data."""
+        """Defer one; of receptions from an object store only the first: a job restores before it fetches data."""
         known, job = self._known, pending.checkpoint.job
         if pending.checkpoint.kind is not Kind.RESTORE or not known.deferred.fetched(job, pending.event, known.past):
             known.deferred.hold(pending)
 
     def foresee(self, candidate: Candidate) -> Pending | None:
-        """Return the save or restore that a candidate is if nothing more of it comes, or may be; nothing is noted."""
+        """Return the save or restore that a candidate is, or may be, if it gets no more parts; record nothing."""
         event = Event(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
@@ -127,7 +127,7 @@ class Recogniser:
         return self._pending(event, made, decision)
 
     def adopt(self, left: Iterable[Pending]) -> list[Checkpoint]:
-        """Take what the session before left pending; return what is sure of it. After a boot nobody waits for more."""
+        """Adopt the pending events of the previous session; return the certain ones. Another boot continues none."""
         reported = []
         for one in left:
             if one.boot_id != self._known.world.header.boot_id:
@@ -143,7 +143,7 @@ class Recogniser:
         return reported
 
     def dismiss(self, candidate: Candidate) -> None:
-        """Take note of what goes on without an end: it is no checkpoint, and the like of it makes no series."""
+        """Record something endless: it is no checkpoint, and starts no series."""
         if candidate.parts:
             seconds = (candidate.end_ns - candidate.start_ns) / 1e9
             text = f"{len(candidate.parts)} files in {seconds:.0f} s without an end, under names of no framework"
@@ -151,7 +151,7 @@ class Recogniser:
             self._note(candidate, signals, decide(signals), None)
 
     def settle(self, now_ns: int, *, goes_on: bool = False) -> list[Checkpoint]:
-        """Return what waited for something that did not come; what waits for its series may have it after a pause."""
+        """Return events whose wait has expired; those waiting for their series may continue after a pause."""
         done = self._copies.take(now_ns, self._known.transfers.saved)
         done += self._stand_ins.tell(now_ns, self._known.world.ended)
         self._known.deferred.drop_answered(self._known.past)
@@ -191,7 +191,7 @@ class Recogniser:
         )
 
     def _recognised(self, sure: Pending) -> list[Checkpoint]:
-        """Return a save or a restore, and the earlier events that it shows to have been saves."""
+        """Return a save or restore, and the earlier events that it confirms as saves."""
         if sure.checkpoint.kind is Kind.SAVE:
             earlier = self._known.deferred.release(sure.checkpoint.job, sure.event)
             return [*self._fetched_before(sure), *map(self._saved, earlier), self._saved(sure)]
@@ -205,12 +205,12 @@ class Recogniser:
         return [self._saved(one) for one in (*earlier, sure)]
 
     def _fetched_before(self, saved: Pending) -> list[Checkpoint]:
-        """Return what a save shows to have been a restore from an object store."""
+        """Return the restores from an object store that a save confirms."""
         job = saved.checkpoint.job
         return [one.checkpoint for one in self._known.deferred.saved_later(job, saved.event, self._known.past)]
 
     def _saved(self, sure: Pending) -> Checkpoint:
-        """Take note of what was saved; return it. A restore is returned with what is known of its save."""
+        """Record a save and return it; a restore gets the framework and step of its save."""
         checkpoint, paths = sure.checkpoint, sure.event.paths
         if checkpoint.kind is Kind.SAVE:
             self._known.past.note_state(sure.event)
@@ -236,7 +236,7 @@ class Recogniser:
 
 
 def _recalled(paths: Collection[str], restore: Checkpoint, known: Knowledge) -> Checkpoint:
-    """Return the restore with framework and step of the save that wrote its files, if all of them are of one."""
+    """Return the restore with framework and step of the save of its files, if all are of one."""
     found = {known.transfers.saved.get(path) for path in paths}
     if len(found) != 1:
         return restore
@@ -248,7 +248,7 @@ def _recalled(paths: Collection[str], restore: Checkpoint, known: Knowledge) -> 
 
 
 def _named_as_its_like(paths: Collection[str], save: Checkpoint, known: Knowledge) -> Checkpoint:
-    """Return the save of an alias alone with the framework of what was saved or restored beside it, if it is one."""
+    """Return the save of an alias with the framework of saves and restores alongside, if they agree."""
     if _says_step(paths) or not is_weak(save.framework) or not all(read_name(path).alias for path in paths):
         return save
     folders = {path.rpartition("/")[0] for path in paths}

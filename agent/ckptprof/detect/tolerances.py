@@ -39,10 +39,10 @@ MAX_EACH = 64  # of one file, group, path or job: so many tell enough
 
 
 def is_of_one_state(size: float, other: float, share: float = NEARLY_ALL) -> bool:
-    """Return whether two sizes differ by no more than what a protocol adds, or a reader fetches twice."""
+    """Return whether two sizes differ at most by a protocol's overhead, or by bytes fetched twice."""
     return min(size, other) >= share * max(size, other)
 
 
 def is_like(size: float, other: float) -> bool:
-    """Return whether one size differs little from another."""
+    """Return whether one size is similar to another."""
     return abs(size - other) <= LIKE * other

@@ -39,8 +39,8 @@ def write_edges(
 ) -> tuple[int, int]:
     """Return (start, end) of a transfer that writes.
 
-    Threads that were seen in a call show when it was over: in close(2) NFS, FUSE and S3 send what was written; in
-    fsync(2) one of them waits, while the others go on.
+    Threads observed in a call show its end: in close(2) NFS, FUSE and S3 send the data; in fsync(2) one thread waits
+    while the others continue.
     """
     clock, threads, fact = world.clock, world.threads, transfer.fact
     low, high = transfer.span
@@ -84,7 +84,7 @@ def write_edges(
 
 
 def _begin(transfer: Transfer, start: int, latest: int, birth: int | None) -> Bounds:
-    """Return the bounds within which a file's birth is the begin of its writing."""
+    """Return the bounds in which a file's birth is the start of its writing."""
     latest = min(latest, transfer.first_ns)
     untold = birth is None and transfer.first_ns == transfer.last_ns and transfer.size >= TELLING_BYTES
     if transfer.is_credited and not untold:  # it is known when it began, if written anew, too
@@ -95,7 +95,7 @@ def _begin(transfer: Transfer, start: int, latest: int, birth: int | None) -> Bo
 
 
 def _closed(transfer: Transfer, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
-    """Return when a file that was written until `end` was closed, by who heard of it, else by who was met closing."""
+    """Return when a file written until `end` was closed: by inotify, else by a thread observed in close(2)."""
     closed = openings.closed_between(transfer.file, end - STAMP_NS, max(end, sent or 0) + AT_ONCE_NS)
     if closed is None and sent is None and transfer.looks and transfer.last_ns <= end + STAMP_NS:
         seen_ns = math.inf if transfer.closed_ns is None else transfer.closed_ns + STAMP_NS
@@ -114,22 +114,22 @@ def born_and_written(fact: FileFact, clock: Clock) -> tuple[int, int]:
 
 
 def born_within(fact: FileFact | None, edges: tuple[int, int], slack_ns: int) -> bool:
-    """Return whether a file was born between the edges of a transfer: all that it holds was written by that."""
+    """Return whether a file was born between the edges of a transfer, which then wrote all of it."""
     if fact is None or fact.birth_ns is None:
         return False
     return 0 <= fact.modified_ns - fact.birth_ns <= edges[1] - edges[0] + slack_ns
 
 
 def is_coarse(fact: FileFact) -> bool:
-    """Return whether a file is stamped with whole seconds, cut off, as by S3: that tells nothing of its edges."""
+    """Return whether a file's stamps are whole seconds, truncated, as on S3: these show no edges."""
     return not fact.modified_ns % 1_000_000_000 and not fact.changed_ns % 1_000_000_000
 
 
 def _last_call(transfer: Transfer, history: ProcessHistory, modified_ns: int, high: int) -> int:
-    """Return when the last write ended: a file is stamped as its last write(2) begins, which may be one for all of it.
+    """Return when the last write ended: a stamp marks the start of the last write(2), which may write all.
 
-    Only for a file that was seen open, while it was: what its process wrote otherwise may have gone elsewhere. A server
-    may stamp a file with the time of its opening (rclone).
+    Only for a file observed open, and while it was: its process may have written elsewhere otherwise. A server may
+    stamp a file when it is opened (rclone).
     """
     if not transfer.looks:
         return modified_ns
@@ -140,9 +140,9 @@ def _last_call(transfer: Transfer, history: ProcessHistory, modified_ns: int, hi
 
 
 def _counted(transfer: Transfer, history: ProcessHistory, since_ns: int, end: int, high: int) -> int:
-    """Return when the call ended that wrote what the file has and none had written by a time: it is counted then.
+    """Return the end of the call that wrote what no call had written before: calls are counted at their end.
 
-    That is `end` where nothing is missing, or the file was not seen open.
+    `end` if nothing is missing, or the file was not observed open.
     """
     if not transfer.looks or transfer.fact is None:
         return end
@@ -158,9 +158,9 @@ def _counted(transfer: Transfer, history: ProcessHistory, since_ns: int, end: in
 
 
 def _synced(transfer: Transfer, history: ProcessHistory, end: int, synced_ns: int | None) -> int:
-    """Return when a file that was written until `end` was synced, if its process was seen to wait for that.
+    """Return when a file written until `end` was synced, if its process was observed waiting for that.
 
-    `synced_ns` is up to when a thread of it was seen in a sync, of whatever file.
+    `synced_ns`: until when one of its threads was in a sync, of any file.
     """
     stayed_open = transfer.closed_ns is not None and transfer.last_ns - end > CLOSED_LATE_NS
     if transfer.closed_ns is not None and stayed_open and _rests(history, end + STAMP_NS, transfer.last_ns):
@@ -172,7 +172,7 @@ def _synced(transfer: Transfer, history: ProcessHistory, end: int, synced_ns: in
 
 
 def _rests(history: ProcessHistory, low: int, high: int) -> bool:
-    """Return whether a process used little of a core from one time to another, as one that waits in a call does."""
+    """Return whether a process used little of a core in a time, as one waiting in a call does."""
     busy = [i.busy for i in history.between(low, high) if i.busy is not None]
     return not busy or sum(busy) / len(busy) < FSYNC_BUSY
 
@@ -208,9 +208,9 @@ def read_edges(
 
 
 def _asked(history: ProcessHistory, low: int, counted: int) -> int:
-    """Return when the call began, not before `low`, of which the first bytes were `counted`: when it returned.
+    """Return the start of the call whose end counted the first bytes, not before `low`.
 
-    What it reads into new memory makes that grow before. Of many calls the first returns at once.
+    Memory grows while a call reads into it. Of many calls the first returns at once.
     """
     *earlier, first = history.between(low, counted + 1)
     missing, begin = first.returned_bytes - max(0, first.grown_bytes), counted
@@ -222,7 +222,7 @@ def _asked(history: ProcessHistory, low: int, counted: int) -> int:
 
 
 def _reach_back(transfer: Transfer, history: ProcessHistory) -> int:
-    """Return when reading may have begun, if the first look found the position advanced: as far back as it takes."""
+    """Return the earliest start of a read whose position had advanced at the first sample."""
     missing = transfer.looks[0].position if transfer.looks else 0
     low = transfer.first_ns
     for interval in reversed(history.between(low - BORN_NS, low)):

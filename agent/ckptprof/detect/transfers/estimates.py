@@ -32,9 +32,9 @@ from ckptprof_collectors.samples import OperationKind
 
 
 def untangle(written: Iterable[Transfer]) -> None:
-    """Let a file that a process wrote after another one begin after that: the file's birth is that of the first.
+    """Start a file's second writing after its first by that process: the birth is that of the first.
 
-    Two that were seen at it at one time wrote it together.
+    Two transfers that overlap wrote it together.
     """
     last: dict[FileKey, Transfer] = {}
     polled = (transfer for transfer in written if not isinstance(transfer, TracedTransfer))
@@ -47,9 +47,9 @@ def untangle(written: Iterable[Transfer]) -> None:
 
 
 def is_nothing(transfer: Transfer) -> bool:
-    """Return whether its name says that it is no checkpoint, and its first bytes do not say otherwise.
+    """Return whether its name excludes a checkpoint, and its first bytes do not contradict that.
 
-    What is written may be looked into later. Nobody looks into what is only read: a word for checkpoints must show it.
+    A written file may be inspected later. A file only read is not: its name needs a word for checkpoints.
     """
     name, fact = transfer.name, transfer.fact
     if not name.never or name.commit:
@@ -63,7 +63,7 @@ def is_nothing(transfer: Transfer) -> bool:
 
 
 class Estimates:
-    """Makes the best estimate of the transfers that wait anew, as far as something was observed of them since."""
+    """The best estimates of waiting transfers, repeated only when an input has changed."""
 
     def __init__(self, world: World, openings: Openings, traced: TracedTransfers, recent: RecentTransfers) -> None:
         self._recent = recent
@@ -74,11 +74,11 @@ class Estimates:
         self._touched: dict[ProcessKey, tuple[Overlaps, dict[FileKey, list[TracedTransfer]]]] = {}
 
     def begin_round(self) -> None:
-        """Take note that what was observed may be more than when the last estimate was made."""
+        """Start a round: observations may have changed since the last one."""
         self._touched.clear()
 
     def estimate(self, transfer: Transfer) -> bool:
-        """Estimate edges and bytes; return False if it carries nothing that could be of a checkpoint."""
+        """Estimate edges and bytes; return False if it has nothing of a checkpoint."""
         transfer.begin_round(is_open=False)
         state = self._state_of(transfer)
         if state is not None and state == transfer.estimated_from:
@@ -95,11 +95,11 @@ class Estimates:
         return transfer.bytes > 0
 
     def _counted(self, transfer: TracedTransfer) -> Estimate:
-        """Return (start, end, bytes) as the operations tell; pages of a mapping count once, however often it is opened.
+        """Return (start, end, bytes) by operations; pages of a mapping count once, however often it is opened.
 
-        Large folios come in without an event each: the end of the mapping counts how many. Until then, if those are a
-        part of it to speak of, memory shows when the last came in; else the last event does: a mapping is kept for as
-        long as anything points into it.
+        Large folios come in without an event each; the end of the mapping counts them. Until then memory shows when the
+        last came in, if they are a significant part; else the last event does: a mapping lives as long as any pointer
+        into it.
         """
         start_ns, end_ns = transfer.edges()
         size, sums = transfer.counted_bytes, transfer.operations
@@ -123,7 +123,7 @@ class Estimates:
         return start_ns, end_ns, max(size, touched)
 
     def _touched_beside(self, transfer: TracedTransfer, edges: Span) -> int:
-        """Return what its process was seen to touch of other files meanwhile: its memory tells no file."""
+        """Return the bytes of other files that the process touched in the same time: memory names no file."""
         process = transfer.process
         if process not in self._touched:
             own = [one for one in self._traced.moved_by(process) if one.faulted_bytes]
@@ -148,9 +148,9 @@ class Estimates:
         return *edges, part_bytes(transfer, history, edges)
 
     def _state_of(self, transfer: Transfer) -> tuple[object, ...] | None:
-        """Return what the estimate of a file depends on that was counted, or found by its times long enough ago.
+        """Return the inputs of an estimate that are final: counted, or stamped long enough ago. None: others matter.
 
-        None: on more. Of tens of thousands of files none is estimated anew at each round.
+        Tens of thousands of waiting files are not estimated again in each round.
         """
         if isinstance(transfer, TracedTransfer):
             return None if transfer.mapping is not None else (transfer.version,)
@@ -165,9 +165,9 @@ class Estimates:
                 sent, synced)  # fmt: skip
 
     def await_sizes(self, waiting: Iterable[Transfer], now_ns: int) -> tuple[list[Transfer], list[Transfer]]:
-        """Return (what still waits for its file system to say how large it is, the rest).
+        """Return (transfers whose file system has not reported a size yet, the rest).
 
-        A server gets no more than a minute. Then what its process wrote meanwhile, and to no other file, is its size.
+        A server gets a minute. After that the size is what its process wrote in that time, and to no other file.
         """
         unsized: list[Transfer] = []
         sized: list[Transfer] = []
@@ -183,10 +183,10 @@ class Estimates:
         return unsized, sized
 
     def _unsaid_bytes(self, transfer: Transfer) -> int:
-        """Return what a process wrote while a file was open that is empty as far as polling saw; 0: it is not empty.
+        """Return the bytes that a process wrote while polling found its open file empty; 0: it is not empty.
 
-        A server gets what was written as late as in close(2), and asked for the size only later: what it said before
-        tells nothing. Of a process whose calls are counted, a file is empty that none was counted of.
+        A server may get the data as late as in close(2), and report the size later: earlier sizes are no evidence. If
+        the calls of a process are counted, a file without a counted call is empty.
         """
         if isinstance(transfer, TracedTransfer) or not transfer.writes or transfer.is_mapped:
             return 0
@@ -204,7 +204,7 @@ class Estimates:
         return written if written >= TELLING_BYTES else 0
 
     def estimate_open(self, transfer: Transfer) -> bool:
-        """Take what is known by now of one that goes on; return False if it is nothing of a checkpoint's."""
+        """Estimate an open transfer from what is known; return False if it has nothing of a checkpoint."""
         transfer.begin_round(is_open=True)
         transfer.take_name(None)
         if is_nothing(transfer):
@@ -213,16 +213,16 @@ class Estimates:
         return True
 
     def join(self, written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
-        """Hold what a job wrote and read against each other; return it without stages and the reading of them."""
+        """Reconcile what a job wrote and read; return both without staging files and the reads of them."""
         untangle(written)
         self.divide(written)
         self.bound(read)
         return join_stages(written, read)
 
     def divide(self, written: list[Transfer]) -> None:
-        """Give each of several processes that filled one file what it wrote, where their counters explain just that.
+        """Give each process that filled one file the bytes it wrote, if their counters add up to the file.
 
-        Polled only. A file that was born meanwhile seems to be written whole by each of them.
+        Polled only. A file born in that time seems to be written whole by each of them.
         """
         by_file: dict[FileKey, list[Transfer]] = {}
         for transfer in written:
@@ -238,10 +238,9 @@ class Estimates:
                     transfer.take_away(max(0, transfer.bytes - max(1, wrote)))
 
     def bound(self, read: list[Transfer]) -> None:
-        """Take from files what their process cannot have read of them: it read less in all than they seem to be.
+        """Remove bytes that a process cannot have read: its counters show less in all.
 
-        Polled only. Who seeks to a file's last piece stands near its end, as who read all of it does; the counters tell
-        them apart.
+        Polled only. A seek to a file's last piece leaves the position near its end, as reading all of it does.
         """
         by_process: dict[ProcessKey, list[Transfer]] = {}
         for transfer in read:
@@ -263,7 +262,7 @@ class Estimates:
 
 
 class _Grown:
-    """What processes can have written of files that grew, with those that are given a size meanwhile."""
+    """The bytes that processes can have written to files that grew, and the sizes assigned so far."""
 
     def __init__(self, recent: RecentTransfers) -> None:
         self._recent = recent
@@ -271,9 +270,9 @@ class _Grown:
         self._sized: list[Transfer] = []  # few: each has a tenth of what its process wrote at least
 
     def take_size(self, transfer: Transfer, written: int) -> None:
-        """Give a file what of the unsaid bytes no other file got; 0 if it is next to nothing.
+        """Assign a file the unreported bytes that no other file got; 0 if they are negligible.
 
-        A job that says nothing may have an empty file open for its output all the time.
+        A silent job may have an empty output file open all the time.
         """
         process, span = transfer.process, (transfer.before_ns - BESIDE_NS, transfer.span[1] + 1)
         if process not in self._of:

@@ -37,7 +37,7 @@ Claims = dict[FileKey, list[Transfer]]  # what writes each file, the earliest fi
 
 
 class FileFacts:
-    """The latest fact of each file, and which of them belong to a transfer already."""
+    """The latest fact of each file, and which of them belong to a transfer."""
 
     def __init__(self, world: World, traced: TracedTransfers, openings: Openings) -> None:
         self._world = world
@@ -59,7 +59,7 @@ class FileFacts:
         self._claims: dict[tuple[ProcessKey, FileKey, int], Transfer] = {}  # what was written lately, judged or not
 
     def note(self, at_ns: int, fact: FileFact) -> None:
-        """Take one fact; a file that is gone tells nothing of the others."""
+        """Record one fact; a missing file shows nothing about the others."""
         if fact.is_directory:
             self._world.folders.note(fact)
         if fact.missing or fact.is_directory:
@@ -82,9 +82,9 @@ class FileFacts:
         self._fresh.setdefault(key, {})[asker] = None
 
     def _is_link(self, at_ns: int, fact: FileFact, known_at_ns: int, known: FileFact) -> bool:
-        """Return whether it is one more name of a file, which had two of them at a time: it keeps the first.
+        """Return whether it is a further name of a file that had two at a time: it retains the first.
 
-        Not that of a temporary file, or one that is used anew for each save, if that came first.
+        Not a temporary name, nor one reused for each save, if that came first.
         """
         key = fact.device, fact.inode
         if fact.path != known.path and at_ns == known_at_ns and not (name := read_name(known.path)).temporary:
@@ -96,7 +96,7 @@ class FileFacts:
         self._awaited.pop(key, None)
 
     def linked_bytes(self, folder: str, before_ns: int) -> int:
-        """Return what files hold that have a name in a folder, the first in another, and were written before a time."""
+        """Return the bytes of files written before a time with one name in the folder and their first in another."""
         own = (fact for path, fact in self._links.items() if path.rpartition("/")[0] == folder)
         old = (fact for fact in own if self._world.clock.mono(fact.modified_ns) < before_ns)
         firsts = ((fact, self._facts.get((fact.device, fact.inode))) for fact in old)
@@ -105,19 +105,19 @@ class FileFacts:
 
     @property
     def is_pressing(self) -> bool:
-        """Whether so much was learnt that it is to be taken into account soon: what comes next takes its room."""
+        """Whether fresh facts are to be applied soon: newer ones would displace them."""
         return 3 * len(self._fresh) >= MAX_FACTS
 
     def paths(self) -> Iterator[str]:
-        """Yield the names of the files that were looked at of late."""
+        """Yield the names of recently inspected files."""
         return (fact.path for _, fact in self._facts.values())
 
     def modified_ns(self, path: str) -> int | None:
-        """Return when a file of that name was last written, by the wall clock; None: it was not looked at of late."""
+        """Return when a file of that name was last written, by the wall clock; None: not inspected recently."""
         return max((fact.modified_ns for _, fact in self._facts.values() if fact.path == path), default=None)
 
     def attach(self, waiting: list[Transfer], polled_open: list[Transfer], now_ns: int) -> list[Transfer]:
-        """Return what waits with its facts, and transfers for files that were found by their times only."""
+        """Return waiting transfers with their facts, and new ones for files known only by their times."""
         self._now_ns = now_ns
         world, clock = self._world, self._world.clock
         still_open: list[Transfer] = [*polled_open, *self._traced.open_transfers()] if self._fresh else [*polled_open]
@@ -155,7 +155,7 @@ class FileFacts:
         return found
 
     def _when_closed(self, closing: Closing, claims: Claims) -> FileState | None:
-        """Return what a file was when it was closed; None: it is known who had written it."""
+        """Return the state of a file when it was closed; None: its writer is known."""
         closing.is_settled, of_file = True, self._openings.closings.of(closing.file)
         if any(_explains(transfer, closing, of_file) for transfer in claims.get(closing.file, ())):
             return None
@@ -167,9 +167,9 @@ class FileFacts:
         return FileState(closing.at_ns, fact, ((fact.pid, fact.start_ticks),))
 
     def _without_outlived(self, waiting: list[Transfer], still_open: Iterable[Transfer]) -> list[Transfer]:
-        """Return what waits without files that were found by their times while they were still being written.
+        """Return waiting transfers without files credited by their times while they were still written.
 
-        Who writes them was caught with them open after all, and stands for all of it.
+        Their writer was observed with them open after all, and stands for all of it.
         """
         if not any(transfer.is_credited for transfer in waiting):
             return list(waiting)
@@ -189,9 +189,9 @@ class FileFacts:
         return found
 
     def _without_grown(self, waiting: list[Transfer]) -> list[Transfer]:
-        """Return what waits without files that have grown since they were credited, of runs on several nodes.
+        """Return waiting transfers without files that grew since they were credited, in runs on several nodes.
 
-        They are weighed anew: who had written as much by then need not have written all of it.
+        They are decided again: a process that had written as much by then need not have written all of it.
         """
         grown = [one for one in waiting if one.is_credited and one.file in self._fresh and self._has_grown(one)]
         for transfer in grown:
@@ -206,14 +206,14 @@ class FileFacts:
         return fact.size > transfer.size and self._world.jobs.are_elsewhere(transfer.process)
 
     def _find_trainers(self) -> None:
-        """Find out who may ask for its files; if these are others than before, all that waits is weighed anew."""
+        """Find the processes that may query their files; if they changed, all that waits is decided again."""
         trainers = frozenset(process for process in self._world.histories if self._world.saves_itself(process))
         if trainers != self._trainers:
             self._trainers = trainers
             self._awaited.clear()
 
     def _waits(self, key: FileKey) -> bool:
-        """Return whether a small file may be a trainer's that has not asked for it yet: it will when its burst ends."""
+        """Return whether a small file may belong to a trainer that has not queried it yet, but will after its burst."""
         (at_ns, fact), askers = self._facts[key], self._fresh.get(key, {})
         late = self._now_ns - at_ns >= _ASKED_NS
         if late or fact.size >= TELLING_BYTES or not self._trainers.isdisjoint(askers):
@@ -224,7 +224,7 @@ class FileFacts:
         return waits
 
     def _join_known(self, by_file: Claims, by_open: Claims, clock: Clock) -> list[FileKey]:
-        """Give the fresh facts to the transfers of their files; return the files that nobody was seen writing."""
+        """Apply fresh facts to the transfers of their files; return the files without an observed writer."""
         unknown: list[FileKey] = []
         early = {key for key, until_ns in self._awaited.items() if self._now_ns < until_ns}
         early -= by_file.keys() | by_open.keys()
@@ -245,7 +245,7 @@ class FileFacts:
         return unknown
 
     def _is_written_anew(self, at_ns: int, fact: FileFact, transfer: Transfer) -> bool:
-        """Whether it is not that writing which is told of: the inode is a later file's, or it was written again."""
+        """Return whether the fact is of another writing: the inode is a later file's, or it was rewritten."""
         clock = self._world.clock
         born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
         if born_ns > at_ns + STAMP_NS:  # the clock was set since then: nothing is born after it was looked at
@@ -264,9 +264,9 @@ class FileFacts:
         return history.wrote_bytes(since_ns, modified_ns + STAMP_NS) - held >= MOST_SHARE * fact.size
 
     def _complete(self, written: list[Transfer], claims: Claims) -> None:
-        """Let a file that was written anew since be as large as its process wrote it, at most as it ever was.
+        """Restore the size of a file that was rewritten since to what its process wrote, at most its largest ever.
 
-        What is said of it in the middle of the next writing tells nothing of its size when this one ended.
+        A size sampled during the next writing shows nothing about the end of this one.
         """
         for transfer in (one for one in written if len(claims[one.file]) > 1):
             fact, path = transfer.fact, transfer.path
@@ -286,7 +286,7 @@ class FileFacts:
             self._claims[transfer.process, transfer.file, transfer.first_ns] = transfer
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop facts that were learnt before `at_ns`."""
+        """Drop facts recorded before `at_ns`."""
         for claim, transfer in list(self._claims.items()):
             if transfer.last_ns < at_ns:
                 del self._claims[claim]
@@ -297,11 +297,11 @@ class FileFacts:
         self.cut(1.0)
 
     def __len__(self) -> int:
-        """Return how many facts are known, how many were taken into account, and what was written lately."""
+        """Return the number of facts, applied states and recent writes, weighted by their size."""
         return len(self._facts) + len(self._claims) + len(self._used) // 4  # of which each takes that much less
 
     def cut(self, share: float) -> None:
-        """Keep so many of the latest, as a share of the bound; of facts, what was not taken into account yet."""
+        """Retain the latest, up to a share of the bound; of facts, drop only applied ones."""
         settled = [key for key in self._facts if key not in self._fresh]
         for key in settled[: max(0, len(settled) - int(share * MAX_FILES))]:
             del self._facts[key]
@@ -312,7 +312,7 @@ class FileFacts:
 
 
 def _writing(key: FileKey, fact: FileFact) -> int:
-    """Return a number for one state of a file: twenty thousand of them take 3 MB, as tuples they took 8."""
+    """Return a hash of one state of a file: twenty thousand of them take 3 MB, as tuples they took 8."""
     return hash((key, fact.modified_ns))
 
 
@@ -324,9 +324,9 @@ def _goes_on(found: Transfer, other: Transfer) -> bool:
 
 
 def _is_emptied(transfer: Transfer, at_ns: int, fact: FileFact, still_open: Iterable[Transfer]) -> bool:
-    """Return whether a file was looked at while it was written anew, and had been emptied, after that transfer.
+    """Return whether a file was inspected during a rewrite, truncated, after that transfer.
 
-    Once it was looked at as it was closed, it only shrinks for another writing, whether that was seen yet or not.
+    Once inspected at its close, it shrinks only by another writing, observed or not.
     """
     known, over_ns = transfer.fact, transfer.last_ns if transfer.is_credited else transfer.closed_ns
     if known is not None and over_ns is not None and over_ns <= transfer.fact_at_ns < at_ns and fact.size < known.size:
@@ -335,7 +335,7 @@ def _is_emptied(transfer: Transfer, at_ns: int, fact: FileFact, still_open: Iter
 
 
 def _is_midway(transfer: Transfer, later: Transfer | None, clock: Clock) -> bool:
-    """Return whether its fact tells of a file that was still written, or was emptied for a later writing already."""
+    """Return whether its fact is of a file still being written, or already truncated for a later writing."""
     fact, at_ns = transfer.fact, transfer.fact_at_ns
     if fact is None or at_ns < transfer.last_ns:
         return True
@@ -346,13 +346,13 @@ def _is_midway(transfer: Transfer, later: Transfer | None, clock: Clock) -> bool
 
 
 def _is_no_news(fact: FileFact, known: FileFact) -> bool:
-    """Whether `fact` was asked for its pages only, and nothing else has changed."""
+    """Return whether `fact` only reports pages, and nothing else has changed."""
     same = (fact.path, fact.size, fact.modified_ns) == (known.path, known.size, known.modified_ns)
     return same and fact.unwritten_bytes is not None and fact.magic is None
 
 
 def _is_of_before(fact: FileFact, transfer: Transfer, clock: Clock) -> bool:
-    """Whether a file was looked at before a transfer wrote it: deleted since, perhaps, and its inode is another's."""
+    """Return whether a file was inspected before the transfer: it may be deleted and its inode reused."""
     touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # nobody sets the second one back
     slack_ns = 1_000_000_000 if is_coarse(fact) else STAMP_NS
     return touched_ns < transfer.before_ns - slack_ns
@@ -367,7 +367,7 @@ def _by_file(transfers: Iterable[Transfer], asked: Collection[FileKey]) -> Claim
 
 
 def _explains(transfer: Transfer, closing: Closing, of_file: Sequence[Closing]) -> bool:
-    """Return whether a writing ended with that closing: it is in its bounds or, if none is, the first one after."""
+    """Return whether a writing ended with that closing: in its bounds or, if none is, the first one after."""
     low_ns, high_ns = transfer.before_ns - LATE_TICK_NS, transfer.span[1] + LATE_TICK_NS
     if any(low_ns <= other.at_ns <= high_ns for other in of_file):
         return low_ns <= closing.at_ns <= high_ns
@@ -375,7 +375,7 @@ def _explains(transfer: Transfer, closing: Closing, of_file: Sequence[Closing]) 
 
 
 def _is_lesser_name(fact: FileFact, known: FileFact) -> bool:
-    """Whether `fact` shows the temporary name of a file whose final name is known, or of a link to it `latest`."""
+    """Return whether `fact` has the temporary name of a file with a known final name, or of a `latest` link."""
     if fact.path == known.path:
         return False
     name, better = read_name(fact.path), read_name(known.path)
@@ -389,7 +389,7 @@ def _is_as_it_was(fact: FileFact, known: FileFact) -> bool:
 
 
 def _is_linked_since(fact: FileFact, known: FileFact) -> bool:
-    """Return whether nothing of a file has changed but its links or permissions, and that later than who wrote it."""
+    """Return whether only links or permissions of a file changed, long after its last write."""
     same = fact.path == known.path and _is_as_it_was(fact, known)
     return same and fact.changed_ns - known.changed_ns > BESIDE_NS
 
