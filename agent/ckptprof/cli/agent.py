@@ -1,4 +1,4 @@
-"""Monitor the whole host in the foreground and record every checkpoint, as the service does."""
+"""Watch the whole host in the foreground and record every checkpoint, as the service does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ckptprof.cli.shared import settings
 EXAMPLES = """
 # As root: every job on this host, until Ctrl-C
 ckptprof agent
-# Without root: your own jobs, in a separate database, without /metrics
+# Without root: your own jobs, in a database of their own, and no /metrics
 ckptprof agent --db mine.db --no-metrics
 """
 
@@ -31,11 +31,11 @@ def command(
     timeline_days: settings.TimelineDays = 30,
     max_bytes: settings.MaxBytes = 1 << 30,
 ) -> int:
-    """Monitor the whole host in the foreground and record every checkpoint, as the service does.
+    """Watch the whole host in the foreground and record every checkpoint, as the service does.
 
-    SIGTERM or Ctrl-C stores everything observed so far and ends it; a second signal ends it at once.
+    It stores everything seen so far and ends on SIGTERM or Ctrl-C; a second signal ends it at once.
     """
-    del config, web_config  # config is merged into the other options; web_config is refused
+    del config, web_config  # the other options have taken what the one says; the other is refused
     host, port = options.address(listen)
     from ckptprof.service.commands.watch import Agent, AgentOptions  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.store.location import default_path  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Show each setting of the agent, its value and its source."""
+"""Show each setting of the agent, its value, and where that comes from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ckptprof.cli.shared import settings
 EXAMPLES = """
 # Before a restart of the service
 ckptprof config
-# With an option of `ckptprof agent`, for a script
+# What an agent would do with an option of its own, for a script
 ckptprof config --rate 5 --json
 """
 
@@ -38,25 +38,25 @@ def command(
     max_bytes: settings.MaxBytes = 1 << 30,
     json: options.Json = False,
 ) -> int:
-    """Show each setting of the agent, its value and its source.
+    """Show each setting of the agent, its value, and where that comes from.
 
-    It takes the options of `ckptprof agent` and reads the service's settings file, so it shows the settings of an agent
-    started the same way. The environment is that of this shell; `systemctl show -p Environment ckptprof` shows that of
-    the service. TLS files are checked if this user may read them.
+    It takes the options of `ckptprof agent` and reads the file of the service, so it shows what an agent does that is
+    started like this. The environment is that of this shell: `systemctl show -p Environment ckptprof` tells that of the
+    service. The files of TLS are checked, if this user may read them.
     """
     from ckptprof.export.listening import DEFAULT_PORT  # noqa: PLC0415 - `--help` needs none of them
     from ckptprof.report import document  # noqa: PLC0415
     from ckptprof.report import settings as rendering  # noqa: PLC0415
     from ckptprof.store.location import SERVICE_DATABASE, default_path, service_runs  # noqa: PLC0415
 
-    del level, rate, metrics, job_names, textfile, timeline_days, max_bytes  # read from the context
-    del web_config  # always refused
+    del level, rate, metrics, job_names, textfile, timeline_days, max_bytes  # are taken from the context
+    del web_config  # is refused
     if not no_metrics:
         settings.check_served(listen, tls_cert, tls_key, client_ca)
     texts = {
         "db": str(default_path()) if db is None else db,
         "listen": f"127.0.0.1:{DEFAULT_PORT}",
-    }  # defaults
+    }  # where nothing is given
     values: dict[str, Any] = {name: context.params[name] for name in ("db", *settings.TYPES)}
     values = {name: texts.get(name) if value is None else value for name, value in values.items()}
     shown = rendering.Settings(

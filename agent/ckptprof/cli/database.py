@@ -1,4 +1,4 @@
-"""Open databases for the commands that read them."""
+"""Opening the database for a command that reads it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from ckptprof.store.location import is_server
 if TYPE_CHECKING:
     from ckptprof.store.reader import StoreReader
 
-_BESIDE = ("-wal", "-shm", "-journal", ".lock")  # files next to a database
+_BESIDE = ("-wal", "-shm", "-journal", ".lock")  # what lies beside a database, and is none
 
 
 def elsewhere(db: object | None) -> str | None:
-    """Return a hint to read the service's database, if the user's own one was read by default; else None."""
+    """Return where to ask if a database of one's own, which was asked unnamed, holds nothing; None: nowhere."""
     from ckptprof.store.location import SERVICE_DATABASE, path_to_read  # noqa: PLC0415 # as below
 
     if db is not None or path_to_read() == SERVICE_DATABASE or not os.access(SERVICE_DATABASE, os.R_OK):
         return None
-    return f"this is your own database; the service records to {SERVICE_DATABASE}: read it with --db"
+    return f"this is your own record: the service records to {SERVICE_DATABASE}, ask that with --db"
 
 
 @contextmanager
 def opened(db: str | None) -> Iterator[StoreReader]:
-    """Open the database of `--db`, or that of `path_to_read`; raises StoreError."""
+    """Open the database of `--db`, or that of `path_to_read`, and close it in the end; raises StoreError."""
     from ckptprof.store.location import path_to_read  # noqa: PLC0415 # `--help` of a command needs no database
     from ckptprof.store.reader import StoreReader  # noqa: PLC0415 # SQLAlchemy: 0.1 s that only a query pays
 
@@ -47,7 +47,7 @@ def opened(db: str | None) -> Iterator[StoreReader]:
 
 @contextmanager
 def reading(db: str | None, *, prints: bool = False) -> Iterator[StoreReader]:
-    """Open a database for one answer, with a message if it takes long; `prints`: without. Raises StoreError."""
+    """Open it for one answer, and say so if that takes long; raises StoreError. `prints`: the block does, by itself."""
     with _uncollected():
         from ckptprof.service.progress import waiting  # noqa: PLC0415 # as above
 
@@ -57,21 +57,24 @@ def reading(db: str | None, *, prints: bool = False) -> Iterator[StoreReader]:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Disable the garbage collector: it takes up to a third of the time of a report, and finds almost no cycles."""
+    """Look for no cycles of objects within: what is imported and read has next to none.
+
+    Looking through it again and again takes up to a third of the time of a report.
+    """
     was_collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_collecting:
-            gc.freeze()  # exclude imports and records from later collections
+            gc.freeze()  # what was imported and read, for all that is still to come
             gc.enable()
 
 
 def named(dbs: Sequence[str] | None) -> list[str | None]:
-    """Expand the values of `--db`, folders and patterns included, without duplicates; None in the list: the default.
+    """Return the databases of `--db`, each once, those of a folder or a pattern by name; None: it was not given.
 
-    Raises StoreError for a folder or pattern without a database.
+    Raises StoreError for a folder that holds none, and a pattern that fits none.
     """
     if dbs is None:
         return [None]
@@ -86,7 +89,7 @@ def named(dbs: Sequence[str] | None) -> list[str | None]:
 
 
 def are_of_several(dbs: Sequence[str | None]) -> bool:
-    """Return whether these cover several nodes: several files, or a server."""
+    """Return whether they tell of several nodes: more than one, or one on a server, which has all nodes."""
     return len(dbs) > 1 or any(db is not None and is_server(db) for db in dbs)
 
 
@@ -95,7 +98,7 @@ def _meant(text: str) -> list[str]:
     if os.path.isdir(text):  # noqa: PTH112 # no error for a text that is no path
         return _some(os.path.join(glob.escape(text), "*.db"), f"no database in {text}")  # noqa: PTH118 # as typed
     if glob.has_magic(text) and not os.path.lexists(text):
-        return _some(text, f"no database matches {text}")
+        return _some(text, f"no database fits {text}")
     return [text]
 
 
@@ -103,27 +106,27 @@ def _some(pattern: str, otherwise: str) -> list[str]:
     fitting = (path for path in glob.glob(pattern) if not path.endswith(_BESIDE))  # noqa: PTH207 # as above
     found = sorted(path for path in fitting if os.path.isfile(path))  # noqa: PTH113 # as above
     if not found:
-        raise StoreError(otherwise, hint="node databases are files that end in .db")
+        raise StoreError(otherwise, hint="databases of nodes are files that end in .db there")
     return found
 
 
 @dataclass(frozen=True)
 class Several:
-    """The merged contents of several databases."""
+    """What several databases tell together."""
 
-    checkpoints: list[ClusterCheckpoint]  # that match the query
+    checkpoints: list[ClusterCheckpoint]  # that fit the question
     records: list[NodeRecord]
-    unread: list[str]  # errors of databases that could not be read
+    unread: list[str]  # why others could not be read; each names its own
 
     @property
     def report(self) -> Report:
-        """The merged checkpoints as the report of one host."""
+        """Return the checkpoints, each as one, as a report of one host would have them."""
         from ckptprof.report.cluster.document import as_report  # noqa: PLC0415 # as above
 
         return as_report(self.checkpoints, self.records)
 
     def for_gpus(self, gpus: int | None) -> Several:
-        """Return a copy with costs for this number of GPUs; unchanged for None."""
+        """Return the same with what each checkpoint costs on so many GPUs; as it is where none are given."""
         from ckptprof.report import answer  # noqa: PLC0415 # as above
 
         wholes = answer.with_gpus(self.report, gpus).checkpoints
@@ -131,24 +134,26 @@ class Several:
         return replace(self, checkpoints=told)
 
     def complain(self) -> int:
-        """Report unreadable databases on stderr; return the exit code, 0 if there are none."""
-        sys.stdout.flush()  # the incomplete output comes first
+        """Name on stderr what could not be read, and return the exit code that says so; 0 if all could be."""
+        sys.stdout.flush()  # what that is missing in stands before it
         for one in self.unread:
             output.write(f"ckptprof: not read: {clean(one)}\n", sys.stderr)
         return StoreError.exit_code if self.unread else 0
 
     def conclude(self) -> int:
-        """Report unreadable databases and return the exit code; raises NothingFoundError without a checkpoint."""
+        """Complain, and return the exit code; raises NothingFoundError."""
         code = self.complain()
         if not self.checkpoints and code == 0:
             number = len(self.records)
             told = "the database has" if number == 1 else f"{number} databases have"
-            raise NothingFoundError(f"{told} no matching checkpoint", hint="loosen --since, --job and --kind if given")
+            raise NothingFoundError(
+                f"{told} no checkpoint that fits the question", hint="loosen --since, --job and --kind if given"
+            )
         return code
 
 
 def reading_several(dbs: Sequence[str | None], query: CheckpointQuery | None) -> Several:
-    """Read and merge databases; `query` None: everything. Raises StoreError if none can be read."""
+    """Read databases for one answer, None: to all there is; raises StoreError if none of them can be read."""
     from ckptprof.cluster.merging import merge  # noqa: PLC0415 # as above
     from ckptprof.report.cluster.document import chosen  # noqa: PLC0415 # as above
     from ckptprof.service.progress import waiting  # noqa: PLC0415 # as above
@@ -165,7 +170,7 @@ def reading_several(dbs: Sequence[str | None], query: CheckpointQuery | None) ->
 
 
 def reading_report(dbs: Sequence[str | None], query: CheckpointQuery) -> tuple[Report, int]:
-    """Return the report of one or several databases, and the exit code for unreadable ones; raises StoreError."""
+    """Return the report of one database or several, and the exit code if some cannot be read; raises StoreError."""
     if not are_of_several(dbs):
         with reading(dbs[0]) as reader:
             return reader.report(query), 0
@@ -184,7 +189,7 @@ def _records(db: str | None) -> list[NodeRecord | StoreError]:
     except StoreError as error:
         return [error]
     if not nodes:
-        return [StoreError(f"no node has shipped to {db}", hint="run `ckptprof ship` on each node first")]
+        return [StoreError(f"no node has sent anything to {db}", hint="let each node ship its checkpoints there first")]
     found: list[NodeRecord | StoreError] = [
         NodeRecord(
             database=db,
@@ -196,13 +201,13 @@ def _records(db: str | None) -> list[NodeRecord | StoreError]:
         for node in nodes
     ]
     lost = ((node.host, node.unread) for node in nodes if node.unread)
-    return found + [StoreError(f"{db}: {number} checkpoints of {host} are invalid") for host, number in lost]
+    return found + [StoreError(f"{db}: {number} checkpoints of {host} are none") for host, number in lost]
 
 
 def _record(db: str | None) -> NodeRecord | StoreError:
-    """Return the contents of a database, or the error.
+    """Return all that a database tells, or why it cannot be read.
 
-    Everything is read, whatever the query: clock offsets need all saves of a run, and ids must not depend on the query.
+    Whatever is asked for: clocks may be off, which all saves of a run tell, and a number is the same in each answer.
     """
     try:
         with opened(db) as reader:
@@ -211,7 +216,7 @@ def _record(db: str | None) -> NodeRecord | StoreError:
             copies = reader.report(CheckpointQuery(kind=Kind.COPY)).checkpoints
     except StoreError as error:
         return error
-    host = path if report.host is None else report.host  # nothing is recorded
+    host = path if report.host is None else report.host  # nothing was recorded
     return NodeRecord(
         database=path,
         host=host,

@@ -1,4 +1,4 @@
-"""Check what ckptprof can observe on this host, and name the command that adds what is missing."""
+"""Check what ckptprof can see on this host, and name the command that adds what is missing."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ckptprof.report import document
 from ckptprof_collectors.kernelfs import KernelFs
 
 EXAMPLES = """
-# What is observed here, and how to add the rest
+# What is seen here, and what to do about the rest
 ckptprof doctor
-# The same, for scripts
+# What is not as it could be, for scripts
 ckptprof doctor --json
 """
 DEGRADED = 4
-All = Annotated[bool, typer.Option("--all", "-a", help="One line for each check, with its full result.")]
+All = Annotated[bool, typer.Option("--all", "-a", help="A line for each check, with all that it found.")]
 
 
 def command(
     *, db: options.Db = None, whole: All = False, json: options.Json = False, no_color: options.NoColor = False
 ) -> None:
-    """Check what ckptprof can observe on this host, and name the command that adds what is missing.
+    """Check what ckptprof can see on this host, and name the command that adds what is missing.
 
-    It also shows what monitors this host now (the service or an agent), at which level, and why. The exit code is 4 if
+    It asks who watches this host now, the service or an agent, at which level it does, and why. The exit code is 4 if
     something does not work, or, for root, is missing: an ordinary user can `run` without it.
     """
     is_root = os.geteuid() == 0

@@ -1,4 +1,4 @@
-"""Export checkpoints for spreadsheets, notebooks, DuckDB or Perfetto."""
+"""Take recorded checkpoints along: for a spreadsheet, a notebook, DuckDB or Perfetto."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 Format = Literal["csv", "jsonl", "parquet", "arrow", "perfetto"]  # what is written
-_SUFFIX = {"perfetto": ".perfetto-trace"}  # otherwise the format's name
-_TOLD_ROWS = 1000  # between two updates of the progress line
+_SUFFIX = {"perfetto": ".perfetto-trace"}  # of the others: the word
+_TOLD_ROWS = 1000  # between two looks at whether to tell how many there were
 _BINARY = ("parquet", "arrow", "perfetto")
 EXAMPLES = """
 # The checkpoints of two hours, for a spreadsheet
 ckptprof export --since 2h -o checkpoints.csv
-# One file per table in a folder, for DuckDB or pandas
+# Every table as a file of its own in a folder, for DuckDB or pandas
 ckptprof export --format parquet -o .
-# A timeline of saves: open it at https://ui.perfetto.dev
+# What was saved when, on a time line: open it at https://ui.perfetto.dev
 ckptprof export -o run.perfetto-trace
 """
 
 FormatOption = Annotated[
     Format | None,
-    typer.Option("--format", "-f", show_default=False, help="Default: by the suffix of FILE, else csv."),
+    typer.Option("--format", "-f", show_default=False, help="Default: what the name of FILE ends in, else csv."),
 ]
 Table = Annotated[
     str | None,
@@ -52,7 +52,7 @@ Table = Annotated[
     ),
 ]
 Out = Annotated[
-    str | None, options.given("--output", "FILE", "Output file or folder. Default: standard output.", short="-o")
+    str | None, options.given("--output", "FILE", "Where to, or a folder. Default: standard output.", short="-o")
 ]
 
 
@@ -69,26 +69,26 @@ def command(  # each argument is an option of the command line
     out: Out = None,
     force: pages.Force = False,
 ) -> None:
-    """Export checkpoints for spreadsheets, notebooks, DuckDB or Perfetto.
+    """Take recorded checkpoints along: for a spreadsheet, a notebook, DuckDB or Perfetto.
 
     Columns are those of the database, which `ckptprof sql` lists. Times are nanoseconds since 1970 in CSV and JSON
-    Lines, and timestamps in Parquet and Arrow, which need the extra: pip install 'ckptprof[parquet]'. Values that were
-    not observed are empty or null. In CSV, text that a spreadsheet would evaluate as a formula is prefixed with '. The
-    exit code is 3 if there is no checkpoint.
+    Lines, and timestamps in Parquet and Arrow, which need the extra: pip install 'ckptprof[parquet]'. What was not
+    seen is an empty field or null. In CSV, a text that a spreadsheet would run has a ' before it. The exit code is 3
+    if there is no checkpoint.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
-    folder = out is not None and out != "-" and os.path.isdir(out)  # noqa: PTH112 # no error for an unreadable path
+    folder = out is not None and out != "-" and os.path.isdir(out)  # noqa: PTH112 # no error for one that may not be looked at
     chosen = format_ or _by_name(None if folder else out)
     if table is not None and chosen == "perfetto":
         raise UsageError(
-            "--table does not apply to perfetto", hint="a trace always contains checkpoints, ranks and devices"
+            "--table is of the other formats", hint="a trace holds what checkpoints, ranks and devices did"
         )
     if chosen in _BINARY and out in (None, "-") and sys.stdout.isatty():
-        raise UsageError(f"{chosen} is a binary format, not for a terminal", hint="give --output FILE")
+        raise UsageError(f"{chosen} is nothing for a terminal", hint="give --output FILE")
     with reading(db, prints=True) as reader:
         if not reader.report(msgspec.structs.replace(query, limit=1)).checkpoints:
             raise NothingFoundError(
-                "no recorded checkpoint matches", hint=elsewhere(db) or "`ckptprof report` shows what is recorded"
+                "no checkpoint was recorded that fits", hint=elsewhere(db) or "`ckptprof report` tells what there is"
             )
         if chosen == "perfetto":
             with _opened(f"{out}/checkpoints{_suffix(chosen)}" if folder else out, force=force) as file:
@@ -151,7 +151,7 @@ def _records(reader: StoreReader, chosen: Format, name: str, query: CheckpointQu
 
 
 def _counted(rows: Iterator[tuple[Any, ...]], name: str, progress: Progress) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows and update the progress line."""
+    """Give the rows on, and tell now and then how many there were."""
     for number, row in enumerate(rows, start=1):
         yield row
         if number % _TOLD_ROWS == 0:
@@ -172,4 +172,4 @@ def _trace(reader: StoreReader, query: CheckpointQuery, file: IO[bytes]) -> None
     trace = Trace()
     file.writelines(trace.packets(report.checkpoints, [one for one in moved if one.spans], clean(report.host or "?")))
     if trace.left_out:
-        output.write(f"more than {MAX_EVENTS:,} events: {trace.left_out:,} omitted\n", sys.stderr)
+        output.write(f"more than {MAX_EVENTS:,} events: {trace.left_out:,} were left out\n", sys.stderr)

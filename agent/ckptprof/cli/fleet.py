@@ -1,4 +1,4 @@
-"""Questions across nodes: stragglers, cost, limits, each job's newest step, collisions, odd nodes."""
+"""Ask what nodes tell together: stragglers, cost, limits, each job's newest step, collisions, odd nodes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from ckptprof.report.cluster.fleet import Sheet
 
 EXAMPLES = """
-# Nodes that the others waited for in the last hundred checkpoints, and what limited them
+# Which node the others waited for in the last hundred checkpoints, and what held it up
 ckptprof fleet stragglers --db 'nodes/*.db' --limit 100
 # GPU time by week, and by framework
 ckptprof fleet cost --db nodes/ --by week
 ckptprof fleet cost --db nodes/ --by framework
 # What limits saves on each storage, before and after a change
 ckptprof fleet limits --db nodes/ --split 2d
-# The newest restorable step of each job, for a script
+# The newest step that each job could be restored from, for a script
 ckptprof fleet newest --db nodes/ --json
 # Jobs that save at the same time, and nodes whose agent, kernel or clock differs
 ckptprof fleet collisions --db nodes/
 ckptprof fleet nodes --db nodes/
-# Preview the AdminComment of each Slurm job; then write it, as root on the controller
+# What would be noted in the AdminComment of each Slurm job; then note it, as root on the controller
 ckptprof fleet annotate --db nodes/
 ckptprof fleet annotate --db nodes/ --write
 """
@@ -44,22 +44,21 @@ ckptprof fleet annotate --db nodes/ --write
 
 Question = Literal["stragglers", "cost", "limits", "newest", "collisions", "nodes", "annotate"]
 By = Literal["job", "run", "user", "account", "partition", "framework", "mode", "storage", "week"]
-Asked = Annotated[
-    Question, options.argument("stragglers|cost|limits|newest|collisions|nodes|annotate", "The question.")
+Asked = Annotated[Question, options.argument("stragglers|cost|limits|newest|collisions|nodes|annotate", "What to ask.")]
+OfCost = Annotated[
+    By | None, typer.Option("--by", help="Of `cost`: what it covers. Default: each job.", show_default=False)
 ]
-OfCost = Annotated[By | None, typer.Option("--by", help="For `cost`: group by this. Default: job.", show_default=False)]
 Split = Annotated[
     str | None,
     options.given(
         "--split",
         "TIME",
-        "For `limits`: separate checkpoints before and after this time; same formats as --since.",
+        "Of `limits`: tell checkpoints that began before this time and later ones apart; the forms of --since.",
     ),
 ]
 
 Write = Annotated[
-    bool,
-    typer.Option("--write", help="For `annotate`: write the comment if the job has none, or an older one of ckptprof."),
+    bool, typer.Option("--write", help="Of `annotate`: write the notes, where a job has none or an older one of ours.")
 ]
 
 
@@ -78,25 +77,25 @@ def command(  # each argument is an option of the command line
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Questions across nodes: stragglers, cost, limits, each job's newest step, collisions, odd nodes.
+    """Ask what nodes tell together: stragglers, cost, limits, each job's newest step, collisions, odd nodes.
 
-    `stragglers`: nodes that the others waited for, by more than clock error. `cost`: GPU time in which training was
-    blocked, and its share of the runs' GPU time. `limits`: what limits checkpoints on each storage. `newest`: each
-    job's newest restorable step, its age, and the optimal save interval for the observed time between restarts.
-    `collisions`: jobs that save at the same time on shared storage, and by how much to shift one of them. `nodes`:
-    nodes whose agent, level, kernel or clock differs, and nodes that are silent while others save. `annotate`: a line
-    for the AdminComment of each Slurm job, which `sacct` shows; --write stores it. Copies of checkpoint files are not
-    counted. The exit code is 3 if there is no checkpoint, 6 if a database cannot be read, 1 if a comment cannot be
-    written; the rest is still reported.
+    `stragglers` tells which nodes the others waited for, beyond what clocks explain; `cost` the GPU time in which
+    training was blocked, and its share of what the runs had; `limits` what limits checkpoints on each storage; `newest`
+    the newest step that each job could be restored from, its age, and how often to save with the time between restarts
+    that was seen; `collisions` which jobs save at the same time on storage that they share, and by how much to shift
+    one of them; `nodes` whose agent, level, kernel or clock is not as that of the others, and who is silent while
+    others save; `annotate` what is to be noted of each job of Slurm in its AdminComment, which `sacct` shows, and with
+    --write notes it. Copies of checkpoint files count in none. The exit code is 3 if there is no checkpoint, 6 if a
+    database could not be read, and 1 if a note could not be written: the others are told all the same.
     """
     from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of it
 
     if by is not None and question != "cost":
-        raise UsageError("--by needs `ckptprof fleet cost`", hint="leave --by out")
+        raise UsageError("--by is of `ckptprof fleet cost`", hint="leave --by out")
     if split is not None and question != "limits":
-        raise UsageError("--split needs `ckptprof fleet limits`", hint="leave --split out")
+        raise UsageError("--split is of `ckptprof fleet limits`", hint="leave --split out")
     if write and question != "annotate":
-        raise UsageError("--write needs `ckptprof fleet annotate`", hint="leave --write out")
+        raise UsageError("--write is of `ckptprof fleet annotate`", hint="leave --write out")
     now_ns = time.time_ns()
     split_ns = None if split is None else filters.moment(split, now_ns=now_ns, option="--split")
     found = reading_several(named(db), filters.query(since, until, job, kind, limit, now_ns=now_ns))
@@ -158,12 +157,12 @@ def _annotated(found: Several, *, write: bool) -> tuple[Annotations, Callable[[]
 
 
 def _complained(told: Told) -> int:
-    """Report on stderr the comments that could not be written; return the exit code, 0 if all were written."""
+    """Name on stderr the notes that could not be written, and return the exit code that says so; 0 if all could be."""
     from ckptprof.cluster.fleet.annotations import Annotations  # noqa: PLC0415 - `--help` needs none of these
     from ckptprof.service.commands.accounting import SlurmError  # noqa: PLC0415
 
     jobs = told.jobs if isinstance(told, Annotations) else ()
-    failed = [f"comment of job {one.job}: {one.error}" for one in jobs if one.error is not None]
+    failed = [f"of job {one.job}: {one.error}" for one in jobs if one.error is not None]
     for one in failed:
         output.write(f"ckptprof: not written: {clean(one)}\n", sys.stderr)
     return SlurmError.exit_code if failed else 0

@@ -14,7 +14,7 @@ from ckptprof.report import document, rows, terminal
 EXAMPLES = """
 # The paths of the last ten saves
 ckptprof list --kind save --limit 10 | cut -f 9
-# The same document as report, for jq and scripts
+# The same document as that of report, for jq and scripts
 ckptprof list --json --since yesterday
 """
 
@@ -32,12 +32,12 @@ def command(  # each argument is an option of the command line
 ) -> int:
     """List checkpoints, one line each, for pipes and grep.
 
-    On a terminal the output is a table that fits its width. In a pipe, fields are separated by tabs: id, start, kind,
-    seconds, bytes, pattern, step, job, path, status, mode, stall in seconds, limit, confidence of that limit. `-` means
-    not observed. With several databases, a line is a checkpoint across all its nodes, with three more fields: nodes,
-    ranks, the node that all others waited for. --json prints the same document as `ckptprof report --json`. Ids also
-    number copies, which only --kind copy lists. The exit code is 3 if there is no checkpoint, and 6 if a database
-    cannot be read; the others are still listed.
+    On a terminal the lines are a table that is no wider than it. In a pipe the fields are separated by tabs: id, start,
+    kind, seconds, bytes, pattern, step, job, path, status, mode, stall in seconds, limit, confidence of that limit. A
+    field that was not seen is `-`. Of several databases a line is a checkpoint on all of its nodes, with three more
+    fields: nodes, ranks, the node that all others waited for. With --json the document is the same as that of
+    `ckptprof report --json`. The ids count copies, too, which only --kind copy lists. The exit code is 3 if there is no
+    checkpoint, and 6 if a database could not be read: the others are told all the same.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     paths = named(db)

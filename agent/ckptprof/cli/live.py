@@ -1,4 +1,4 @@
-"""Live view: saves in progress, device throughput, recent checkpoints."""
+"""Watch what goes on: saves under way, what devices move, and the last checkpoints, on one screen."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 EXAMPLES = """
 # The host, once a second, until q
 ckptprof live
-# One sample, for a script or a pipe
+# One look, for a script or a pipe
 ckptprof live --once
-# The same as JSON
+# The same as a document
 ckptprof live --json
 """
-_RATE_SECONDS = 0.5  # measuring time of device rates for a single answer
+_RATE_SECONDS = 0.5  # over which a single answer measures the devices' rates
 
-Once = Annotated[bool, typer.Option("--once", help="Print the current state and exit; the default without a terminal.")]
+Once = Annotated[bool, typer.Option("--once", help="Print what goes on now, and end; so it is without a terminal.")]
 Interval = Annotated[
     float,
     typer.Option(
         "--interval",
         metavar="SECONDS",
         parser=options.between("--interval", 0.2, 3600),
-        help="Time between two samples.",
+        help="Time between two looks.",
     ),
 ]
 
@@ -47,11 +47,11 @@ def command(
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Live view: saves in progress, device throughput, recent checkpoints.
+    """Watch what goes on: saves under way, what devices move, and the last checkpoints, on one screen.
 
-    Checkpoints come from the database, up to 5 seconds late; device rates come from this host's counters. Arrows or
-    j and k select a checkpoint, Enter shows it, s sorts, f freezes, q quits. Progress marked ~ is relative to the
-    bytes of the job's previous checkpoint. `-` means not observed.
+    Checkpoints come from the database, up to 5 seconds after the recorder saw them; device rates from the counters of
+    this host. Arrows or j and k choose a checkpoint, Enter shows it, s sorts,
+    f freezes, q ends. A progress with ~ is of the bytes of the job's last one. What was not seen is `-`.
     """
     output.use_units()
     is_screen = not (once or json) and output.is_terminal() and sys.stdin.isatty()

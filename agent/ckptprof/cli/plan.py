@@ -1,4 +1,4 @@
-"""Plan how often to save and on what storage, from recorded checkpoints or your own figures."""
+"""Plan how often to save and on what storage, from recorded checkpoints or from figures that you give."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ckptprof.report import document
 from ckptprof.report import plan as rendering
 
 EXAMPLES = """
-# From recorded checkpoints
+# From the checkpoints that were recorded
 ckptprof plan
-# For one job, with 12 failures in 30 days
+# For one job, if you counted 12 failures in 30 days
 ckptprof plan --job 'train*' --failures 12/30d
-# From figures only, before there is a job
+# From figures alone, before there is a job
 ckptprof plan --parameters 405B --gpus 24000 --write 65GB/s
 """
-_NEWEST = 200  # checkpoints used for medians, without --limit
+_NEWEST = 200  # checkpoints that medians are taken of, unless --limit says otherwise
 _OR_GIVE = "or give --size or --parameters, --cost and --gpus"
 
 
@@ -36,55 +36,61 @@ def _figure(name: str, metavar: str, parse: Callable[[str, str], object], text: 
 
 
 Parameters = Annotated[
-    float | None, _figure("--parameters", "N", figures.count, "Number of model parameters, 14 bytes each: 405B.")
+    float | None, _figure("--parameters", "N", figures.count, "Parameters of the model, of 14 bytes each: 405B.")
 ]
 Size = Annotated[
     float | None,
     _figure("--size", "SIZE", figures.size, "Size of one checkpoint: 1.5TB (10^12 bytes) or 1.5TiB (2^40 bytes)."),
 ]
-Gpus = Annotated[int | None, _figure("--gpus", "N", figures.whole, "Number of GPUs of the job.")]
-Mttf = Annotated[float | None, _figure("--mttf", "TIME", figures.seconds, "Mean time between failures of the job: 3h.")]
+Gpus = Annotated[int | None, _figure("--gpus", "N", figures.whole, "GPUs that train together.")]
+Mttf = Annotated[
+    float | None, _figure("--mttf", "TIME", figures.seconds, "Mean time from one failure of the job to the next: 3h.")
+]
 MttfPerGpu = Annotated[
     float | None,
     _figure(
         "--mttf-per-gpu",
         "TIME",
         figures.seconds,
-        "Mean time between failures of one GPU: 50000h. Default: 49,600h (Micron and Lightbits).",
+        "Mean time from one failure of a GPU to the next: 50000h. Default: 49,600h (Micron and Lightbits).",
     ),
 ]
 Failures = Annotated[
     figures.Failures | None,
-    _figure("--failures", "N/TIME", figures.failures, "Number of failures in a period: 419/54d."),
+    _figure("--failures", "N/TIME", figures.failures, "How many failures you counted in how much time: 419/54d."),
 ]
 Cost = Annotated[
     float | None, _figure("--cost", "TIME", figures.seconds, "How long a save blocks training (its stall): 30s.")
 ]
 Duration = Annotated[
-    float | None, _figure("--duration", "TIME", figures.seconds, "Time until an async save is written: 5m.")
+    float | None, _figure("--duration", "TIME", figures.seconds, "How long until an async save is written: 5m.")
 ]
-Interval = Annotated[float | None, _figure("--interval", "TIME", figures.seconds, "Current save interval: 30m.")]
+Interval = Annotated[
+    float | None, _figure("--interval", "TIME", figures.seconds, "The interval at which you save today: 30m.")
+]
 Restart = Annotated[
     float | None,
-    _figure("--restart", "TIME", figures.seconds, "Time from a failure until a restore starts. Default: 5m."),
+    _figure("--restart", "TIME", figures.seconds, "Time from a failure until a restore begins. Default: 5m."),
 ]
 StepTime = Annotated[
     float | None,
-    _figure("--step-time", "TIME", figures.seconds, "Duration of one training step; adds the interval in steps."),
+    _figure("--step-time", "TIME", figures.seconds, "Time of one training step; the answer is then also in steps."),
 ]
 Write = Annotated[
     float | None,
-    _figure("--write", "RATE", figures.rate, "Write throughput of the storage: 65GB/s. Gives the cost of a sync save."),
+    _figure(
+        "--write", "RATE", figures.rate, "Write throughput of the storage, 65GB/s; it gives the cost of a sync save."
+    ),
 ]
 Read = Annotated[
     float | None,
-    _figure("--read", "RATE", figures.rate, "Read throughput of the storage: 90GB/s. Gives the time of a restore."),
+    _figure("--read", "RATE", figures.rate, "Read throughput of the storage, 90GB/s; it gives the time of a restore."),
 ]
 Directory = Annotated[
-    str | None, typer.Option("--path", metavar="DIR", help="A directory: the plan shows when its file system is full.")
+    str | None, typer.Option("--path", metavar="DIR", help="A directory: the plan says when its file system is full.")
 ]
-Free = Annotated[float | None, _figure("--free", "SIZE", figures.size, "Free space, instead of --path: 100TB.")]
-Keep = Annotated[int | None, _figure("--keep", "N", figures.whole, "Number of checkpoints to retain. Default: all.")]
+Free = Annotated[float | None, _figure("--free", "SIZE", figures.size, "Free space, as --path would find it: 100TB.")]
+Keep = Annotated[int | None, _figure("--keep", "N", figures.whole, "How many checkpoints are kept. Default: all.")]
 
 
 def command(  # each argument is an option of the command line
@@ -114,12 +120,12 @@ def command(  # each argument is an option of the command line
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Plan how often to save and on what storage, from recorded checkpoints or your own figures.
+    """Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.
 
     Recorded checkpoints are read if --db, --since, --until, --job or --limit is given, or if none of --size,
-    --parameters, --cost and --write is given. A given figure replaces the measured one.
+    --parameters, --cost and --write is given. A figure that you give is used instead of a measured one.
 
-    If the cost of a save is unknown, the plan names what is missing and the exit code is 3.
+    If the recorded saves do not tell what a save costs, the plan says what is missing and the exit code is 3.
     """
     given = Given(
         parameters=parameters,
@@ -139,10 +145,9 @@ def command(  # each argument is an option of the command line
         free_bytes=_free(path, free),
         keep=keep,
     )
-    check(given)  # before opening a database
+    check(given)  # before a database is looked for
     asked = any(value is not None for value in (since, until, job, limit)) or (
-        getattr(context.get_parameter_source("db"), "name", "")
-        == "COMMANDLINE"  # CKPTPROF_DB alone does not select recorded checkpoints
+        getattr(context.get_parameter_source("db"), "name", "") == "COMMANDLINE"  # CKPTPROF_DB is no question
     )
     measured, code = None, 0
     if asked or (size is None and parameters is None and cost is None and write is None):
@@ -162,9 +167,9 @@ def _free(path: str | None, free: float | None) -> float | None:
     if path is None:
         return free
     if free is not None:
-        raise UsageError("--path and --free both give the free space", hint="give one of them")
+        raise UsageError("--path and --free both say how much is free", hint="give one of them")
     try:
-        return float(shutil.disk_usage(path).free)  # available to this user
+        return float(shutil.disk_usage(path).free)  # what this user may take
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         hint = "give a directory that exists, or --free 100TB"
@@ -180,9 +185,9 @@ def _measured(dbs: list[str] | None, query: CheckpointQuery) -> tuple[Measured, 
     found = measure(report.checkpoints)
     if found is None:
         if query.job is None and query.since_ns is None and query.until_ns is None:
-            raise NothingFoundError("no complete save is recorded", hint=_OR_GIVE.removeprefix("or "))
+            raise NothingFoundError("no complete save was recorded", hint=_OR_GIVE.removeprefix("or "))
         raise NothingFoundError(
-            "no recorded complete save matches",
+            "no complete save was recorded that fits the question",
             hint=f"loosen --since and --job, {_OR_GIVE}",
         )
     return found, code

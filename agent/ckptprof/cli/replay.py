@@ -1,4 +1,4 @@
-"""Replay a recording through the same detection and report its checkpoints."""
+"""Replay a recording through the same detection, and report the checkpoints in it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ckptprof.report.summary import selected, without_copies
 from ckptprof.report.table import wrap
 
 EXAMPLES = """
-# Its checkpoints
+# The checkpoints in it
 ckptprof replay train.ckptrec.gz
-# Why each event of one job is a checkpoint or not
+# Why each event of one job is a checkpoint, or none
 ckptprof replay --why --job 'train*' train.ckptrec.gz
 # Into a database, for list, show and diff
 ckptprof replay --db replayed.db train.ckptrec.gz
 """
 File = Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="A file that `ckptprof capture` wrote.")]
-Why = Annotated[bool, typer.Option("--why", help="Also explain each event: why it is a checkpoint or not.")]
+Why = Annotated[bool, typer.Option("--why", help="Tell also why each event is what it is: what is no checkpoint, too.")]
 
 
 def command(  # each argument is an option of the command line
@@ -39,7 +39,7 @@ def command(  # each argument is an option of the command line
         options.given(
             "--db",
             "PATH",
-            "Store the checkpoints in this database; selecting options apply to the output only.",
+            "Store the checkpoints in this database; the options that select only say what is printed.",
             callback=options.named_database,
         ),
     ] = None,
@@ -52,16 +52,16 @@ def command(  # each argument is an option of the command line
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
-    """Replay a recording through the same detection and report its checkpoints.
+    """Replay a recording through the same detection, and report the checkpoints in it.
 
-    Nothing is stored unless --db is given. --since and --until are relative to the end of the recording: 2h is two
-    hours before it, and 10:30 is on its day. The exit code is 3 if there is no checkpoint.
+    Nothing is stored unless --db is given. For --since and --until the recording ends now: 2h is two hours before its
+    end, and 10:30 is on the day of its end. The exit code is 3 if there is no checkpoint.
     """
     from ckptprof.report import why as explain  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.service.commands.replaying import replay  # noqa: PLC0415 - nor of this
     from ckptprof.service.progress import Progress  # noqa: PLC0415 - nor of this
 
-    filters.query(since, until, job, kind, limit, now_ns=time.time_ns())  # report invalid options before reading
+    filters.query(since, until, job, kind, limit, now_ns=time.time_ns())  # what makes no sense is told at once
     progress = Progress()
     try:
         replayed = replay(file, db, told=lambda share: progress.tell(f"replaying {file.name}: {share:.0%}"))
@@ -90,7 +90,7 @@ def command(  # each argument is an option of the command line
             output.write(line + "\n")
     if why and replayed.unexplained:
         lost = units.plural(replayed.unexplained, "event")
-        output.write(f"ckptprof: {lost} more not explained: too many at once\n", sys.stderr)
+        output.write(f"ckptprof: {lost} more: so many were judged at once that not all are explained\n", sys.stderr)
     if replayed.damage is not None:
         raise replayed.damage
     if not report.checkpoints:
@@ -99,19 +99,19 @@ def command(  # each argument is an option of the command line
 
 
 def _not_stored(file: Path) -> str:
-    return f"Not stored. To store it: `ckptprof replay {clean(shlex.quote(str(file)))} --db {hints.PATH}`."
+    return f"Nothing of it is stored: `ckptprof replay {clean(shlex.quote(str(file)))} --db {hints.PATH}` stores it."
 
 
 def _nothing_found(
     file: Path, kind: Kind | None, *, others: int, report: Report, explained: bool, judged: int
 ) -> NothingFoundError:
-    """Build the error for a recording without a matching checkpoint; `others`: the number that do not match."""
+    """Return what to say of a recording in which nothing fits the question, `others` of which do not."""
     found = f"{file}: no {'checkpoint' if kind is None else kind.value} in it"
     if report.copies_left_out:
-        return NothingFoundError(found, hint="--kind copy lists its file copies")
+        return NothingFoundError(found, hint="--kind copy lists the copies of files in it")
     if others:
-        hint = f"it has {units.plural(others, 'checkpoint')}: loosen --since, --until, --job or --kind"
-        return NothingFoundError(f"{found} matches", hint=hint)
+        hint = f"it holds {units.plural(others, 'checkpoint')}: loosen --since, --until, --job or --kind"
+        return NothingFoundError(f"{found} that fits the question", hint=hint)
     if explained:
-        return NothingFoundError(found, hint=None if judged else "no process in it transferred files like a checkpoint")
-    return NothingFoundError(found, hint="--why explains what was observed and rejected")
+        return NothingFoundError(found, hint=None if judged else "no process in it moved files as a checkpoint does")
+    return NothingFoundError(found, hint="--why tells what was seen and left out")

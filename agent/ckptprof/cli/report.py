@@ -18,17 +18,16 @@ if TYPE_CHECKING:
     from ckptprof.report.conditions import Judged
 
 All = Annotated[
-    bool,
-    typer.Option("--all", "-a", help="One line for each checkpoint. Default for many: the worst and the last ten."),
+    bool, typer.Option("--all", "-a", help="A line for each checkpoint; else, of many, the worst and the last ten.")
 ]
 EXAMPLES = """
-# Everything recorded
+# All that was recorded
 ckptprof report
-# The last two hours of jobs whose names start with train
+# The last two hours of the jobs whose names begin with train
 ckptprof report --since 2h --job 'train*'
-# A page to view or mail
+# A page to look at and to mail
 ckptprof report --html report.html
-# Several nodes together, from copies of their databases
+# What several nodes saved together, of copies of their databases
 ckptprof report --db 'nodes/*.db'
 # Exit code 7 if one save in twenty blocks training for more than a minute
 ckptprof report --fail-on 'stall_p95>60s'
@@ -57,14 +56,14 @@ def command(  # each argument is an option of the command line
 ) -> int:
     """Report the recorded checkpoints, what they cost and what limited them.
 
-    The first line names what limited most of the lost time, the second what to do first. Below, the run is one bar and
-    each save a block as high as its duration. On a terminal, long output goes to the program in PAGER (less). Ids also
-    number copies, which only --kind copy lists, except a copy that may restore wrongly. The exit code is 3 if there is
-    no checkpoint.
+    The first line says what limited most of the lost time, the second what to do first; below them the run is one bar,
+    and each save a block as high as it was long. On a terminal, what is longer than it goes to the program in PAGER
+    (less). The ids count copies, too, which only --kind copy lists, but for one that may restore wrongly. The exit code
+    is 3 if there is no checkpoint.
 
-    With several databases, a line is a checkpoint across all its nodes: as long as its slowest rank, on corrected
-    clocks. A node is called slow if the others waited for it in three of its last ten saves, by more than clock error
-    and chance explain. If a database cannot be read, the others are reported, and the exit code is 6.
+    Of several databases a line is a checkpoint on all of its nodes: as long as its slowest rank, on corrected clocks. A
+    node is called slow if the others waited for it in three of its last ten saves, beyond what clocks and chance
+    explain. If a database cannot be read, the others are told, and the exit code is 6.
 
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
@@ -72,7 +71,7 @@ def command(  # each argument is an option of the command line
     'limit=device'. The names are count, saves, restores, incomplete, risks, share, stall_share, limit; and duration,
     save, restore, stall, at_risk, gpu_seconds, throughput, save_throughput, restore_throughput, size, amplification,
     ceiling_share, each with _min, _mean, _median, _p95, _p99, _max or, for times and sizes, _total. If a condition
-    is met, stderr names it and the exit code is 7. A condition cannot be decided if fewer than half of the checkpoints
+    holds, stderr names it and the exit code is 7. A condition cannot be judged if fewer than half of the checkpoints
     have its figure, or if there is no checkpoint of its kind: then the exit code is 8, or 0 with --allow-unknown.
     """
     from ckptprof.report import answer, document, terminal  # noqa: PLC0415 - `--help` needs none of them
@@ -83,7 +82,7 @@ def command(  # each argument is an option of the command line
     paths = named(db)
     if are_of_several(paths):
         if html_page is not None:
-            raise UsageError("--html covers one node only", hint="give one database with --db")
+            raise UsageError("--html is a page of one node", hint="give its database alone with --db")
         found = reading_several(paths, query).for_gpus(gpus)
         _tell(found, whole=whole, json=json, off=no_pager, no_color=no_color)
         judged = judge(found.report)
@@ -111,7 +110,7 @@ def command(  # each argument is an option of the command line
             zone=output.LocalZone(),
             whole=whole,
             remarks=[
-                *([f"--limit {limit}: older checkpoints are not included in any figure."] if is_cut else []),
+                *([f"--limit {limit}: older checkpoints count in no figure here."] if is_cut else []),
                 *([f"T{told[1:]}."] if (told := elsewhere(db)) is not None else []),
             ],
         )
@@ -143,7 +142,7 @@ def _tell(found: Several, *, whole: bool, json: bool, off: bool, no_color: bool)
 
 
 def _judge_of(fail_on: list[str] | None) -> Callable[[Report], list[Judged]]:
-    """Parse the conditions before anything is read; raises UsageError."""
+    """Read the conditions before anything is looked up; raises UsageError."""
     if not fail_on:
         return lambda _: []
     from ckptprof.report import conditions  # noqa: PLC0415 # `--help` does not need it

@@ -1,4 +1,4 @@
-"""Run a command and report every checkpoint that it and its descendants save or restore."""
+"""Run one command and report every checkpoint that it and its descendants save or restore."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ckptprof.service.commands.running import Outcome
 
 EXAMPLES = """
-# One command, with a report at its end
+# One command; what it saved and restored is reported when it ends
 ckptprof run -- python train.py
-# A running job, until it ends or you press Ctrl-C (the job continues)
+# A job that runs already: until it ends, or until Ctrl-C, which does not end the job
 ckptprof run --pid 4242
-# A live screen while it runs; its output goes to ckptprof-run.PID.out
+# On a screen while it runs; what it prints goes to ckptprof-run.PID.out
 ckptprof run --live -- python train.py
 # In a database of its own, with the report in a file
 ckptprof run --db before.db --json --output report.json -- python train.py --lr 0.1
@@ -40,7 +40,7 @@ Pid = Annotated[
     options.given(
         "--pid",
         "PID",
-        "Attach to this process and its children, until it ends or you press Ctrl-C.",
+        "Join this process and its children instead: until it ends, or until Ctrl-C.",
         parser=options.whole("--pid", least=1),
     ),
 ]
@@ -52,11 +52,11 @@ Live = Annotated[
     bool,
     typer.Option(
         "--live",
-        help="Show a live screen while it runs, as `ckptprof live` does. The command then gets no terminal input, and "
-        "its output goes to the file ckptprof-run.PID.out here; q closes the screen, the command continues.",
+        help="Show while it runs what goes on, as `ckptprof live` does. The command reads nothing from the terminal "
+        "then, and prints into the file ckptprof-run.PID.out here; q leaves the screen and stops nothing.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Store the checkpoints without printing a report.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Store the checkpoints, and print no report at the end.")]
 
 
 def command(
@@ -71,20 +71,18 @@ def command(
     quiet: Quiet = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Run a command and report every checkpoint that it and its descendants save or restore.
+    """Run one command and report every checkpoint that it and its descendants save or restore.
 
-    No privileges are needed for your own processes. The report goes to stderr. The exit code is that of the command, or
-    0 with --pid.
+    No privilege is needed for your own processes. The report goes to stderr; the exit code is the command's own, and 0
+    of a process that was joined.
     """
     if arguments and pid is not None:
-        raise UsageError(
-            "a command and --pid were both given", hint="--pid attaches to a running process; leave the command out"
-        )
+        raise UsageError("a command was given, and --pid too", hint="--pid joins what runs already, and starts nothing")
     if not arguments and pid is None:
         raise UsageError("no command was given", hint="ckptprof run -- python train.py")
     from ckptprof.service.commands.target import open_target  # noqa: PLC0415 - `--help` needs none of it
 
-    target = None if output_path is None else open_target(output_path, 0o666)  # fail before the command runs
+    target = None if output_path is None else open_target(output_path, 0o666)  # after a day it would be late to fail
     from ckptprof.service.commands.running import record  # noqa: PLC0415 - likewise
 
     with contextlib.ExitStack() as stack:
@@ -96,7 +94,7 @@ def command(
         return outcome.exit_code
     try:
         _write(without_copies(outcome.report), target, partial(_why_none, outcome), json=json, no_color=no_color)
-    except Exception as error:  # noqa: BLE001 - the exit code of the command matters more than our report
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with our report, the command's code matters more
         from ckptprof.service.recorder import messages  # noqa: PLC0415
 
         reason = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
@@ -105,7 +103,7 @@ def command(
 
 
 def _screen(*, starts: bool, no_color: bool) -> Beside | None:
-    """Return a screen for the command; None, with a message, if there is no terminal."""
+    """Return a screen beside what runs; None if there can be none, which is told."""
     from ckptprof.cli.shared.beside import Beside, is_possible  # noqa: PLC0415 - `--help` needs none of it
 
     if is_possible():
@@ -113,7 +111,7 @@ def _screen(*, starts: bool, no_color: bool) -> Beside | None:
         return Beside(starts=starts, colour=output.use_colour(off=no_color))
     from ckptprof.service.recorder import messages  # noqa: PLC0415 - likewise
 
-    messages.say("--live needs a terminal in the foreground: continuing without a screen")
+    messages.say("--live needs a terminal, and to be in its foreground: it goes on without a screen")
     return None
 
 
@@ -147,5 +145,5 @@ def _write(
         stream.flush()
     finally:
         if target is not None:
-            with contextlib.suppress(OSError):  # it repeats the failed `flush`
+            with contextlib.suppress(OSError):  # it tries again what `flush` could not do
                 stream.close()

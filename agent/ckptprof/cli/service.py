@@ -1,4 +1,4 @@
-"""Install, show or uninstall the systemd service that monitors this host."""
+"""Install, show or uninstall the systemd service that watches this host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLES = """
 # As root: print what would be done, then do it
 ckptprof service install --dry-run
 ckptprof service install
-# Any user: whether it runs, and whether you can read its database
+# Anybody: whether it runs, and whether you can read its record
 ckptprof service status
 """
 DEGRADED = 4
@@ -26,17 +26,17 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print w
 def command(
     action: Annotated[
         Literal["install", "status", "uninstall"],
-        typer.Argument(metavar="install|status|uninstall", help="The action."),
+        typer.Argument(metavar="install|status|uninstall", help="What to do."),
     ],
     *,
     dry_run: DryRun = False,
     json: options.Json = False,
 ) -> int:
-    """Install, show or uninstall the systemd service that monitors this host.
+    """Install, show or uninstall the systemd service that watches this host.
 
-    `install` creates the unit, the user and the group for this installation of ckptprof, and starts the service. It
-    changes nothing if that is done already, or if the settings are invalid. `uninstall` leaves the database, the
-    settings, the user and the group.
+    `install` puts the unit, the user and the group in place for the environment that this program runs from, and starts
+    the service; a second time it does nothing, and so it does with settings that the service would refuse. `uninstall`
+    leaves the record, the settings, the user and the group.
     The exit code of `status` is 0 if the service runs, 4 if it is installed and does not run, 3 if it is not installed.
     """
     from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of them

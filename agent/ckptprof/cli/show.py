@@ -1,4 +1,4 @@
-"""Show one checkpoint: what limited it, what it cost, what to do; --all shows every detail."""
+"""Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ckptprof.report import document
 from ckptprof.report import show as rendering
 
 EXAMPLES = """
-# Checkpoint 3
+# The checkpoint with the id 3
 ckptprof show 3
-# Every detail
+# All that is known of it
 ckptprof show 3 --all
 # The newest one
 ckptprof show $(ckptprof list --limit 1 | cut -f 1)
@@ -28,15 +28,13 @@ _UID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 All = Annotated[
     bool,
     typer.Option(
-        "--all",
-        "-a",
-        help="Show every detail: where the time went, phases, pattern, streams, devices, evidence, limitations.",
+        "--all", "-a", help="Tell all: where its time went, course, pattern, streams, devices, evidence, blind spots."
     ),
 ]
 
 
 def _identity(typed: str) -> str:
-    """Validate an id or uid; raises UsageError."""
+    """Return the text of an id or of a uid; raises UsageError."""
     return typed.lower() if _UID.match(typed) else str(options.whole("ID", least=0)(typed))
 
 
@@ -60,19 +58,19 @@ def command(
     show: pages.Open = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Show one checkpoint: what limited it, what it cost, what to do; --all shows every detail.
+    """Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it.
 
-    On a terminal, the output of --all goes to the program in PAGER (less); elsewhere the first lines are repeated at
-    the end. The exit code is 3 if there is no checkpoint with this id.
+    What --all prints is longer than a screen: on a terminal it goes to the program in PAGER (less), and elsewhere the
+    first lines come again as the last ones. The exit code is 3 if there is no checkpoint with this id.
 
-    With several databases, it shows the checkpoint across their nodes, one line each, by the id that `list` prints
-    with the same databases; --all and --html cover one node only.
+    Of several databases it is the checkpoint on all of their nodes, with a line for each, by the id that `list` prints
+    with the same databases; what --all and --html tell is of one node.
     """
     page = pages.asked(html=html, json=json, out=out, force=force, show=show)
     paths = named(db)
     if are_of_several(paths):
         if whole or page is not None:
-            raise UsageError("--all and --html cover one node only", hint="give one database with --db")
+            raise UsageError("--all and --html tell of one node", hint="give its database alone with --db")
         return _several(paths, checkpoint_id, json=json, no_color=no_color)
     with reading(paths[0], prints=page is not None) as reader:
         number = int(checkpoint_id) if checkpoint_id.isdecimal() else reader.id_of(checkpoint_id)
@@ -105,7 +103,7 @@ def _several(dbs: Sequence[str | None], identity: str, *, json: bool, no_color: 
     found = next((one for one in several.checkpoints if identity in _names(one)), None)
     if found is None:
         if several.complain():
-            raise StoreError(f"no checkpoint {identity} in the readable databases")
+            raise StoreError(f"there is no checkpoint {identity} in what could be read")
         raise NothingFoundError(f"there is no checkpoint {identity}", hint="`ckptprof list` prints the ids")
     if json:
         output.write(document.dump(documents.checkpoint_document(found)))

@@ -1,4 +1,4 @@
-"""Query the database in SQL: SELECT only, with limits on time and rows."""
+"""Ask the database in SQL: SELECT only, bounded in time and rows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ckptprof.errors import UsageError
 from ckptprof.report.clean import clean
 
 EXAMPLES = """
-# Tables and views with their columns; those that start with v_ are made for queries
+# The tables and views, with their columns; those that begin with v_ are made to be asked
 ckptprof sql
-# What limited the saves of each job, and for how long they blocked training
+# What limited the saves of each job, and for how long training stood still
 ckptprof sql 'SELECT job, limited_by, count(*) AS saves, sum(stall_seconds) AS blocked FROM v_checkpoints GROUP BY 1, 2'
 # The slowest rank of each checkpoint, for a spreadsheet
 ckptprof sql --csv 'SELECT checkpoint_id, rank, max(end_time) FROM v_ranks GROUP BY 1'
 """
 
 Statement = Annotated[str | None, options.argument("[STATEMENT]", "One SELECT; - reads it from standard input.")]
-Csv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values with a header line.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values with a line of names.")]
 
 
 def command(  # each argument is an option of the command line
@@ -33,14 +33,14 @@ def command(  # each argument is an option of the command line
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
-    """Query the database in SQL: SELECT only, with limits on time and rows.
+    """Ask the database in SQL: SELECT only, bounded in time and rows.
 
-    The database is opened read-only; no statement can change it, open another database or load code. A query is
-    limited to ten seconds, 100,000 rows and 256 MiB of memory; more rows are cut off, with a message on stderr. Columns
-    that end in _ns are nanoseconds since 1970, those that end in _time are seconds. NULL means not observed.
+    The database is opened for reading, and nothing that is asked can change it, open another one or load code. An
+    answer has ten seconds, 100,000 rows and 256 MiB of memory; one that has more rows is cut, which standard error
+    tells. Times that end in _ns are nanoseconds since 1970, those that end in _time seconds. What was not seen is NULL.
     """
     if csv and json:
-        raise UsageError("--csv and --json are different formats", hint="give one of them")
+        raise UsageError("--csv and --json are two formats", hint="give one of them")
     width, colour = output.terminal_width(), output.use_colour(off=no_color)
     if statement == "-":
         statement = sys.stdin.read()
@@ -52,7 +52,7 @@ def command(  # each argument is an option of the command line
             lines = selected.schema(columns, width=width, colour=colour)
             output.write(document.dump({"tables": columns}) if json else "\n".join(lines) + "\n")
             return
-        answer = reader.ask(options.text("the statement")(statement))
+        answer = reader.ask(options.text("the question")(statement))
     if json:
         output.write(document.dump(selected.document(answer.columns, answer.rows, is_cut=answer.is_cut)))
     elif csv:

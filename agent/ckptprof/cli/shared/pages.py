@@ -76,7 +76,7 @@ class Page:
 def asked(*, html: str | None, json: bool, out: str | None, force: bool, show: bool) -> Page | None:
     """Return the page that these options ask for, None for no page; raises UsageError if they contradict each other."""
     if html is not None and json:
-        raise UsageError("--html and --json are different formats", hint="give one of them")
+        raise UsageError("--html and --json are two formats", hint="give one of them")
     if html is None and (out is not None or force or show):
         raise UsageError("--output, --force and --open are of --html", hint="give --html, too")
     if html and out is not None:
