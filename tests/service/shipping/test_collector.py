@@ -240,8 +240,7 @@ def test_killed_between_sending_and_noting_sends_again(
     [
         ("https://user:secret@otel", "can read a secret"), ("https://otel?token=secret", "can read a secret"),
         ("http://otel:4318", "does not authenticate"), ("https://", "names no host"),
-        ("https://user:se/secret@otel", "not the URL of a collector"),
-        ("https://user/secret@otel", "can read a secret"),
+        ("https://user:se/secret@otel", "not the URL"), ("https://user/secret@otel", "can read a secret"),
         ("https://otel:secret", "not the URL of a collector"),
     ],
 )  # fmt: skip
