@@ -170,7 +170,7 @@ def test_what_is_not_there_after_it_was_written_is_said(
     (slurm.state / "loses").touch()
 
     assert main(["fleet", "annotate", "--db", str(site), "--write"]) == 1
-    assert "did not complain, but the comment is another one" in capsys.readouterr().err
+    assert "reported no error, but the comment was not written" in capsys.readouterr().err
 
 
 def test_what_slurm_refuses_is_said(site: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,7 +193,7 @@ def test_without_slurm_the_notes_are_told(
     told = asked(site, capsys)
 
     assert set(actions(told).values()) == {None}
-    assert told["not_asked"] == "there is no sacct here"
+    assert told["not_asked"] == "sacct is not installed here"
     assert main(["fleet", "annotate", "--db", str(site), "--write"]) == 1
     assert "as on its controller" in capsys.readouterr().err
 

@@ -65,7 +65,7 @@ def test_what_came_nearest_is_told_with_what_it_lacked() -> None:
     assert data is not None
     assert data.startswith("the closest candidate was ")
     assert " of the 0.60 needed for a save. Evidence for it: " in data
-    assert ". Evidence against it: numbered pieces that only go on counting, as data sets do" in data
+    assert ". Evidence against it: numbered pieces that only continue counting, as data sets do" in data
     assert ": as much was read" in (why.nearest(copied) or "")
     assert why.nearest([]) is None
 
