@@ -195,7 +195,7 @@ def test_without_slurm_the_notes_are_told(
     assert set(actions(told).values()) == {None}
     assert told["not_asked"] == "sacct is not installed here"
     assert main(["fleet", "annotate", "--db", str(site), "--write"]) == 1
-    assert "as on its controller" in capsys.readouterr().err
+    assert "such as its controller" in capsys.readouterr().err
 
 
 def test_accounting_that_does_not_answer_holds_nobody(

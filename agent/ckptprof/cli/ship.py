@@ -64,7 +64,7 @@ def command(
 ) -> None:
     """Ship what is recorded here to a PostgreSQL server, where one report tells all nodes.
 
-    It reads the database of this node and sends each checkpoint, and again when more becomes known of it: some time in
+    It reads the database of this node and sends each checkpoint, and again when more becomes known: some time in
     the two minutes after, and not while the agent sees one being written here. It may be killed at any time: nothing is
     lost, and nothing is there twice. A server that is away is tried again, at most a quarter of an hour later.
 
